@@ -1,0 +1,36 @@
+"""Triform: every Transformer, in all three forms, in one small codebase you can see through.
+
+The front door, and it opens slowly: nothing is imported until it is used, so that `import triform` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from triform import families, spec
+    from triform.errors import TriformError
+    from triform.model import Model, build
+
+_WHERE = {
+    "Model": "triform.model",
+    "TriformError": "triform.errors",
+    "build": "triform.model",
+    "families": "triform",
+    "spec": "triform",
+}
+
+__all__ = ["Model", "TriformError", "__version__", "build", "families", "spec"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'triform' has no attribute {name!r}; it has {', '.join(__all__)}")
+    if _WHERE[name] == "triform":
+        return import_module(f"triform.{name}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

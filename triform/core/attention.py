@@ -1,0 +1,123 @@
+"""Attention: a query asks, keys answer, values are mixed. The kernel, and beside it the formula written out.
+
+Knows nothing of which model it is in; what may be seen comes in `flow`, made in `masks.py`.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triform.core.cache import KeysValues
+from triform.core.flow import Flow
+from triform.core.masks import AnySight, Sight
+from triform.shapes import BGSK, BHTK, BHTS, BTD
+
+
+class WrittenOut(NamedTuple):
+    """Every step of the formula, for eyes and proofs."""
+
+    scores: BHTS
+    masked: BHTS
+    weights: BHTS
+    mixed: BHTK
+
+
+def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> WrittenOut:
+    """softmax(q kᵀ · scale + added) v, step by step: the slow twin of `Attend`."""
+    each = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)
+    scores = q @ k.transpose(-1, -2) * scale
+    masked = scores + added.to(scores)
+    weights = masked.softmax(dim=-1)
+    return WrittenOut(scores, masked, weights, weights @ v)
+
+
+class Attend(nn.Module):
+    """softmax(q kᵀ · scale + what the sight adds) v, in one kernel that never holds the weights."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, q: BHTK, k: BGSK, v: BGSK, sight: AnySight) -> BHTK:
+        return sight.over(self.kernel, q, k, v)
+
+    def kernel(self, q: BHTK, k: BGSK, v: BGSK, sight: Sight) -> BHTK:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=sight.added, is_causal=sight.causal, scale=self.scale, enable_gqa=True
+        )
+
+
+class SelfAttention(nn.Module):
+    """Each position asks every position it may see, itself included."""
+
+    def __init__(
+        self,
+        *,
+        qkv: nn.Linear,
+        out: nn.Linear,
+        q_norm: nn.Module,
+        k_norm: nn.Module,
+        turn: nn.Module,
+        attend: Attend,
+        layer: int,
+        head_width: int,
+    ) -> None:
+        super().__init__()
+        self.qkv = qkv
+        self.q_norm = q_norm
+        self.k_norm = k_norm
+        self.turn = turn
+        self.attend = attend
+        self.out = out
+        self.layer = layer
+        self.head_width = head_width
+        self.shares = head_shares(out.in_features // head_width, qkv.out_features // head_width)
+
+    def forward(self, x: BTD, flow: Flow) -> BTD:
+        q, k, v = heads(self.qkv(x), self.head_width).split(self.shares, dim=1)
+        q = self.turn(self.q_norm(q), flow.angles)  # a no-op unless rotary
+        k = self.turn(self.k_norm(k), flow.angles)
+        k, v = flow.cache.put(self.layer, k, v)  # the identity while training
+        return self.out(join(self.attend(q, k, v, flow.sight)))
+
+
+class CrossAttention(nn.Module):
+    """Each position of the target asks every position of the source."""
+
+    def __init__(
+        self, *, q: nn.Linear, kv: nn.Linear, out: nn.Linear, attend: Attend, layer: int, head_width: int
+    ) -> None:
+        super().__init__()
+        self.q = q
+        self.kv = kv
+        self.attend = attend
+        self.out = out
+        self.layer = layer
+        self.head_width = head_width
+
+    def project(self, source: BTD) -> KeysValues:
+        """Keys and values of the source, once for all steps of the target."""
+        k, v = heads(self.kv(source), self.head_width).chunk(2, dim=1)
+        return k, v
+
+    def forward(self, x: BTD, flow: Flow) -> BTD:
+        k, v = flow.memory.layers[self.layer]
+        return self.out(join(self.attend(heads(self.q(x), self.head_width), k, v, flow.source_sight)))
+
+
+def heads(x: BTD, head_width: int) -> BHTK:
+    """[B, T, H·K] → [B, H, T, K], a view"""
+    return x.unflatten(-1, (-1, head_width)).transpose(1, 2)
+
+
+def join(x: BHTK) -> BTD:
+    """[B, H, T, K] → [B, T, H·K]"""
+    return x.transpose(1, 2).flatten(2)
+
+
+def head_shares(queries: int, rows: int) -> list[int]:
+    """How the rows of the fused projection are shared out among q, k and v."""
+    each = (rows - queries) // 2
+    return [queries, each, each]

@@ -1,0 +1,130 @@
+"""Blocks and stacks: the residual equation, repeated. The same block in the encoder and in the decoder of every form."""
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+from triform.core.batch import Text
+from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Memory
+from triform.core.flow import Flow
+from triform.core.masks import AnyView, View
+from triform.shapes import BT, BTD, Positions
+
+
+class Residual(nn.Module):
+    """y = outer(x + drop(after(f(before(x)))))"""
+
+    def __init__(self, f: nn.Module, *, before: nn.Module, after: nn.Module, outer: nn.Module, drop: nn.Module) -> None:
+        super().__init__()
+        self.before = before
+        self.f = f
+        self.after = after
+        self.drop = drop
+        self.outer = outer
+
+    def forward(self, x: BTD, flow: Flow) -> BTD:
+        return self.outer(x + self.drop(self.after(self.f(self.before(x), flow))))
+
+
+class Block(nn.Module):
+    """Attention gathers, cross-attention asks the source, the feed-forward thinks; each adds to x."""
+
+    def __init__(self, parts: dict[str, Residual]) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: BTD, flow: Flow) -> BTD:
+        for part in self.children():
+            x = part(x, flow)
+        return x
+
+
+class NoKinds(nn.Module):
+    """x"""
+
+    def forward(self, x: BTD, kinds: BT) -> BTD:
+        return x
+
+
+class Kinds(nn.Module):
+    """x + W[kind]"""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: BTD, kinds: BT) -> BTD:
+        return x + nn.functional.embedding(kinds, self.weight)
+
+
+class Entry(nn.Module):
+    """drop(norm(token · scale + kind + position))"""
+
+    def __init__(
+        self, *, scale: float, kinds: nn.Module, position: nn.Module, norm: nn.Module, drop: nn.Module
+    ) -> None:
+        super().__init__()
+        self.scale = scale
+        self.kinds = kinds
+        self.position = position
+        self.norm = norm
+        self.drop = drop
+
+    def forward(self, x: BTD, kinds: BT, positions: Positions) -> BTD:
+        return self.drop(self.norm(self.position(self.kinds(x * self.scale, kinds), positions)))
+
+
+Pattern = Callable[[Text, tuple[int, ...]], AnyView]
+
+
+def both_sides(text: Text, past: tuple[int, ...]) -> AnyView:
+    """An encoder's positions see the whole text."""
+    return text.both_sides()
+
+
+class PastOnly:
+    """A decoder's positions see themselves and what came before, `window` of them where one is given."""
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+
+    def __call__(self, text: Text, past: tuple[int, ...]) -> AnyView:
+        return text.past_only(past, self.window)
+
+
+class Stack(nn.Module):
+    """x → entry → block → … → block → final norm"""
+
+    def __init__(
+        self,
+        *,
+        entry: Entry,
+        angles: nn.Module,
+        score_bias: nn.Module,
+        blocks: Iterable[Block],
+        final: nn.Module,
+        pattern: Pattern,
+    ) -> None:
+        super().__init__()
+        self.entry = entry
+        self.angles = angles
+        self.score_bias = score_bias
+        self.blocks = nn.ModuleList(blocks)
+        self.final = final
+        self.pattern = pattern
+
+    def forward(self, x: BTD, text: Text, memory: Memory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
+        positions = text.positions(cache.lengths)
+        flow = Flow(
+            angles=self.angles(positions, x.dtype),
+            sight=self.pattern(text, cache.lengths).through(self.score_bias, x.dtype),
+            memory=memory,
+            source_sight=memory.source.seen_by(text).through(View.sight, x.dtype),
+            cache=cache.open(x.shape[1]),
+        )
+        x = self.entry(x, text.kinds, positions)
+        for block in self.blocks:
+            x = block(x, flow)
+        cache.advance(x.shape[1])
+        return self.final(x)

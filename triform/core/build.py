@@ -1,0 +1,306 @@
+"""From a spec to a network: the only place where kinds are told apart. After this, nobody asks.
+
+Owns the first numbers, too: they depend on the seed and the spec alone.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triform import spec as s
+from triform.core import positions
+from triform.core.attention import Attend, CrossAttention, SelfAttention
+from triform.core.blocks import Block, Entry, Kinds, NoKinds, PastOnly, Pattern, Residual, Stack, both_sides
+from triform.core.cache import Cache
+from triform.core.feedforward import FeedForward, GatedFeedForward
+from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Network
+from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
+from triform.core.norms import RmsNorm
+
+Form = EncoderOnly | DecoderOnly | EncoderDecoder
+
+
+def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
+    """A network with its first numbers, ready to answer (not training)."""
+    network = skeleton(spec).to_empty(device=device).to(dtype)
+    initialize(network, spec, seed=seed)
+    return network.eval()
+
+
+def skeleton(spec: s.ModelSpec) -> Form:
+    """The network without numbers: names and shapes only, nothing is allocated."""
+    with torch.device("meta"):
+        token = nn.Embedding(spec.vocab, spec.width)
+        head = head_of(spec)
+        if spec.encoder is not None and spec.decoder is not None:
+            return EncoderDecoder(token, encoder_of(spec, spec.encoder), decoder_of(spec, spec.decoder), head)
+        if spec.encoder is not None:
+            return EncoderOnly(token, encoder_of(spec, spec.encoder), head)
+        if spec.decoder is not None:
+            return DecoderOnly(token, decoder_of(spec, spec.decoder), head)
+    raise s.SpecError("neither encoder nor decoder is given")
+
+
+def cache_for(
+    spec: s.ModelSpec,
+    *,
+    rows: int = 1,
+    capacity: int = 64,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Cache:
+    """An empty cache of the right shape for a model with a decoder."""
+    if spec.decoder is None:
+        raise s.SpecError("an encoder has no past to keep: a cache is for models with a decoder")
+    a = spec.decoder.attention
+    return Cache(
+        layers=spec.decoder.layers,
+        kv_heads=a.kv_heads,
+        head_width=a.head_width,
+        rows=rows,
+        capacity=capacity,
+        dtype=dtype,
+        device=device,
+    )
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def encoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
+    return stack_of(spec, stack, pattern=both_sides, score_bias=score_bias_of(spec, stack, two_sided=True), cross=False)
+
+
+def decoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
+    pattern = PastOnly(stack.attention.window)
+    bias = score_bias_of(spec, stack, two_sided=False)
+    return stack_of(spec, stack, pattern=pattern, score_bias=bias, cross=spec.encoder is not None)
+
+
+def stack_of(
+    spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, score_bias: nn.Module, cross: bool
+) -> Stack:
+    return Stack(
+        entry=entry_of(spec),
+        angles=angles_of(spec, stack),
+        score_bias=score_bias,
+        blocks=[block_of(spec, stack, layer=layer, cross=cross) for layer in range(stack.layers)],
+        final=norm_of(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
+        pattern=pattern,
+    )
+
+
+def entry_of(spec: s.ModelSpec) -> Entry:
+    embedding = spec.embedding
+    return Entry(
+        scale=embedding.scale,
+        kinds=Kinds(torch.empty(embedding.kinds, spec.width)) if embedding.kinds else NoKinds(),
+        position=added_position_of(spec),
+        norm=nn.Identity() if embedding.norm is None else norm_of(embedding.norm, spec.width),
+        drop=drop_of(spec),
+    )
+
+
+def block_of(spec: s.ModelSpec, stack: s.StackSpec, *, layer: int, cross: bool) -> Block:
+    parts: dict[str, nn.Module] = {"attention": attention_of(spec, stack.attention, layer)}
+    if cross:
+        parts["cross"] = cross_of(spec, stack.attention, layer)
+    parts["feedforward"] = feedforward_of(stack.feedforward, spec.width)
+    return Block({name: residual_of(spec, stack, f) for name, f in parts.items()})
+
+
+def residual_of(spec: s.ModelSpec, stack: s.StackSpec, f: nn.Module) -> Residual:
+    def norm(*at: s.NormAt) -> nn.Module:
+        return norm_of(stack.norm, spec.width) if stack.norm_at in at else nn.Identity()
+
+    return Residual(
+        f, before=norm("pre", "sandwich"), after=norm("sandwich"), outer=norm("post"), drop=drop_of(spec)
+    )
+
+
+def attention_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAttention:
+    def head_norm() -> nn.Module:
+        return nn.Identity() if a.qk_norm is None else norm_of(a.qk_norm, a.head_width)
+
+    return SelfAttention(
+        qkv=nn.Linear(spec.width, (a.heads + 2 * a.kv_heads) * a.head_width, bias=a.bias),
+        out=nn.Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
+        q_norm=head_norm(),
+        k_norm=head_norm(),
+        turn=positions.Turn() if isinstance(spec.position, s.Rotary) else positions.Still(),
+        attend=Attend(a.score_scale),
+        layer=layer,
+        head_width=a.head_width,
+    )
+
+
+def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttention:
+    return CrossAttention(
+        q=nn.Linear(spec.width, a.heads * a.head_width, bias=a.bias),
+        kv=nn.Linear(spec.width, 2 * a.kv_heads * a.head_width, bias=a.bias),
+        out=nn.Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
+        attend=Attend(a.score_scale),
+        layer=layer,
+        head_width=a.head_width,
+    )
+
+
+def feedforward_of(f: s.FeedForwardSpec, width: int) -> FeedForward:
+    kind, rows = (GatedFeedForward, 2 * f.width) if f.gated else (FeedForward, f.width)
+    return kind(nn.Linear(width, rows, bias=f.bias), nn.Linear(f.width, width, bias=f.bias), act=act_of(f.act))
+
+
+def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
+    match norm.kind:
+        case "layer":
+            return nn.LayerNorm(width, eps=norm.eps)
+        case "rms":
+            return RmsNorm(width, eps=norm.eps)
+
+
+def drop_of(spec: s.ModelSpec) -> nn.Module:
+    return nn.Dropout(spec.dropout) if spec.dropout else nn.Identity()
+
+
+def act_of(act: s.Act) -> Callable[[Tensor], Tensor]:
+    match act:
+        case "relu":
+            return F.relu
+        case "gelu":
+            return F.gelu
+        case "gelu-tanh":
+            return gelu_tanh
+        case "silu":
+            return F.silu
+        case "tanh":
+            return torch.tanh
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+# --- positions ----------------------------------------------------------------------------------------------------------
+
+
+def added_position_of(spec: s.ModelSpec) -> nn.Module:
+    match spec.position:
+        case s.Sinusoid(layout="interleaved"):
+            return positions.Sinusoid()
+        case s.Sinusoid():
+            return positions.SinusoidHalves()
+        case s.Learned(reserved=reserved):
+            return positions.Learned(reserved + spec.context, spec.width, reserved=reserved)
+        case _:
+            return positions.Nowhere()
+
+
+def angles_of(spec: s.ModelSpec, stack: s.StackSpec) -> nn.Module:
+    if not isinstance(spec.position, s.Rotary):
+        return positions.NoAngles()
+    width, base = stack.attention.head_width, spec.position.base
+    plain = positions.frequencies(width, base)
+    match spec.position.scaling:
+        case s.NoScaling():
+            return positions.RotaryAngles(plain, sharpen=1.0)
+        case s.LinearScaling(factor=factor):
+            return positions.RotaryAngles([frequency / factor for frequency in plain], sharpen=1.0)
+        case s.Llama3Scaling(factor=factor, low=low, high=high, trained=trained):
+            slowed = positions.llama3_frequencies(plain, factor=factor, low=low, high=high, trained=trained)
+            return positions.RotaryAngles(slowed, sharpen=1.0)
+        case s.YarnScaling() as yarn:
+            ramp = positions.YarnRamp.of(
+                width, base, fast=yarn.fast, slow=yarn.slow, trained=yarn.trained, whole=yarn.whole
+            )
+            sharpen = 0.1 * math.log(yarn.factor) + 1.0 if yarn.sharpen is None else yarn.sharpen
+            return positions.RotaryAngles(
+                positions.yarn_frequencies(plain, ramp, factor=yarn.factor), sharpen=sharpen if yarn.factor > 1 else 1.0
+            )
+
+
+def score_bias_of(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> nn.Module:
+    match spec.position:
+        case s.Buckets(count=count, distance=distance):
+            kind = positions.TwoSidedBucketBias if two_sided else positions.BucketBias
+            return kind(count, stack.attention.heads, distance=distance)
+        case s.Alibi():
+            return positions.AlibiBias(stack.attention.heads)
+        case _:
+            return positions.NoBias()
+
+
+# --- heads --------------------------------------------------------------------------------------------------------------
+
+
+def head_of(spec: s.ModelSpec) -> nn.Module:
+    width = spec.width
+    match spec.head:
+        case s.Tied(scale=scale, shift=True):
+            return ShiftedHead(spec.vocab, scale=scale)
+        case s.Tied(scale=scale):
+            return TiedHead(scale=scale)
+        case s.Own():
+            return OwnHead(spec.vocab, width)
+        case s.Transformed(act=act, norm=norm):
+            return TransformedHead(nn.Linear(width, width), norm_of(norm, width), act=act_of(act), vocab=spec.vocab)
+        case s.NoHead():
+            return ReadHead(nn.Identity(), nn.Identity(), act=nn.Identity())
+        case s.Pooled():
+            return ReadHead(nn.Linear(width, width), nn.Identity(), act=torch.tanh)
+        case s.Classify(labels=labels, act=None, bias=bias):
+            return ReadHead(nn.Identity(), nn.Linear(width, labels, bias=bias), act=nn.Identity())
+        case s.Classify(labels=labels, act=str() as act, bias=bias):
+            return ReadHead(nn.Linear(width, width), nn.Linear(width, labels, bias=bias), act=act_of(act))
+        case s.Tag(labels=labels):
+            return ReadHead(nn.Identity(), nn.Linear(width, labels), act=nn.Identity())
+        case s.Span():
+            return ReadHead(nn.Identity(), nn.Linear(width, 2), act=nn.Identity())
+        case _:
+            raise s.SpecError(f"no head is known for {spec.head!r}")
+
+
+# --- first numbers ------------------------------------------------------------------------------------------------------
+
+
+def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
+    """Norms 1, biases 0, matrices normal with a deviation of 0.02 at width 768, as GPT-2, and 1/√(fan in) elsewhere.
+
+    What is added to the residual stream is smaller by 1/√(number of additions), so that depth does not swell it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for path, parameter in network.named_parameters():
+        with torch.no_grad():
+            if path.endswith(".bias") or path == "readout.free":
+                parameter.zero_()
+            elif parameter.dim() == 1:
+                parameter.fill_(1.0)
+            else:
+                # Drawn on the CPU in float64, so that every device and precision begins with the same numbers.
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(drawn * deviation(path, parameter, spec))
+    for buffer in network.buffers():
+        buffer.zero_()
+
+
+def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor:
+    """The standard deviation of a matrix's first numbers: a number, or one a row where rows differ."""
+    gain = 0.02 * math.sqrt(768)
+    if path in ("token.weight", "readout.own") or ".entry." in path:
+        return torch.tensor(1.0 / spec.embedding.scale if spec.embedding.scale != 1.0 else 0.02)
+    if path.endswith("score_bias.weight"):
+        return torch.tensor(0.02)
+    stack = spec.stacks[path.split(".", 1)[0]] if path.split(".", 1)[0] in spec.stacks else None
+    sigma = torch.full((parameter.shape[0], 1), gain / math.sqrt(parameter.shape[1]), dtype=torch.float64)
+    if stack is None:
+        return sigma
+    if path.endswith(("out.weight", "down.weight")):
+        additions = stack.layers * (3 if "encoder" in spec.stacks and path.startswith("decoder") else 2)
+        sigma /= math.sqrt(additions)
+    if path.endswith(("qkv.weight", "cross.f.q.weight")):
+        # Without a scale on the scores (T5) the queries are born smaller by it.
+        a = stack.attention
+        sigma[: a.heads * a.head_width] *= a.head_width**-0.5 / a.score_scale
+    return sigma

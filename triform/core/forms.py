@@ -1,0 +1,83 @@
+"""The three forms. Training, generating, inspecting and serving call only `encode`, `decode`, `hidden` and `head`.
+
+The model ends at hidden states, and at the head that reads them; losses, sampling, tasks and costs live elsewhere.
+"""
+
+from torch import Tensor, nn
+
+from triform.core.batch import Pair, Text
+from triform.core.blocks import Stack
+from triform.core.cache import NO_CACHE, AnyCache, Memory
+from triform.shapes import BTD, BTV
+
+
+class Network(nn.Module):
+    """What the forms share: one table of tokens, one head."""
+
+    def __init__(self, token: nn.Embedding, head: nn.Module) -> None:
+        super().__init__()
+        self.token = token
+        self.readout = head
+
+    def head(self, x: BTV) -> BTV:
+        return self.readout(x, self.token.weight)
+
+
+class EncoderOnly(Network):
+    """hidden = encode(text)"""
+
+    def __init__(self, token: nn.Embedding, encoder: Stack, head: nn.Module) -> None:
+        super().__init__(token, head)
+        self.encoder = encoder
+
+    def encode(self, text: Text) -> BTD:
+        return self.encoder(self.token(text.ids), text)
+
+    def hidden(self, text: Text) -> BTD:
+        return self.encode(text)
+
+    def forward(self, text: Text) -> Tensor:
+        return self.head(self.hidden(text))
+
+
+class DecoderOnly(Network):
+    """hidden = decode(text)"""
+
+    def __init__(self, token: nn.Embedding, decoder: Stack, head: nn.Module) -> None:
+        super().__init__(token, head)
+        self.decoder = decoder
+
+    def decode(self, text: Text, cache: AnyCache = NO_CACHE) -> BTD:
+        return self.decoder(self.token(text.ids), text, cache=cache)
+
+    def hidden(self, text: Text) -> BTD:
+        return self.decode(text)
+
+    def forward(self, text: Text) -> Tensor:
+        return self.head(self.hidden(text))
+
+
+class EncoderDecoder(Network):
+    """hidden = decode(target, encode(source))"""
+
+    def __init__(self, token: nn.Embedding, encoder: Stack, decoder: Stack, head: nn.Module) -> None:
+        super().__init__(token, head)
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def encode(self, source: Text) -> Memory:
+        return self.remember(self.encoder(self.token(source.ids), source), source)
+
+    def remember(self, x: BTD, source: Text) -> Memory:
+        """Cross keys and values of every decoder layer, projected once."""
+        layers = tuple(block.cross.f.project(x) for block in self.decoder.blocks)
+        return Memory(layers, source)
+
+    def decode(self, target: Text, memory: Memory, cache: AnyCache = NO_CACHE) -> BTD:
+        return self.decoder(self.token(target.ids), target, memory, cache)
+
+    def hidden(self, pair: Pair) -> BTD:
+        return self.decode(pair.target, self.encode(pair.source))
+
+    def forward(self, pair: Pair) -> Tensor:
+        return self.head(self.hidden(pair))

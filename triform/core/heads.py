@@ -1,0 +1,94 @@
+"""Heads: what is read from hidden states, position by position. They never see a mask, a text or a loss.
+
+A language head is three things, so that a loss may compute logits in pieces: `ready(x)`, a weight, and a bias;
+logits = ready(x) weightᵀ + bias. `table` is the token embedding; a tied head reads with it, an own head ignores it.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triform.shapes import BTV, VD
+
+
+class LanguageHead(nn.Module):
+    """logits = ready(x) weightᵀ + bias"""
+
+    def ready(self, x: BTV) -> BTV:
+        return x
+
+    def weight(self, table: VD) -> VD:
+        return table
+
+    def bias(self) -> Tensor | None:
+        return None
+
+    def forward(self, x: BTV, table: VD) -> BTV:
+        return F.linear(self.ready(x), self.weight(table), self.bias())
+
+
+class TiedHead(LanguageHead):
+    """logits = (x · scale) Eᵀ"""
+
+    def __init__(self, *, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def ready(self, x: BTV) -> BTV:
+        return x * self.scale
+
+
+class ShiftedHead(TiedHead):
+    """logits = (x · scale) Eᵀ + shift, a fixed number a token"""
+
+    shift: Tensor
+
+    def __init__(self, vocab: int, *, scale: float) -> None:
+        super().__init__(scale=scale)
+        self.register_buffer("shift", torch.zeros(vocab))
+
+    def bias(self) -> Tensor:
+        return self.shift
+
+
+class OwnHead(LanguageHead):
+    """logits = x Wᵀ"""
+
+    def __init__(self, vocab: int, width: int) -> None:
+        super().__init__()
+        self.own = nn.Parameter(torch.empty(vocab, width))
+
+    def weight(self, table: VD) -> VD:
+        return self.own
+
+
+class TransformedHead(LanguageHead):
+    """logits = norm(act(dense x)) Eᵀ + b"""
+
+    def __init__(self, dense: nn.Linear, norm: nn.Module, *, act: Callable[[Tensor], Tensor], vocab: int) -> None:
+        super().__init__()
+        self.dense = dense
+        self.act = act
+        self.norm = norm
+        self.free = nn.Parameter(torch.zeros(vocab))
+
+    def ready(self, x: BTV) -> BTV:
+        return self.norm(self.act(self.dense(x)))
+
+    def bias(self) -> Tensor:
+        return self.free
+
+
+class ReadHead(nn.Module):
+    """out(act(dense x)): labels, spans, BERT's pooled summary; absent steps are identities"""
+
+    def __init__(self, dense: nn.Module, out: nn.Module, *, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.dense = dense
+        self.act = act
+        self.out = out
+
+    def forward(self, x: BTV, table: VD) -> BTV:
+        return self.out(self.act(self.dense(x)))

@@ -1,0 +1,198 @@
+"""Masks are made here and nowhere else: who may see whom, in one pass through one stack.
+
+A `View` is one rectangle of queries and keys. What the kernel gets is a `Sight`: its own triangle, or numbers added to
+the scores (−inf where a query may not look), or nothing. Padding never comes here: texts of unequal length are packed
+into one row, and `Documents` keeps them apart by slicing, which is exact and computes nothing that is thrown away.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from triform.shapes import BHTK, Added, Allowed, BGSK, KeyPositions, Positions
+
+
+class Sight(NamedTuple):
+    """What the kernel is told about one rectangle; `added` is None where nothing is."""
+
+    causal: bool  # the kernel's own triangle, right only where the first query meets the first key
+    added: Added | None
+
+    def over(self, kernel: "Kernel", q: BHTK, k: BGSK, v: BGSK) -> BHTK:
+        return kernel(q, k, v, self)
+
+    def matrix(self, queries: int, keys: int) -> Tensor:
+        """All that is added to the scores, written out: for eyes and proofs, not for the fast road."""
+        if self.added is not None:
+            return self.added
+        allowed = torch.ones(queries, keys, dtype=torch.bool)
+        return minus_infinity(allowed.tril() if self.causal else allowed, torch.float64)[None, None]
+
+
+Kernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, Sight], Tensor]
+
+
+class View(NamedTuple):
+    """One rectangle: where queries and keys stand, and who may see whom (`allowed` is None where all may)."""
+
+    queries: Positions
+    keys: KeyPositions
+    causal: bool = False
+    allowed: Allowed | None = None
+
+    def sight(self, dtype: torch.dtype) -> Sight:
+        if self.allowed is None:
+            return Sight(self.causal, None)
+        return Sight(False, minus_infinity(self.allowed, dtype))
+
+    def sight_with(self, bias: Tensor, dtype: torch.dtype) -> Sight:
+        """The bias of the third door, and −inf where a query may not look."""
+        allowed = seen(self.queries, self.keys, window=None) if self.causal else self.allowed
+        if allowed is None:
+            return Sight(False, bias.to(dtype))
+        return Sight(False, bias.to(dtype).masked_fill(~allowed, float("-inf")))
+
+    def through(self, door: "Door", dtype: torch.dtype) -> Sight:
+        return door(self, dtype)
+
+
+Door: TypeAlias = Callable[[View, torch.dtype], Sight]
+
+
+class Group(NamedTuple):
+    """`count` texts in a row, each with so many queries and keys."""
+
+    count: int
+    queries: int
+    keys: int
+
+
+class Documents(NamedTuple):
+    """Texts packed one behind another: each sees itself and nothing else. Neighbours of equal size are one batch."""
+
+    groups: tuple[Group, ...]
+    sights: tuple[Sight, ...]
+
+    def over(self, kernel: Kernel, q: BHTK, k: BGSK, v: BGSK) -> BHTK:
+        parts = [
+            fold(sight.over(kernel, *rectangle)) for sight, rectangle in zip(self.sights, self.cut(q, k, v), strict=True)
+        ]
+        return torch.cat(parts, dim=2)
+
+    def cut(self, q: BHTK, k: BGSK, v: BGSK) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        at_query = at_key = 0
+        for count, queries, keys in self.groups:
+            yield (
+                unfold(q, at_query, count, queries),
+                unfold(k, at_key, count, keys),
+                unfold(v, at_key, count, keys),
+            )
+            at_query += count * queries
+            at_key += count * keys
+
+    def matrix(self, queries: int, keys: int) -> Tensor:
+        full = torch.full((queries, keys), float("-inf"), dtype=torch.float64)[None, None]
+        at_query = at_key = 0
+        for (count, t, s), sight in zip(self.groups, self.sights, strict=True):
+            own = sight.matrix(t, s).to(full)
+            full = full.expand(1, max(full.shape[1], own.shape[1]), -1, -1).clone()
+            for _ in range(count):
+                full[:, :, at_query : at_query + t, at_key : at_key + s] = own
+                at_query, at_key = at_query + t, at_key + s
+        return full
+
+
+AnySight: TypeAlias = Sight | Documents
+
+
+class DocumentViews(NamedTuple):
+    """Views of packed texts, before the third door."""
+
+    groups: tuple[Group, ...]
+    views: tuple[View, ...]
+
+    def through(self, door: Door, dtype: torch.dtype) -> Documents:
+        return Documents(self.groups, tuple(view.through(door, dtype) for view in self.views))
+
+
+AnyView: TypeAlias = View | DocumentViews
+
+
+def unfold(x: Tensor, start: int, count: int, length: int) -> Tensor:
+    """[1, H, N, K] → [count, H, length, K], a view: no copy."""
+    part = x[0, :, start : start + count * length]
+    return part.unflatten(1, (count, length)).transpose(0, 1)
+
+
+def fold(x: Tensor) -> Tensor:
+    """[count, H, length, K] → [1, H, count · length, K]"""
+    return x.transpose(0, 1).flatten(1, 2)[None]
+
+
+def minus_infinity(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a query may look, −inf where not: added, never multiplied (a negative score times −inf is +inf)."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, float("-inf"))
+
+
+def seen(queries: Positions, keys: KeyPositions, *, window: int | None) -> Allowed:
+    """query i sees key j where i − window < j ≤ i"""
+    ahead = keys - queries[:, None, :, None]
+    allowed = ahead <= 0
+    return allowed if window is None else allowed & (ahead > -window)
+
+
+# --- the patterns, one for each situation ---------------------------------------------------------------------------
+
+
+def counting(length: int, device: torch.device) -> Tensor:
+    return torch.arange(length, device=device)
+
+
+def whole(queries: int, keys: int, device: torch.device) -> View:
+    """Everyone sees everyone: an encoder, or a decoder looking at its source."""
+    return View(counting(queries, device)[None], counting(keys, device))
+
+
+def triangle(length: int, device: torch.device, *, window: int | None) -> View:
+    """Each query sees itself and what came before: a decoder reading from the beginning."""
+    positions = counting(length, device)
+    if window is None or length <= window:
+        return View(positions[None], positions, causal=True)
+    return View(positions[None], positions, allowed=seen(positions[None], positions, window=window))
+
+
+def continued(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
+    """A decoder with a cache: row b has past[b] positions behind it and reads `length` more.
+
+    A slot of the cache is a position, so "no key after the query" also hides what stands behind a shorter row's end.
+    """
+    longest = max(past)
+    if longest == 0:
+        return triangle(length, device, window=window)
+    level = min(past) == longest
+    keys = counting(longest + length, device)
+    starts = torch.tensor(past[:1] if level else past, device=device)
+    queries = starts[:, None] + counting(length, device)
+    if level and length == 1 and (window is None or longest < window):
+        return View(queries, keys)
+    return View(queries, keys, allowed=seen(queries, keys, window=window))
+
+
+def ending(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
+    """Rows of sources of unequal length, filled up to the longest: nobody sees the filling."""
+    keys = counting(max(lengths), device)
+    within = keys < torch.tensor(lengths, device=device)[:, None]
+    return View(counting(queries, device)[None], keys, allowed=within[:, None, None, :])
+
+
+def documents(
+    lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]
+) -> DocumentViews:
+    """Packed texts; `view(queries, keys)` is the pattern within each of them."""
+    groups = tuple(
+        Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True))
+    )
+    return DocumentViews(groups, tuple(view(group.queries, group.keys) for group in groups))

@@ -1,0 +1,29 @@
+"""The one kind of error a person can mend: a sentence with the thing, the value and the way out.
+
+Knows nothing of where it is shown: the command line turns it into exit code 2, the server into HTTP 4xx.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TriformError(ValueError):
+    """Something outside this code is wrong: the message is one clear sentence."""
+
+
+class SpecError(TriformError):
+    """A model that cannot exist."""
+
+
+class InputError(TriformError):
+    """Ids, masks or texts that a model cannot read."""
+
+
+class UnknownName(TriformError):
+    """A name that means nothing here; says which names would."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")

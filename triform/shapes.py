@@ -1,0 +1,27 @@
+"""The alphabet of axes: one letter each, the only dictionary.
+
+B batch · T queries · S keys · D width · H heads · G key/value heads · K head width · F feed-forward width ·
+V vocabulary · L layers. Checked at run time while testing; only types otherwise.
+"""
+
+from typing import TypeAlias
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+BT: TypeAlias = Int[Tensor, "B T"]
+BTD: TypeAlias = Float[Tensor, "B T D"]
+BTV: TypeAlias = Float[Tensor, "*B V"]
+VD: TypeAlias = Float[Tensor, "V D"]
+
+BHTK: TypeAlias = Float[Tensor, "B H T K"]
+BGTK: TypeAlias = Float[Tensor, "B G T K"]
+BGSK: TypeAlias = Float[Tensor, "B G S K"]
+BHTS: TypeAlias = Float[Tensor, "B H T S"]
+
+# `#` axes may be 1 and stand for all: one table for every row or every head.
+Positions: TypeAlias = Int[Tensor, "#B T"]
+KeyPositions: TypeAlias = Int[Tensor, "S"]
+Allowed: TypeAlias = Bool[Tensor, "#B #H #T S"]
+Added: TypeAlias = Float[Tensor, "#B #H #T S"]
+Angle: TypeAlias = Float[Tensor, "#B 1 T half"]
