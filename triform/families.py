@@ -167,7 +167,7 @@ def llama(
     tied: bool = False,
     head: Head | None = None,
 ) -> ModelSpec:
-    """Pre-norm decoder: rotary, RMSNorm, gated feed-forward, grouped heads (Touvron 2023). Its relatives call it too."""
+    """Pre-norm decoder: rotary, RMSNorm, gated feed-forward, grouped heads (Touvron 2023)."""
     if head_width is None:
         head_width = even_heads(width, heads, bias=False).head_width
     attention = AttentionSpec(
@@ -198,7 +198,7 @@ def llama(
 
 
 def _two_thirds(ff_width: int) -> int:
-    """A gated feed-forward has three matrices: ⅔ of the width keeps its size; whole multiples of 16 suit the machine."""
+    """A gated feed-forward has three matrices: ⅔ of the width keeps its size; multiples of 16 suit the machine."""
     return -(-(2 * ff_width // 3) // 16) * 16
 
 
@@ -351,7 +351,7 @@ def bart(
     ff_width: int | None = None,
     context: int = 1024,
 ) -> ModelSpec:
-    """Post-norm encoder-decoder with learned positions that begin at row 2 and a norm on the embeddings (Lewis 2019)."""
+    """Post-norm encoder-decoder, learned positions that begin at row 2, a norm on the embeddings (Lewis 2019)."""
     norm = NormSpec(kind="layer", eps=1e-5)
     stack = StackSpec(
         layers=layers,
@@ -385,9 +385,7 @@ def _t5(
     context: int,
     head: Head,
 ) -> ModelSpec:
-    attention = AttentionSpec(
-        heads=heads, kv_heads=heads, head_width=head_width, bias=False, out_bias=False, scale=1.0
-    )
+    attention = AttentionSpec(heads=heads, kv_heads=heads, head_width=head_width, bias=False, out_bias=False, scale=1.0)
     stack = StackSpec(
         layers=layers,
         attention=attention,

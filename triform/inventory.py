@@ -68,7 +68,9 @@ def _entries(spec: ModelSpec) -> Iterator[Entry]:
     for name, stack in spec.stacks.items():
         yield from _entry(name, spec, stack)
         for layer in range(stack.layers):
-            yield from _block(f"{name}.blocks.{layer}", spec, stack, cross=name == "decoder" and "encoder" in spec.stacks)
+            yield from _block(
+                f"{name}.blocks.{layer}", spec, stack, cross=name == "decoder" and "encoder" in spec.stacks
+            )
         if stack.final_norm:
             yield from _norm(f"{name}.final", stack.norm, spec.width)
     yield from _head(spec)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 BT: TypeAlias = Int[Tensor, "B T"]
 BTD: TypeAlias = Float[Tensor, "B T D"]
-BTV: TypeAlias = Float[Tensor, "*B V"]
+XD: TypeAlias = Float[Tensor, "*X D"]  # any axes before the width
+XV: TypeAlias = Float[Tensor, "*X V"]
 VD: TypeAlias = Float[Tensor, "V D"]
 
 BHTK: TypeAlias = Float[Tensor, "B H T K"]

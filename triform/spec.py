@@ -177,7 +177,7 @@ class AttentionSpec(Spec, frozen=True):
     def __post_init__(self) -> None:
         _positive("attention", heads=self.heads, kv_heads=self.kv_heads, head_width=self.head_width)
         if self.heads % self.kv_heads:
-            ways = ", ".join(str(g) for g in range(1, self.heads + 1) if self.heads % g == 0)
+            ways = ", ".join(str(g) for g in range(1, min(self.heads, 256) + 1) if self.heads % g == 0)
             raise SpecError(
                 f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; use kv_heads in {{{ways}}}"
             )
@@ -344,13 +344,17 @@ class ModelSpec(Spec, frozen=True):
         for name, stack in self.stacks.items():
             attention = stack.attention
             if isinstance(self.position, Rotary) and attention.head_width % 2:
-                raise SpecError(f"{name}: rotary turns pairs, head_width={attention.head_width} is odd; use an even one")
+                raise SpecError(
+                    f"{name}: rotary turns pairs, head_width={attention.head_width} is odd; use an even one"
+                )
         if isinstance(self.position, Sinusoid) and self.width % 2:
             raise SpecError(f"model: sinusoids come in pairs, width={self.width} is odd; use an even one")
 
     def _check_head(self) -> None:
         if isinstance(self.head, Pooled | Tag | Span) and self.form != "encoder":
-            raise SpecError(f"model: a {type(self.head).__name__} head reads an encoder, this is the form {self.form!r}")
+            raise SpecError(
+                f"model: a {type(self.head).__name__} head reads an encoder, this is the form {self.form!r}"
+            )
         if isinstance(self.head, Classify):
             if self.form == "encoder-decoder":
                 raise SpecError("model: a Classify head reads one stack; use an encoder or a decoder")

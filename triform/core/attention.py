@@ -5,6 +5,7 @@ Knows nothing of which model it is in; what may be seen comes in `flow`, made in
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,7 +77,7 @@ class SelfAttention(nn.Module):
         self.shares = head_shares(out.in_features // head_width, qkv.out_features // head_width)
 
     def forward(self, x: BTD, flow: Flow) -> BTD:
-        q, k, v = heads(self.qkv(x), self.head_width).split(self.shares, dim=1)
+        q, k, v = torch.split(heads(self.qkv(x), self.head_width), self.shares, dim=1)
         q = self.turn(self.q_norm(q), flow.angles)  # a no-op unless rotary
         k = self.turn(self.k_norm(k), flow.angles)
         k, v = flow.cache.put(self.layer, k, v)  # the identity while training
@@ -109,7 +110,7 @@ class CrossAttention(nn.Module):
 
 def heads(x: BTD, head_width: int) -> BHTK:
     """[B, T, H·K] → [B, H, T, K], a view"""
-    return x.unflatten(-1, (-1, head_width)).transpose(1, 2)
+    return x.view(*x.shape[:2], -1, head_width).transpose(1, 2)
 
 
 def join(x: BHTK) -> BTD:

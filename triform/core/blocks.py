@@ -1,4 +1,4 @@
-"""Blocks and stacks: the residual equation, repeated. The same block in the encoder and in the decoder of every form."""
+"""Blocks and stacks: the residual equation, repeated; the same block in the encoders and decoders of every form."""
 
 from collections.abc import Callable, Iterable
 

@@ -16,11 +16,10 @@ from triform.core.attention import Attend, CrossAttention, SelfAttention
 from triform.core.blocks import Block, Entry, Kinds, NoKinds, PastOnly, Pattern, Residual, Stack, both_sides
 from triform.core.cache import Cache
 from triform.core.feedforward import FeedForward, GatedFeedForward
-from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Network
+from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Network, Pick
 from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
 from triform.core.norms import RmsNorm
-
-Form = EncoderOnly | DecoderOnly | EncoderDecoder
+from triform.errors import SpecError
 
 
 def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
@@ -33,15 +32,16 @@ def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float3
 def skeleton(spec: s.ModelSpec) -> Form:
     """The network without numbers: names and shapes only, nothing is allocated."""
     with torch.device("meta"):
-        token = nn.Embedding(spec.vocab, spec.width)
-        head = head_of(spec)
+        # Given its weight, an embedding draws no numbers; drawing them on "meta" would import torch's compiler.
+        token = nn.Embedding(spec.vocab, spec.width, _weight=torch.empty(spec.vocab, spec.width))
+        head, pick = head_of(spec), pick_of(spec.head)
         if spec.encoder is not None and spec.decoder is not None:
-            return EncoderDecoder(token, encoder_of(spec, spec.encoder), decoder_of(spec, spec.decoder), head)
+            return EncoderDecoder(token, encoder_of(spec, spec.encoder), decoder_of(spec, spec.decoder), head, pick)
         if spec.encoder is not None:
-            return EncoderOnly(token, encoder_of(spec, spec.encoder), head)
+            return EncoderOnly(token, encoder_of(spec, spec.encoder), head, pick)
         if spec.decoder is not None:
-            return DecoderOnly(token, decoder_of(spec, spec.decoder), head)
-    raise s.SpecError("neither encoder nor decoder is given")
+            return DecoderOnly(token, decoder_of(spec, spec.decoder), head, pick)
+    raise SpecError("neither encoder nor decoder is given")
 
 
 def cache_for(
@@ -54,7 +54,7 @@ def cache_for(
 ) -> Cache:
     """An empty cache of the right shape for a model with a decoder."""
     if spec.decoder is None:
-        raise s.SpecError("an encoder has no past to keep: a cache is for models with a decoder")
+        raise SpecError("an encoder has no past to keep: a cache is for models with a decoder")
     a = spec.decoder.attention
     return Cache(
         layers=spec.decoder.layers,
@@ -67,7 +67,7 @@ def cache_for(
     )
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------------------------
 
 
 def encoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
@@ -80,9 +80,7 @@ def decoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
     return stack_of(spec, stack, pattern=pattern, score_bias=bias, cross=spec.encoder is not None)
 
 
-def stack_of(
-    spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, score_bias: nn.Module, cross: bool
-) -> Stack:
+def stack_of(spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, score_bias: nn.Module, cross: bool) -> Stack:
     return Stack(
         entry=entry_of(spec),
         angles=angles_of(spec, stack),
@@ -116,9 +114,7 @@ def residual_of(spec: s.ModelSpec, stack: s.StackSpec, f: nn.Module) -> Residual
     def norm(*at: s.NormAt) -> nn.Module:
         return norm_of(stack.norm, spec.width) if stack.norm_at in at else nn.Identity()
 
-    return Residual(
-        f, before=norm("pre", "sandwich"), after=norm("sandwich"), outer=norm("post"), drop=drop_of(spec)
-    )
+    return Residual(f, before=norm("pre", "sandwich"), after=norm("sandwich"), outer=norm("post"), drop=drop_of(spec))
 
 
 def attention_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAttention:
@@ -183,7 +179,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-# --- positions ----------------------------------------------------------------------------------------------------------
+# --- positions ------------------------------------------------------------------------------------------------------
 
 
 def added_position_of(spec: s.ModelSpec) -> nn.Module:
@@ -215,10 +211,8 @@ def angles_of(spec: s.ModelSpec, stack: s.StackSpec) -> nn.Module:
             ramp = positions.YarnRamp.of(
                 width, base, fast=yarn.fast, slow=yarn.slow, trained=yarn.trained, whole=yarn.whole
             )
-            sharpen = 0.1 * math.log(yarn.factor) + 1.0 if yarn.sharpen is None else yarn.sharpen
-            return positions.RotaryAngles(
-                positions.yarn_frequencies(plain, ramp, factor=yarn.factor), sharpen=sharpen if yarn.factor > 1 else 1.0
-            )
+            sharpen = 0.1 * math.log(max(yarn.factor, 1.0)) + 1.0 if yarn.sharpen is None else yarn.sharpen
+            return positions.RotaryAngles(positions.yarn_frequencies(plain, ramp, factor=yarn.factor), sharpen=sharpen)
 
 
 def score_bias_of(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> nn.Module:
@@ -232,7 +226,7 @@ def score_bias_of(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> 
             return positions.NoBias()
 
 
-# --- heads --------------------------------------------------------------------------------------------------------------
+# --- heads ----------------------------------------------------------------------------------------------------------
 
 
 def head_of(spec: s.ModelSpec) -> nn.Module:
@@ -259,10 +253,21 @@ def head_of(spec: s.ModelSpec) -> nn.Module:
         case s.Span():
             return ReadHead(nn.Identity(), nn.Linear(width, 2), act=nn.Identity())
         case _:
-            raise s.SpecError(f"no head is known for {spec.head!r}")
+            raise SpecError(f"no head is known for {spec.head!r}")
 
 
-# --- first numbers ------------------------------------------------------------------------------------------------------
+def pick_of(head: s.Head) -> Pick:
+    """Which tokens of a text the head reads."""
+    match head:
+        case s.Pooled() | s.Classify(pick="first"):
+            return lambda text, x: text.first(x)
+        case s.Classify():
+            return lambda text, x: text.last(x)
+        case _:
+            return lambda text, x: x
+
+
+# --- first numbers --------------------------------------------------------------------------------------------------
 
 
 def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
@@ -285,22 +290,29 @@ def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
         buffer.zero_()
 
 
-def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor:
-    """The standard deviation of a matrix's first numbers: a number, or one a row where rows differ."""
-    gain = 0.02 * math.sqrt(768)
-    if path in ("token.weight", "readout.own") or ".entry." in path:
-        return torch.tensor(1.0 / spec.embedding.scale if spec.embedding.scale != 1.0 else 0.02)
-    if path.endswith("score_bias.weight"):
-        return torch.tensor(0.02)
-    stack = spec.stacks[path.split(".", 1)[0]] if path.split(".", 1)[0] in spec.stacks else None
-    sigma = torch.full((parameter.shape[0], 1), gain / math.sqrt(parameter.shape[1]), dtype=torch.float64)
-    if stack is None:
+def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float:
+    """The standard deviation of a matrix's first numbers; one a row where rows differ."""
+    room = path.split(".", 1)[0]
+    if path == "token.weight":
+        return embedding_deviation(spec)
+    if path == "readout.own" or ".entry." in path or path.endswith("score_bias.weight"):
+        return 0.02
+    sigma = torch.full((len(parameter), 1), 0.02 * math.sqrt(768 / parameter.shape[1]), dtype=torch.float64)
+    if room == "readout":
         return sigma
+    stack = spec.stacks[room]
     if path.endswith(("out.weight", "down.weight")):
-        additions = stack.layers * (3 if "encoder" in spec.stacks and path.startswith("decoder") else 2)
-        sigma /= math.sqrt(additions)
+        parts = 3 if room == "decoder" and spec.encoder is not None else 2
+        sigma /= math.sqrt(parts * stack.layers)
     if path.endswith(("qkv.weight", "cross.f.q.weight")):
         # Without a scale on the scores (T5) the queries are born smaller by it.
         a = stack.attention
         sigma[: a.heads * a.head_width] *= a.head_width**-0.5 / a.score_scale
     return sigma
+
+
+def embedding_deviation(spec: s.ModelSpec) -> float:
+    """Tokens enter the stack, or leave through a scaled head, with numbers of size 1 where the family scales them."""
+    if isinstance(spec.head, s.Tied) and spec.head.scale != 1.0:
+        return 1.0
+    return 0.02 if spec.embedding.scale == 1.0 else 1.0 / spec.embedding.scale

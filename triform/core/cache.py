@@ -117,7 +117,9 @@ class Cache:
     def reorder(self, sources: Sequence[int]) -> None:
         """Row i becomes what row sources[i] was; rows that stay are not touched."""
         if len(sources) != self.rows or any(not 0 <= source < self.rows for source in sources):
-            raise InputError(f"reorder needs one row number from 0 to {self.rows - 1} for each row, got {list(sources)}")
+            raise InputError(
+                f"reorder needs one row number from 0 to {self.rows - 1} for each row, got {list(sources)}"
+            )
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
         used = max((self._lengths[origin] for origin in origins), default=0)

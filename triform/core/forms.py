@@ -3,31 +3,40 @@
 The model ends at hidden states, and at the head that reads them; losses, sampling, tasks and costs live elsewhere.
 """
 
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, cast
+
 from torch import Tensor, nn
 
+from triform.core.attention import CrossAttention
 from triform.core.batch import Pair, Text
 from triform.core.blocks import Stack
 from triform.core.cache import NO_CACHE, AnyCache, Memory
-from triform.shapes import BTD, BTV
+from triform.shapes import BTD, XD
+
+Pick: TypeAlias = Callable[[Text, Tensor], Tensor]
 
 
 class Network(nn.Module):
-    """What the forms share: one table of tokens, one head."""
+    """What the forms share: one table of tokens, one head, and which tokens of a text the head reads."""
 
-    def __init__(self, token: nn.Embedding, head: nn.Module) -> None:
+    sides = 1  # how many texts a model reads at once: a source and its target are two
+
+    def __init__(self, token: nn.Embedding, head: nn.Module, pick: Pick) -> None:
         super().__init__()
         self.token = token
         self.readout = head
+        self.pick = pick
 
-    def head(self, x: BTV) -> BTV:
+    def head(self, x: XD) -> Tensor:
         return self.readout(x, self.token.weight)
 
 
 class EncoderOnly(Network):
     """hidden = encode(text)"""
 
-    def __init__(self, token: nn.Embedding, encoder: Stack, head: nn.Module) -> None:
-        super().__init__(token, head)
+    def __init__(self, token: nn.Embedding, encoder: Stack, head: nn.Module, pick: Pick) -> None:
+        super().__init__(token, head, pick)
         self.encoder = encoder
 
     def encode(self, text: Text) -> BTD:
@@ -37,14 +46,14 @@ class EncoderOnly(Network):
         return self.encode(text)
 
     def forward(self, text: Text) -> Tensor:
-        return self.head(self.hidden(text))
+        return self.head(self.pick(text, self.hidden(text)))
 
 
 class DecoderOnly(Network):
     """hidden = decode(text)"""
 
-    def __init__(self, token: nn.Embedding, decoder: Stack, head: nn.Module) -> None:
-        super().__init__(token, head)
+    def __init__(self, token: nn.Embedding, decoder: Stack, head: nn.Module, pick: Pick) -> None:
+        super().__init__(token, head, pick)
         self.decoder = decoder
 
     def decode(self, text: Text, cache: AnyCache = NO_CACHE) -> BTD:
@@ -54,23 +63,29 @@ class DecoderOnly(Network):
         return self.decode(text)
 
     def forward(self, text: Text) -> Tensor:
-        return self.head(self.hidden(text))
+        return self.head(self.pick(text, self.hidden(text)))
 
 
 class EncoderDecoder(Network):
     """hidden = decode(target, encode(source))"""
 
-    def __init__(self, token: nn.Embedding, encoder: Stack, decoder: Stack, head: nn.Module) -> None:
-        super().__init__(token, head)
+    sides = 2
+
+    def __init__(self, token: nn.Embedding, encoder: Stack, decoder: Stack, head: nn.Module, pick: Pick) -> None:
+        super().__init__(token, head, pick)
         self.encoder = encoder
         self.decoder = decoder
+
+    @property
+    def cross(self) -> Iterator[CrossAttention]:
+        return (cast(CrossAttention, block.get_submodule("cross.f")) for block in self.decoder.blocks)
 
     def encode(self, source: Text) -> Memory:
         return self.remember(self.encoder(self.token(source.ids), source), source)
 
     def remember(self, x: BTD, source: Text) -> Memory:
         """Cross keys and values of every decoder layer, projected once."""
-        layers = tuple(block.cross.f.project(x) for block in self.decoder.blocks)
+        layers = tuple(cross.project(x) for cross in self.cross)
         return Memory(layers, source)
 
     def decode(self, target: Text, memory: Memory, cache: AnyCache = NO_CACHE) -> BTD:
@@ -80,4 +95,7 @@ class EncoderDecoder(Network):
         return self.decode(pair.target, self.encode(pair.source))
 
     def forward(self, pair: Pair) -> Tensor:
-        return self.head(self.hidden(pair))
+        return self.head(self.pick(pair.target, self.hidden(pair)))
+
+
+Form: TypeAlias = EncoderOnly | DecoderOnly | EncoderDecoder

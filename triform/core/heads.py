@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triform.shapes import BTV, VD
+from triform.shapes import VD, XD, XV
 
 
 class LanguageHead(nn.Module):
     """logits = ready(x) weightᵀ + bias"""
 
-    def ready(self, x: BTV) -> BTV:
+    def ready(self, x: XD) -> XD:
         return x
 
     def weight(self, table: VD) -> VD:
@@ -25,7 +25,7 @@ class LanguageHead(nn.Module):
     def bias(self) -> Tensor | None:
         return None
 
-    def forward(self, x: BTV, table: VD) -> BTV:
+    def forward(self, x: XD, table: VD) -> XV:
         return F.linear(self.ready(x), self.weight(table), self.bias())
 
 
@@ -36,7 +36,7 @@ class TiedHead(LanguageHead):
         super().__init__()
         self.scale = scale
 
-    def ready(self, x: BTV) -> BTV:
+    def ready(self, x: XD) -> XD:
         return x * self.scale
 
 
@@ -74,7 +74,7 @@ class TransformedHead(LanguageHead):
         self.norm = norm
         self.free = nn.Parameter(torch.zeros(vocab))
 
-    def ready(self, x: BTV) -> BTV:
+    def ready(self, x: XD) -> XD:
         return self.norm(self.act(self.dense(x)))
 
     def bias(self) -> Tensor:
@@ -90,5 +90,5 @@ class ReadHead(nn.Module):
         self.act = act
         self.out = out
 
-    def forward(self, x: BTV, table: VD) -> BTV:
+    def forward(self, x: XD, table: VD) -> Tensor:
         return self.out(self.act(self.dense(x)))

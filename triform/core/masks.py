@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from triform.shapes import BHTK, Added, Allowed, BGSK, KeyPositions, Positions
+from triform.shapes import BGSK, BHTK, Added, Allowed, KeyPositions, Positions
 
 
 class Sight(NamedTuple):
@@ -63,9 +63,9 @@ Door: TypeAlias = Callable[[View, torch.dtype], Sight]
 
 
 class Group(NamedTuple):
-    """`count` texts in a row, each with so many queries and keys."""
+    """So many texts in a row, each with so many queries and keys."""
 
-    count: int
+    texts: int
     queries: int
     keys: int
 
@@ -78,7 +78,8 @@ class Documents(NamedTuple):
 
     def over(self, kernel: Kernel, q: BHTK, k: BGSK, v: BGSK) -> BHTK:
         parts = [
-            fold(sight.over(kernel, *rectangle)) for sight, rectangle in zip(self.sights, self.cut(q, k, v), strict=True)
+            fold(sight.over(kernel, *rectangle))
+            for sight, rectangle in zip(self.sights, self.cut(q, k, v), strict=True)
         ]
         return torch.cat(parts, dim=2)
 
@@ -124,7 +125,7 @@ AnyView: TypeAlias = View | DocumentViews
 def unfold(x: Tensor, start: int, count: int, length: int) -> Tensor:
     """[1, H, N, K] → [count, H, length, K], a view: no copy."""
     part = x[0, :, start : start + count * length]
-    return part.unflatten(1, (count, length)).transpose(0, 1)
+    return part.view(len(part), count, length, part.shape[-1]).transpose(0, 1)
 
 
 def fold(x: Tensor) -> Tensor:
@@ -188,11 +189,25 @@ def ending(lengths: tuple[int, ...], queries: int, device: torch.device) -> View
     return View(counting(queries, device)[None], keys, allowed=within[:, None, None, :])
 
 
-def documents(
-    lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]
-) -> DocumentViews:
+def documents(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
     """Packed texts; `view(queries, keys)` is the pattern within each of them."""
-    groups = tuple(
-        Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True))
-    )
+    groups = tuple(Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True)))
     return DocumentViews(groups, tuple(view(group.queries, group.keys) for group in groups))
+
+
+def drawn(view: View, queries: int) -> str:
+    """● where a query (row) sees a key (column)"""
+    matrix = view.sight(torch.float64).matrix(queries, len(view.keys))[0, 0].expand(queries, -1)
+    return "\n".join(" ".join("●" if cell == 0 else "·" for cell in row) for row in matrix.tolist())
+
+
+if __name__ == "__main__":
+    cpu = torch.device("cpu")
+    for name, view in {
+        "encoder: everyone sees everyone": whole(5, 5, cpu),
+        "decoder: itself and the past": triangle(5, cpu, window=None),
+        "decoder with a window of 2": triangle(5, cpu, window=2),
+        "decoder with 3 tokens in its cache, reading 2": continued((3,), 2, cpu, window=None),
+        "target of 2 looking at a source of 5": whole(2, 5, cpu),
+    }.items():
+        print(f"{name}\n{drawn(view, view.queries.shape[1])}\n")

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from triform.shapes import BTV
+from triform.shapes import XD
 
 
 class RmsNorm(nn.Module):
@@ -14,7 +14,7 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
-    def forward(self, x: BTV) -> BTV:
+    def forward(self, x: XD) -> XD:
         # Two passes over x; torch's own rms_norm has no fused CPU kernel and takes five.
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x * (length.square() / x.shape[-1] + self.eps).rsqrt() * self.weight

@@ -119,7 +119,7 @@ def frequencies(head_width: int, base: float) -> list[float]:
 
 
 def llama3_frequencies(plain: list[float], *, factor: float, low: float, high: float, trained: int) -> list[float]:
-    """Waves longer than trained/low are slowed by `factor`, shorter than trained/high are left, between them a blend."""
+    """Waves longer than trained/low are slowed by `factor`, shorter than trained/high left, between them a blend."""
 
     def scaled(frequency: float) -> float:
         turns = trained * frequency / (2 * math.pi)

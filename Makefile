@@ -1,0 +1,51 @@
+# Every target makes .venv and installs what it needs by itself; `make demo` and `make test` are all a new machine takes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all check format bench clean
+
+demo: $(VENV)/.run
+	$(BIN)/triform demo
+
+test: $(VENV)/.test
+	$(BIN)/pytest -n 2
+
+test-all: $(VENV)/.test
+	$(BIN)/pytest -n 2 -m "slow or not slow"
+
+check: $(VENV)/.check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.check
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Triform needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/.check: $(VENV)/.run
+	$(PIP) --editable '.[check,test]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.run
+	$(PIP) --editable '.[bench]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

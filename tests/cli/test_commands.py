@@ -1,0 +1,106 @@
+"""Commands as a person meets them: what they print, and their exit codes."""
+
+import io
+import json
+
+import pytest
+
+from triform.cli import COMMANDS, main, triform
+from triform.cli import families as families_command
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_families_in_full_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "families")
+    assert code == 0
+    for number in ("124,439,808", "109,482,240", "8,030,261,248", "60,506,624"):
+        assert number in out
+    assert "about 1/3 of all parameters are in attention" in out
+
+
+def test_families_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "families", "gpt2-small", "vaswani-base", "--json")
+    small, base = json.loads(out)
+    assert code == 0
+    assert (small["parameters"], small["form"], small["lecture_holds"]) == (124_439_808, "decoder", True)
+    assert sum(small["parts"].values()) == small["parameters"]
+    assert not base["lecture_holds"]
+
+
+def test_a_narrow_screen_shows_all_digits_too() -> None:
+    from rich.console import Console
+
+    screen = io.StringIO()
+    Console(width=80, file=screen).print(families_command.narrow({"llama-3-8b": families_command.named("llama-3-8b")}))
+    assert "5,637,144,576" in screen.getvalue()
+
+
+def test_check_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "check", "tiny-encoder")
+    assert code == 0
+    assert "all hold" in out
+
+
+def test_check_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "check", "tiny-decoder", "--json")
+    report = json.loads(out)
+    assert (code, report["holds"]) == (0, True)
+    assert all(proof["error"] <= proof["bound"] for proof in report["proofs"])
+
+
+def test_check_fails_with_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from triform.core.cache import Cache
+
+    monkeypatch.setattr(Cache, "roll_back", lambda self, counts: None)
+    code, out, _ = run(capsys, "check", "tiny-decoder")
+    assert code == 1
+    assert "BROKEN: cached = uncached" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("check", "gpt5"), "unknown model 'gpt5'"),
+        (("families", "bert-bas"), "did you mean 'bert-base'?"),
+        (("chek",), "No such command 'chek'"),
+        (("check",), "Missing argument 'MODEL'"),
+        (("check", "tiny-decoder", "--seed", "x"), "'x' is not a valid integer"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str
+) -> None:
+    code, _, err = run(capsys, *args)
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_helps_with_examples(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert "Example" in out
+
+
+def test_the_command_line_is_frozen() -> None:
+    """A new or changed command is a decision: it is written here too."""
+    import click
+
+    context = click.Context(triform)
+    surface = {
+        name: sorted(option for param in command.params for option in param.opts)
+        for name in triform.list_commands(context)
+        if (command := triform.get_command(context, name)) is not None
+    }
+    assert surface == {
+        "check": ["--json", "--seed", "model"],
+        "demo": [],
+        "families": ["--json", "names"],
+    }

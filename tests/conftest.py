@@ -1,0 +1,23 @@
+"""For all tests: shapes are checked while they run, one thread (tiny matrices), and a found `shared` data folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Before anything of triform is imported: every annotated shape of the core is checked at each call.
+install_import_hook(["triform.core"], "beartype.beartype")
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)  # tiny matrices: a second thread only waits
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with real data sets, where it is beside the checkout; tests that need it are skipped elsewhere."""
+    root = Path(os.environ.get("TRIFORM_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    if not (root / "data").is_dir():
+        pytest.skip("the shared data sets are not here")
+    return root / "data"

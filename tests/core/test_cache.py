@@ -1,0 +1,106 @@
+"""The cache: exact bytes, growth by doubling, no copy of the past, rows that move."""
+
+import pytest
+import torch
+from families_tiny import EVERY
+
+import triform
+from triform.core.batch import Text
+from triform.core.cache import Cache
+from triform.errors import InputError, SpecError
+
+
+def small(**changes: int) -> Cache:
+    return Cache(**({"layers": 2, "kv_heads": 3, "head_width": 4, "rows": 2, "capacity": 4} | changes))
+
+
+def write(cache: Cache, count: int, value: float = 1.0) -> None:
+    opened = cache.open(count)
+    for layer in range(2):
+        new = torch.full((cache.rows, 3, count, 4), value)
+        opened.put(layer, new, -new)
+    cache.advance(count)
+
+
+def test_bytes_are_the_formula() -> None:
+    assert small().bytes == 2 * 2 * 2 * 3 * 4 * 4 * 4
+
+
+def test_it_doubles_and_keeps_what_it_had() -> None:
+    cache = small()
+    write(cache, 3, 5.0)
+    write(cache, 3, 6.0)
+    assert (cache.capacity, cache.lengths) == (8, (6, 6))
+    keys, values = cache.open(1).put(0, torch.zeros(2, 3, 1, 4), torch.zeros(2, 3, 1, 4))
+    assert keys[0, 0, :, 0].tolist() == [5, 5, 5, 6, 6, 6, 0]
+    assert values[0, 0, :, 0].tolist() == [-5, -5, -5, -6, -6, -6, 0]
+
+
+def test_a_step_reads_slices_of_the_same_memory() -> None:
+    """No copy of the past: what attention reads is the cache itself."""
+    cache = small(capacity=64)
+    before = cache._store[0].data_ptr()
+    write(cache, 10)
+    keys, _ = cache.open(1).put(0, torch.zeros(2, 3, 1, 4), torch.zeros(2, 3, 1, 4))
+    assert keys.data_ptr() == before
+    assert keys.shape == (2, 3, 11, 4)
+
+
+def test_copied_positions_grow_with_the_length_not_its_square() -> None:
+    cache = small(capacity=1)
+    copied = 0
+    for _ in range(300):
+        before = cache.capacity
+        write(cache, 1)
+        copied += before if cache.capacity != before else 0
+    assert copied < 2 * 300
+
+
+def test_rows_of_unequal_length() -> None:
+    cache = small()
+    one = cache.window(1, 2)
+    opened = one.open(2)
+    opened.put(0, torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 4))
+    one.advance(2)
+    assert cache.lengths == (0, 2)
+    keys, _ = cache.open(1).put(0, torch.full((2, 3, 1, 4), 9.0), torch.zeros(2, 3, 1, 4))
+    assert keys[:, 0, :, 0].tolist() == [[9, 0, 0], [1, 1, 9]]
+
+
+def test_reorder_moves_only_what_moves() -> None:
+    cache = small(rows=3)
+    opened = cache.open(2)
+    opened.put(0, torch.arange(3.0)[:, None, None, None].expand(3, 3, 2, 4), torch.zeros(3, 3, 2, 4))
+    cache.advance(2)
+    cache.reorder([0, 0, 1])
+    keys, _ = cache.open(1).put(0, torch.zeros(3, 3, 1, 4), torch.zeros(3, 3, 1, 4))
+    assert keys[:, 0, 0, 0].tolist() == [0, 0, 1]
+
+
+def test_a_beam_reordered_in_the_model_goes_on_from_its_parent() -> None:
+    model = triform.build(EVERY["llama"], dtype=torch.float64)
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    with torch.no_grad():
+        cache = model.cache(rows=2)
+        model.network.decode(Text.of(ids), cache)
+        cache.reorder([1, 0])
+        got = model.network.decode(Text.of(torch.tensor([[7], [8]])), cache)
+        want = model.network.decode(Text.of(torch.tensor([[4, 5, 6, 7], [1, 2, 3, 8]])))[:, -1:]
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_bad_requests() -> None:
+    cache = small()
+    with pytest.raises(InputError, match="cannot roll back 1 positions of row 0, which has 0"):
+        cache.roll_back(1)
+    with pytest.raises(InputError, match="rows 1 to 3 are not in a cache of 2 rows"):
+        cache.window(1, 3)
+    with pytest.raises(InputError, match="one row number from 0 to 1"):
+        cache.reorder([0, 2])
+    with pytest.raises(SpecError, match="an encoder has no past to keep"):
+        triform.build(EVERY["bert"]).cache()
+
+
+def test_the_cache_of_a_model_has_the_predicted_bytes() -> None:
+    cache = triform.build(EVERY["qwen3"]).cache(rows=3, capacity=7)
+    assert cache.bytes == 2 * 2 * 3 * 2 * 7 * 6 * 4  # 2 · L · rows · G · positions · K · 4 bytes

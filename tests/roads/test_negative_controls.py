@@ -1,0 +1,314 @@
+"""Planted mistakes: each must make `check` fail, and the failing line must name what broke.
+
+The proofs are only worth something if they notice; these are the bugs that every implementation has had once.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import triform
+from triform import door
+from triform.core import masks, positions
+from triform.core.attention import Attend, CrossAttention, SelfAttention
+from triform.core.batch import PackedText, Text, UnequalRows
+from triform.core.blocks import PastOnly, Residual
+from triform.core.cache import Cache, Writing
+from triform.core.heads import TiedHead
+from triform.core.masks import View
+from triform.families import sized
+from triform.observe.claims import CLAIMS
+from triform.observe.proofs import check
+from triform.spec import replace
+
+Plant = Callable[[pytest.MonkeyPatch, triform.Model], None]
+MISTAKES: dict[str, tuple[str, str, Plant]] = {}
+
+
+def mistake(family: str, noticed: str) -> Callable[[Plant], Plant]:
+    """A planted mistake, the family it is planted in, and the proof that must name it."""
+
+    def register(plant: Plant) -> Plant:
+        MISTAKES[plant.__name__] = (family, noticed, plant)
+        return plant
+
+    return register
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family, noticed, plant = MISTAKES[name]
+    claims = [claim for claim in CLAIMS if claim.name == noticed]
+    model = triform.build(sized(family, "tiny", vocab=40), seed=1)
+    assert check(model.spec, model.network, claims=claims).broken == ()
+    plant(monkeypatch, model)
+    assert check(model.spec, model.network, claims=claims).broken == (noticed,)
+
+
+def test_there_are_enough() -> None:
+    assert len(MISTAKES) >= 15
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+@mistake("gpt2", "no leak: future")
+def mask_off_by_one(monkeypatch, model):
+    def triangle(length, device, *, window):
+        at = torch.arange(length)
+        return View(at[None], at, allowed=at[None, None, None, :] <= at[None, None, :, None] + 1)
+
+    monkeypatch.setattr(masks, "triangle", triangle)
+
+
+@mistake("gpt2", "model = lecture")
+def mask_too_strict(monkeypatch, model):
+    def triangle(length, device, *, window):
+        at = torch.arange(length)
+        allowed = at[None, None, None, :] < at[None, None, :, None].clamp(min=1)
+        return View(at[None], at, allowed=allowed)
+
+    monkeypatch.setattr(masks, "triangle", triangle)
+
+
+@mistake("gpt2", "no leak: future")
+def mask_multiplied(monkeypatch, model):
+    def kernel(self, q, k, v, sight):
+        scores = q @ k.transpose(-1, -2) * self.scale
+        allowed = (sight.matrix(q.shape[2], k.shape[2]) == 0).to(scores)
+        return (scores * allowed).softmax(-1) @ v
+
+    monkeypatch.setattr(Attend, "kernel", kernel)
+
+
+@mistake("gpt2", "no leak: future")
+def mask_after_softmax(monkeypatch, model):
+    def kernel(self, q, k, v, sight):
+        weights = (q @ k.transpose(-1, -2) * self.scale).softmax(-1)
+        return (weights * (sight.matrix(q.shape[2], k.shape[2]) == 0).to(weights)) @ v
+
+    monkeypatch.setattr(Attend, "kernel", kernel)
+
+
+@mistake("bert", "who sees whom")
+def causal_mask_in_an_encoder(monkeypatch, model):
+    model.network.encoder.pattern = PastOnly(None)
+
+
+@mistake("gpt2", "who sees whom")
+def no_mask_in_a_decoder(monkeypatch, model):
+    monkeypatch.setattr(masks, "triangle", lambda length, device, *, window: masks.whole(length, length, device))
+
+
+@mistake("mistral", "who sees whom")
+def window_forgotten(monkeypatch, model):
+    stack = model.spec.decoder
+    narrow = replace(stack, attention=replace(stack.attention, window=3))
+    model.spec = replace(model.spec, decoder=narrow)  # the network was built for a window of 4096
+
+
+@mistake("gpt2", "no leak: neighbours")
+def packed_documents_leak(monkeypatch, model):
+    def documents(lengths, keys, view):
+        return view(sum(lengths), sum(keys))
+
+    monkeypatch.setattr(masks, "documents", documents)
+
+
+@mistake("marian", "no leak: source padding")
+def source_padding_unmasked(monkeypatch, model):
+    def seen_by(self, target):
+        return masks.whole(target.ids.shape[1], max(self.lengths), target.ids.device)
+
+    monkeypatch.setattr(UnequalRows, "seen_by", seen_by)
+
+
+@mistake("bert", "no leak: padding")
+def padding_not_removed(monkeypatch, model):
+    monkeypatch.setattr(door.Rows, "full", property(lambda self: True))
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+@mistake("gpt2", "cached = uncached")
+def positions_not_moved_by_the_cache(monkeypatch, model):
+    monkeypatch.setattr(Text, "positions", lambda self, past: torch.arange(self.ids.shape[1])[None])
+
+
+@mistake("gpt2", "padded = unpadded")
+def left_padding_counted_as_positions(monkeypatch, model):
+    pack = door.Rows.pack
+
+    class Counted(PackedText):
+        def positions(self, past):
+            return self.columns[None]
+
+    def packing(self, order):
+        text, unpack = pack(self, order)
+        counted = Counted(text.ids, text.kinds, text.lengths)
+        object.__setattr__(counted, "columns", unpack.columns)
+        return counted, unpack
+
+    monkeypatch.setattr(door.Rows, "pack", packing)
+
+
+@mistake("gpt2", "packed = separate")
+def packed_positions_not_restarted(monkeypatch, model):
+    monkeypatch.setattr(PackedText, "positions", lambda self, past: torch.arange(self.ids.shape[1])[None])
+
+
+@mistake("llama", "model = lecture")
+def wrong_rotary_pairing(monkeypatch, model):
+    def forward(self, x, angles):
+        even, odd = x[..., ::2], x[..., 1::2]
+        turned = (even * angles.cos - odd * angles.sin, odd * angles.cos + even * angles.sin)
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+    monkeypatch.setattr(positions.Turn, "forward", forward)
+
+
+@mistake("llama", "cached = uncached")
+def keys_turned_after_the_cache(monkeypatch, model):
+    def forward(self, x, flow):
+        q, k, v = torch.split(self.qkv(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2), self.shares, dim=1)
+        k, v = flow.cache.put(self.layer, k, v)
+        last = positions.Angles(*(a[..., -1:, :] for a in flow.angles))
+        turned = self.turn(k, flow.angles if k.shape[2] == x.shape[1] else last)
+        return self.out(self.attend(self.turn(q, flow.angles), turned, v, flow.sight).transpose(1, 2).flatten(2))
+
+    monkeypatch.setattr(SelfAttention, "forward", forward)
+
+
+@mistake("t5", "model = lecture")
+def buckets_in_the_wrong_direction(monkeypatch, model):
+    bucket = positions.TwoSidedBucketBias.bucket
+    monkeypatch.setattr(positions.TwoSidedBucketBias, "bucket", lambda self, ahead: bucket(self, -ahead))
+
+
+@mistake("marian", "model = lecture")
+def sinusoid_in_the_wrong_order(monkeypatch, model):
+    monkeypatch.setattr(positions.SinusoidHalves, "order", positions.Sinusoid.order)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+@mistake("gpt2", "kernel = formula")
+def scale_missing(monkeypatch, model):
+    for module in model.network.modules():
+        if isinstance(module, Attend):
+            module.scale = 1.0
+
+
+@mistake("qwen2", "kernel = formula")
+def kv_heads_repeated_in_the_wrong_order(monkeypatch, model):
+    def kernel(self, q, k, v, sight):
+        each = q.shape[1] // k.shape[1]
+        return F.scaled_dot_product_attention(
+            q, k.repeat(1, each, 1, 1), v.repeat(1, each, 1, 1), attn_mask=sight.added, is_causal=sight.causal
+        )
+
+    monkeypatch.setattr(Attend, "kernel", kernel)
+
+
+@mistake("vaswani", "model = lecture")
+def cross_keys_and_values_swapped(monkeypatch, model):
+    project = CrossAttention.project
+    monkeypatch.setattr(CrossAttention, "project", lambda self, source: project(self, source)[::-1])
+
+
+@mistake("gpt2", "cached = uncached")
+def kernel_triangle_with_a_cache(monkeypatch, model):
+    """`is_causal` counts from the top left: wrong where there are fewer queries than keys."""
+
+    def continued(past, length, device, *, window):
+        keys = torch.arange(max(past) + length)
+        starts = torch.tensor(past)[:, None]
+        return View(starts + torch.arange(length), keys, causal=True)
+
+    monkeypatch.setattr(masks, "continued", continued)
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+
+@mistake("gpt2", "stepwise = teacher-forced")
+def cache_not_cut_to_its_length(monkeypatch, model):
+    def put(self, layer, k, v):
+        keys, values = self.store[layer]
+        keys[self.rows, :, self.slots], values[self.rows, :, self.slots] = k, v
+        return keys[self.rows], values[self.rows]
+
+    monkeypatch.setattr(Writing, "put", put)
+
+
+@mistake("gpt2", "cached = uncached")
+def roll_back_forgotten(monkeypatch, model):
+    monkeypatch.setattr(Cache, "roll_back", lambda self, counts: None)
+
+
+@mistake("gpt2", "NaN harms nobody")
+def rolled_back_slots_not_cleared(monkeypatch, model):
+    def roll_back(self, counts):
+        each = [counts] * self.rows if isinstance(counts, int) else counts
+        self._lengths = [length - count for length, count in zip(self._lengths, each, strict=True)]
+
+    monkeypatch.setattr(Cache, "roll_back", roll_back)
+
+
+@mistake("t5", "cached = uncached")
+def reorder_forgets_the_lengths(monkeypatch, model):
+    reorder = Cache.reorder
+
+    def wrong(self, sources):
+        lengths = list(self._lengths)
+        reorder(self, sources)
+        self._lengths = lengths
+
+    monkeypatch.setattr(Cache, "reorder", wrong)
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+@mistake("gpt2", "same input, same answer")
+def dropout_alive_in_evaluation(monkeypatch, model):
+    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: F.dropout(x, self.p, training=True))
+
+
+@mistake("gpt2", "model = lecture")
+def residual_without_its_input(monkeypatch, model):
+    monkeypatch.setattr(
+        Residual, "forward", lambda self, x, flow: self.outer(self.drop(self.after(self.f(self.before(x), flow))))
+    )
+
+
+@mistake("llama", "model = lecture")
+def wrong_epsilon(monkeypatch, model):
+    for module in model.network.modules():
+        if type(module).__name__ == "RmsNorm":
+            module.eps = 1e-3
+
+
+@mistake("gpt2", "tied = one tensor")
+def head_copied_instead_of_tied(monkeypatch, model):
+    monkeypatch.setattr(TiedHead, "weight", lambda self, table: table.clone())
+
+
+@mistake("gpt2", "counted = predicted")
+def a_parameter_nobody_predicted(monkeypatch, model):
+    model.network.decoder.extra = nn.Parameter(torch.zeros(3))
+
+
+@mistake("bert", "batched = single")
+def norm_over_the_batch(monkeypatch, model):
+    forward = nn.LayerNorm.forward
+
+    def wrong(self, x):
+        return forward(self, x - x.mean(dim=(0, 1), keepdim=True))
+
+    monkeypatch.setattr(nn.LayerNorm, "forward", wrong)

@@ -1,0 +1,52 @@
+"""The house keeps its own rules: kinds are matched while building, security does not rest on `assert`, no pickle."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
+CORE = [path for path in PACKAGE if path.parent.name == "core"]
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", [p for p in CORE if p.name != "build.py"], ids=lambda p: p.name)
+def test_the_core_asks_nobody_its_kind(path: Path) -> None:
+    """No `match`, no isinstance on a spec, and not even an import of the specs outside build.py."""
+    for node in ast.walk(tree(path)):
+        assert not isinstance(node, ast.Match), f"{path.name}:{node.lineno} matches on a kind"
+        if isinstance(node, ast.ImportFrom):
+            assert node.module != "triform.spec", f"{path.name}:{node.lineno} imports specs"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            # whole numbers or rows of them is the only question asked of an argument
+            assert ast.unparse(node.args[1]) == "int", f"{path.name}:{node.lineno} asks for a kind"
+
+
+def test_the_core_reads_in_one_sitting() -> None:
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in CORE) <= 1650
+    for path in CORE:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 45, f"{path.name}: {node.name} needs scrolling"
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_assert_no_pickle(path: Path) -> None:
+    """`assert` vanishes under -O, and pickle runs what it reads."""
+    for node in ast.walk(tree(path)):
+        assert not isinstance(node, ast.Assert), f"{path}:{node.lineno}"
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {"pickle", "marshal", "shelve", "dill", "joblib"} & {name.split(".")[0] for name in names}
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+            assert node.attr not in ("load", "save"), f"{path}:{node.lineno} torch.{node.attr} is pickle"
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_file_says_what_it_owns(path: Path) -> None:
+    if path.name not in ("__main__.py",):
+        assert ast.get_docstring(tree(path)), f"{path} begins without a sentence"

@@ -1,0 +1,3 @@
+from triform.cli import main
+
+main()

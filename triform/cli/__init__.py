@@ -1,0 +1,74 @@
+"""The command line: a command parses, calls one function, and prints.
+
+Owns exit codes: 0 done, 1 a proof or check failed, 2 something to mend (one clear line), 130 stopped by Ctrl-C.
+A command's file is imported only when that command runs, so that `triform --help` never waits for torch.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from triform.errors import TriformError
+
+# name → (file and function, the line in `triform --help`)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("triform.cli.check:check", "Prove on a model that its roads agree and nothing leaks."),
+    "demo": ("triform.cli.demo:demo", "A first walk through all three forms."),
+    "families": (
+        "triform.cli.families:families",
+        "List models by name, with their parameters counted from the spec.",
+    ),
+}
+
+
+class Lazy(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, function = COMMANDS[cmd_name][0].split(":")
+        return getattr(import_module(module), function)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="triform")
+def triform() -> None:
+    """Every Transformer, in all three forms: encoder, decoder, encoder-decoder.
+
+    \b
+    Examples:
+      triform families                 what there is, counted
+      triform check tiny-decoder       proofs on a small random model
+      triform COMMAND --help           what a command takes, with examples
+    """
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """The entry point: our own errors become one line and exit code 2."""
+    try:
+        code = triform.main(args=args, prog_name="triform", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except TriformError as error:
+        click.echo(f"triform: {error}", err=True)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; the interpreter must not try to flush to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,43 @@
+"""`triform check`"""
+
+import click
+from rich.console import Console
+
+from triform.cli.models import open_model
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--seed", default=0, show_default=True, help="Of the random texts and of a random model."
+)
+@click.option("--json", "as_json", is_flag=True, help="For machines: all proofs with their errors.")
+@click.pass_context
+def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
+    """Prove on MODEL that its roads agree and that nothing leaks. Exit code 0 if all proofs hold, 1 if not.
+
+    MODEL is a name from `triform families` (random numbers).
+
+    \b
+    Examples:
+      triform check tiny-encoder-decoder
+      triform check gpt2-small --json
+    """
+    from triform.inventory import parameters
+    from triform.observe.proofs import check as prove
+
+    screen = Console(stderr=True)
+    with screen.status(f"opening {model}") as status:
+        opened = open_model(model, seed=seed)
+        report = prove(
+            opened.spec, opened.network, seed=seed, said=lambda name: status.update(f"proving on {model}: {name}")
+        )
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        out = Console()
+        out.print(f"[bold]{model}[/]: {opened.spec.form}, {parameters(opened.spec):,} parameters")
+        out.print(report)
+        verdict = "all hold" if report.holds else f"BROKEN: {', '.join(report.broken)}"
+        out.print(f"{len(report.proofs)} proofs, {sum(p.cases for p in report.proofs):,} cases: {verdict}")
+    ctx.exit(0 if report.holds else 1)
