@@ -1,0 +1,5 @@
+"""All benches, one after another. Run them with nothing else running."""
+
+from bench import forward
+
+forward.main()
