@@ -15,6 +15,7 @@ XD: TypeAlias = Float[Tensor, "*X D"]  # any axes before the width
 XV: TypeAlias = Float[Tensor, "*X V"]
 VD: TypeAlias = Float[Tensor, "V D"]
 
+BTHK: TypeAlias = Float[Tensor, "B T H K"]
 BHTK: TypeAlias = Float[Tensor, "B H T K"]
 BGTK: TypeAlias = Float[Tensor, "B G T K"]
 BGSK: TypeAlias = Float[Tensor, "B G S K"]
@@ -25,4 +26,4 @@ Positions: TypeAlias = Int[Tensor, "#B T"]
 KeyPositions: TypeAlias = Int[Tensor, "S"]
 Allowed: TypeAlias = Bool[Tensor, "#B #H #T S"]
 Added: TypeAlias = Float[Tensor, "#B #H #T S"]
-Angle: TypeAlias = Float[Tensor, "#B 1 T half"]
+Angle: TypeAlias = Float[Tensor, "#B T 1 half"]

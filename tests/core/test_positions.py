@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from triform.core.positions import (
-    Angles,
     RotaryAngles,
     Sinusoid,
     Turn,
@@ -47,7 +46,7 @@ def test_turning_keeps_lengths_and_knows_only_distances() -> None:
     angles = RotaryAngles(frequencies(8, 10_000.0), sharpen=1.0)
 
     def turned(x: torch.Tensor, position: int) -> torch.Tensor:
-        return Turn()(x, Angles(*angles(torch.tensor([[position]]), torch.float64)))
+        return Turn()(x, angles(torch.tensor([[position]]), torch.float64))
 
     assert float(turned(q, 9).norm()) == pytest.approx(float(q.norm()))
     near, far = (float((turned(q, at) * turned(k, at - 3)).sum()) for at in (3, 1003))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import triform
 from triform import door
 from triform.core import masks, positions
-from triform.core.attention import Attend, CrossAttention, SelfAttention
+from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
 from triform.core.batch import PackedText, Text, UnequalRows
 from triform.core.blocks import PastOnly, Residual
 from triform.core.cache import Cache, Writing
@@ -174,11 +174,11 @@ def wrong_rotary_pairing(monkeypatch, model):
 @mistake("llama", "cached = uncached")
 def keys_turned_after_the_cache(monkeypatch, model):
     def forward(self, x, flow):
-        q, k, v = torch.split(self.qkv(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2), self.shares, dim=1)
-        k, v = flow.cache.put(self.layer, k, v)
-        last = positions.Angles(*(a[..., -1:, :] for a in flow.angles))
-        turned = self.turn(k, flow.angles if k.shape[2] == x.shape[1] else last)
-        return self.out(self.attend(self.turn(q, flow.angles), turned, v, flow.sight).transpose(1, 2).flatten(2))
+        q, k, v = torch.split(apart(self.qkv(x), self.head_width), self.shares, dim=2)
+        k, v = flow.cache.put(self.layer, by_head(k), by_head(v))
+        last = positions.Angles(*(a[:, -1:] for a in flow.angles))
+        turned = by_head(self.turn(by_head(k), flow.angles if k.shape[2] == x.shape[1] else last))
+        return self.out(join(self.attend(by_head(self.turn(q, flow.angles)), turned, v, flow.sight)))
 
     monkeypatch.setattr(SelfAttention, "forward", forward)
 

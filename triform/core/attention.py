@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from triform.core.cache import KeysValues
 from triform.core.flow import Flow
 from triform.core.masks import AnySight, Sight
-from triform.shapes import BGSK, BHTK, BHTS, BTD
+from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK
 
 
 class WrittenOut(NamedTuple):
@@ -77,11 +77,11 @@ class SelfAttention(nn.Module):
         self.shares = head_shares(out.in_features // head_width, qkv.out_features // head_width)
 
     def forward(self, x: BTD, flow: Flow) -> BTD:
-        q, k, v = torch.split(heads(self.qkv(x), self.head_width), self.shares, dim=1)
+        q, k, v = torch.split(apart(self.qkv(x), self.head_width), self.shares, dim=2)
         q = self.turn(self.q_norm(q), flow.angles)  # a no-op unless rotary
         k = self.turn(self.k_norm(k), flow.angles)
-        k, v = flow.cache.put(self.layer, k, v)  # the identity while training
-        return self.out(join(self.attend(q, k, v, flow.sight)))
+        k, v = flow.cache.put(self.layer, by_head(k), by_head(v))  # the identity while training
+        return self.out(join(self.attend(by_head(q), k, v, flow.sight)))
 
 
 class CrossAttention(nn.Module):
@@ -100,17 +100,23 @@ class CrossAttention(nn.Module):
 
     def project(self, source: BTD) -> KeysValues:
         """Keys and values of the source, once for all steps of the target."""
-        k, v = heads(self.kv(source), self.head_width).chunk(2, dim=1)
-        return k, v
+        k, v = apart(self.kv(source), self.head_width).chunk(2, dim=2)
+        return by_head(k), by_head(v)
 
     def forward(self, x: BTD, flow: Flow) -> BTD:
         k, v = flow.memory.layers[self.layer]
-        return self.out(join(self.attend(heads(self.q(x), self.head_width), k, v, flow.source_sight)))
+        q = by_head(apart(self.q(x), self.head_width))
+        return self.out(join(self.attend(q, k, v, flow.source_sight)))
 
 
-def heads(x: BTD, head_width: int) -> BHTK:
-    """[B, T, H·K] → [B, H, T, K], a view"""
-    return x.view(*x.shape[:2], -1, head_width).transpose(1, 2)
+def apart(x: BTD, head_width: int) -> BTHK:
+    """[B, T, H·K] → [B, T, H, K], a view"""
+    return x.view(*x.shape[:2], -1, head_width)
+
+
+def by_head(x: BTHK) -> BHTK:
+    """[B, T, H, K] → [B, H, T, K], a view: the kernel reads it as it lies, and answers in the same order"""
+    return x.transpose(1, 2)
 
 
 def join(x: BHTK) -> BTD:

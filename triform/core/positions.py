@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from triform.core.masks import Sight, View
-from triform.shapes import BHTK, BHTS, BTD, Angle, KeyPositions, Positions
+from triform.shapes import BHTS, BTD, BTHK, Angle, KeyPositions, Positions
 
 # --- first door: added to the embeddings ----------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class NoAngles(nn.Module):
     """Nothing is turned, so nothing is computed."""
 
     def forward(self, positions: Positions, dtype: torch.dtype) -> Angles:
-        none = torch.empty(1, 1, positions.shape[1], 0, dtype=dtype, device=positions.device)
+        none = torch.empty(1, positions.shape[1], 1, 0, dtype=dtype, device=positions.device)
         return Angles(none, none)
 
 
@@ -93,21 +93,21 @@ class RotaryAngles(nn.Module):
 
     def forward(self, positions: Positions, dtype: torch.dtype) -> Angles:
         frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
-        angles = positions[:, None, :, None] * frequencies
+        angles = positions[:, :, None, None] * frequencies
         return Angles((angles.cos() * self.sharpen).to(dtype), (angles.sin() * self.sharpen).to(dtype))
 
 
 class Still(nn.Module):
     """q or k as it is."""
 
-    def forward(self, x: BHTK, angles: Angles) -> BHTK:
+    def forward(self, x: BTHK, angles: Angles) -> BTHK:
         return x
 
 
 class Turn(nn.Module):
     """The pair (x[i], x[i + K/2]) turned by angle i: the half-split layout of released Llama files."""
 
-    def forward(self, x: BHTK, angles: Angles) -> BHTK:
+    def forward(self, x: BTHK, angles: Angles) -> BTHK:
         first, second = x.chunk(2, dim=-1)
         cos, sin = angles
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,0 +1,228 @@
+"""What is stored is what was read, is made once, is found damaged when it is, and is whole or not there."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triform.data import cache, ragged
+from triform.data.cache import Rows, TokenCache, digest, file_hash
+from triform.data.files import DataError
+from triform.data.readers import read
+from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
+from triform.errors import TriformError
+
+
+def table(path: Path, count: int = 20) -> Path:
+    lines = [f"text {number},{number % 2}" if number % 5 else "," for number in range(1, count + 1)]
+    path.write_text("\n".join(["text,label", *lines]))
+    return path
+
+
+def ids(rows: list[Text]) -> list[dict[str, list[int]]]:
+    return [{"ids": list(row.text.encode())} for row in rows]
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_rows_at_random_are_the_rows_in_order(ending: str, tmp_path: Path):
+    path = table(tmp_path / "a.csv")
+    if ending == ".csv.gz":
+        path = tmp_path / "a.csv.gz"
+        path.write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    rows = Rows(path, kind=Labelled, folder=tmp_path / "cache")
+    wanted = [row for row in read(path, kind=Labelled) if not isinstance(row, Bad)]
+    assert [rows[index] for index in (15, 0, 7)] == [wanted[index] for index in (15, 0, 7)]
+    assert list(rows) == wanted
+    assert rows.bad == {"blank": 4}
+    assert rows.where(4) == f"{path}:7"
+    with pytest.raises(IndexError):
+        rows[16]
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        (Pair, {"source": "a", "target": ["b", "c"]}),
+        (Tagged, {"tokens": ["\U0001f600", "\u2028"][:1], "tags": ["B-x"]}),
+        (Question, {"question": "q", "context": "a b", "answers": ["b"]}),
+        (Labelled, {"text": "ä\n", "labels": []}),
+    ],
+)
+def test_every_kind_survives(kind: type[Row], record: dict, tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(record))
+    assert list(Rows(path, kind=kind, folder=tmp_path / "cache")) == list(read(path, kind=kind))
+
+
+def test_rows_are_made_once_and_again_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = []
+    real = cache.placed
+    monkeypatch.setattr(cache, "placed", lambda paths, **how: made.append(paths) or real(paths, **how))
+    path, folder = table(tmp_path / "a.csv"), tmp_path / "cache"
+
+    def fingerprint(**how: object) -> str:
+        return Rows(path, **({"kind": Labelled, "folder": folder} | how)).fingerprint
+
+    first = fingerprint()
+    assert fingerprint() == first
+    assert len(made) == 1
+    path.touch()
+    moved = path.rename(tmp_path / "b.csv")
+    assert Rows(moved, kind=Labelled, folder=folder).where(0) == f"{moved}:2"
+    assert len(made) == 1  # another time or name is not another content
+    moved.rename(path)
+    assert fingerprint(columns={"text": "label"}) != first
+    assert fingerprint(kind=Text) != first
+    status, content = path.stat(), path.read_text()
+    path.write_text(content.replace("text 1,", "text X,"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
+    assert fingerprint() != first  # the same size and time, but other content
+    assert len(made) == 4
+
+
+def test_the_ending_is_part_of_what_a_file_says(tmp_path: Path):
+    for name in ("a.csv", "a.tsv"):
+        (tmp_path / name).write_text("a,b\tc,d\n")
+    one, other = (
+        Rows(tmp_path / name, kind=Pair, folder=tmp_path / "cache", columns={"source": 0, "target": 1})
+        for name in ("a.csv", "a.tsv")
+    )
+    assert (one[0].source, other[0].source) == ("a", "a,b")
+
+
+def test_bad_files_leave_nothing_behind(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="no Text row"):
+        Rows(tmp_path / "a.txt", kind=Text, folder=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+# --- tokens ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lists=st.lists(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 300)), min_size=1), together=st.integers(1, 9)
+)
+def test_tokens_survive(lists: list[list[int]], together: int, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("tokens")
+    rows = [Text(str(number)) for number in range(len(lists))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "TOGETHER", together)
+        patch.setattr(ragged, "CHUNK", 3)
+        stored = TokenCache.build(
+            rows,
+            lambda some: [{"ids": lists[int(row.text)], "twice": lists[int(row.text)] * 2} for row in some],
+            folder=folder,
+            fingerprint="a",
+        )
+    assert len(stored) == len(lists)
+    assert [found.tolist() for found in stored["ids"]] == lists
+    assert stored["twice"].lengths.tolist() == [2 * len(each) for each in lists]
+    largest = max((number for each in lists for number in each), default=0)
+    assert stored["ids"].values.dtype == (np.uint16 if largest < 2**16 else np.uint32)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(65_535, np.uint16), (65_536, np.uint32), (2**32 - 1, np.uint32)])
+def test_ids_are_as_narrow_as_they_can_be(largest: int, dtype: type, tmp_path: Path):
+    stored = TokenCache.build([Text("a")], lambda rows: [{"ids": [0, largest]}], folder=tmp_path, fingerprint="a")
+    assert stored["ids"].values.dtype == dtype
+    assert stored["ids"][0].tolist() == [0, largest]
+
+
+def test_tokens_are_reused_and_made_again(tmp_path: Path):
+    calls = []
+
+    def encode(rows: list[Text]) -> list[dict[str, list[int]]]:
+        calls.append(len(rows))
+        return ids(rows)
+
+    rows = [Text("abc"), Text("de")]
+    first = TokenCache.build(rows, encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 8}))
+    again = TokenCache.build(iter(()), encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 8}))
+    assert [found.tolist() for found in again["ids"]] == [found.tolist() for found in first["ids"]]
+    assert calls == [2]
+    TokenCache.build(rows, encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 9}))
+    assert calls == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["ids.uint16", "ids.offsets"])
+@pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 5), lambda path: os.truncate(path, 0), Path.unlink])
+def test_a_damaged_cache_is_made_again(name: str, harm, tmp_path: Path):
+    rows = [Text("abc"), Text("de")]
+    TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+    (folder,) = tmp_path.iterdir()
+    harm(folder / name)
+    stored = TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+    assert [bytes(found.tolist()) for found in stored["ids"]] == [b"abc", b"de"]
+
+
+def test_a_writer_that_dies_leaves_nothing_and_the_old_stays(tmp_path: Path):
+    rows = [Text("abc")] * 1000
+    TokenCache.build(rows, ids, folder=tmp_path, fingerprint="old")
+
+    def dies(some: list[Text]) -> list[dict[str, list[int]]]:
+        if dies.calls:
+            raise KeyboardInterrupt
+        dies.calls = 1
+        return ids(some)
+
+    dies.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        TokenCache.build(rows, dies, folder=tmp_path, fingerprint="new")
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(TokenCache.build(rows, dies, folder=tmp_path, fingerprint="old")) == 1000
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ragged, "_to_disk", full)
+    with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
+        TokenCache.build([Text("a")], ids, folder=tmp_path, fingerprint="a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_may_make_the_same_cache(tmp_path: Path):
+    def other_is_faster(rows: list[Text]) -> list[dict[str, list[int]]]:
+        TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+        return ids(rows)
+
+    stored = TokenCache.build([Text("abc")], other_is_faster, folder=tmp_path, fingerprint="a")
+    assert stored["ids"][0].tolist() == [97, 98, 99]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "encode", "says"),
+    [
+        ([Text("a")], lambda rows: [{"ids": [-1]}], "ids from -1 to -1 do not fit"),
+        ([Text("a")], lambda rows: [{"ids": [2**32]}], "do not fit"),
+        ([], ids, "no rows to encode"),
+    ],
+)
+def test_what_cannot_be_stored(rows, encode, says: str, tmp_path: Path):
+    with pytest.raises(DataError, match=says):
+        TokenCache.build(rows, encode, folder=tmp_path, fingerprint="a")
+
+
+def test_a_column_that_is_not_there(tmp_path: Path):
+    with pytest.raises(TriformError, match="did you mean 'ids'"):
+        TokenCache.build([Text("a")], ids, folder=tmp_path, fingerprint="a")["idz"]
+
+
+def test_the_hash_of_a_file_is_what_sha256sum_says(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert file_hash(tmp_path / "a").startswith("ba7816bf8f01cfea")
+    with pytest.raises(DataError, match="cannot read"):
+        file_hash(tmp_path / "b")

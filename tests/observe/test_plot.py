@@ -1,0 +1,139 @@
+"""Pictures are well-formed, labelled, inert and refuse what cannot be drawn."""
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triform.errors import InputError
+from triform.observe import plot
+from triform.observe.plot import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short
+
+HOSTILE = '</script><img src=x onerror="alert(1)">&\u202e\x00\x1b[31m'
+SVG = "{http://www.w3.org/2000/svg}"
+LINE = [Series("a", [(1, 1), (10, 100)]), Series("b", [(1, 2), (10, 20)], joined=False)]
+LOG = {"x": Axis("n", log=True), "y": Axis("s", log=True)}
+
+
+def parsed(figure: Figure) -> ElementTree.Element:
+    return ElementTree.fromstring(figure.svg)
+
+
+def words(figure: Figure) -> list[str]:
+    return [element.text or "" for element in parsed(figure).iter(f"{SVG}text")]
+
+
+def test_lines_carry_their_labels_and_their_data() -> None:
+    figure = lines(LINE, title="growth", x=Axis("positions", log=True), y=Axis("seconds"), marks=[Mark(6, "n = 6d")])
+    root = parsed(figure)
+    assert {"growth", "positions", "seconds", "n = 6d", "a", "b"} <= set(words(figure))
+    assert len(root.findall(f"{SVG}polyline")) == 1
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == "growth"
+    assert "a: 1 → 1, 10 → 100" in (root.findtext(f"{SVG}desc") or "")
+
+
+def test_a_straight_line_in_logarithms_is_drawn_straight() -> None:
+    places = lines([Series("n²", [(n, n**2) for n in (1, 2, 4, 8)])], title="", **LOG)
+    points = parsed(places).find(f"{SVG}polyline").get("points").split()
+    xs, ys = zip(*(map(float, point.split(",")) for point in points), strict=True)
+    steps = {(round(b - a), round(d - c)) for a, b, c, d in zip(xs, xs[1:], ys, ys[1:], strict=False)}
+    assert len(steps) == 1
+
+
+def test_bars_have_their_length() -> None:
+    figure = bars({"one": 1.0, "three": 3.0, "none": 0.0}, title="t", unit="FLOP")
+    widths = [float(bar.get("width")) for bar in parsed(figure).iter(f"{SVG}rect")]
+    assert widths[1] == pytest.approx(3 * widths[0], abs=0.05)
+    assert widths[2] == 0
+    assert "3 FLOP" in words(figure)
+
+
+def test_heat_maps_show_strength_and_sign() -> None:
+    figure = heat([[1.0, -2.0], [0.0, 0.5]], rows=["the", "cat"], columns=["sat", "on"], title="t")
+    cells = list(parsed(figure).iter(f"{SVG}rect"))
+    assert [cell.get("fill-opacity") for cell in cells] == ["0.500", "1.000", "0.000", "0.250"]
+    assert [cell.get("fill") for cell in cells] == ["var(--c0)", "var(--c1)", "var(--c0)", "var(--c0)"]
+    assert cells[1].findtext(f"{SVG}title") == "the · on: -2"
+    assert {"the", "cat", "sat", "on"} <= set(words(figure))
+
+
+def test_hostile_text_is_inert() -> None:
+    for figure in (
+        lines([Series(HOSTILE, [(1, 1)])], title=HOSTILE, x=Axis(HOSTILE), y=Axis(HOSTILE), marks=[Mark(1, HOSTILE)]),
+        bars({HOSTILE: 1.0}, title=HOSTILE, unit=HOSTILE),
+        heat([[1.0]], rows=[HOSTILE], columns=[HOSTILE], title=HOSTILE),
+    ):
+        kinds = {element.tag.removeprefix(SVG) for element in parsed(figure).iter()}
+        assert kinds <= {"svg", "desc", "style", "text", "line", "path", "polyline", "rect", "g", "title"}
+        assert "<img" not in figure.svg
+        assert "\u202e" not in figure.svg
+
+
+def test_light_and_dark() -> None:
+    figure = bars({"a": 1.0}, title="t")
+    assert "prefers-color-scheme: dark" in figure.svg
+    assert "http" not in figure.svg.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_picture_is_saved_and_shown(tmp_path: Path) -> None:
+    figure = bars({"größe": 1.0}, title="t")
+    figure.save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == figure._repr_svg_()
+
+
+@pytest.mark.parametrize(
+    ("draw", "says"),
+    [
+        (lambda: lines([], title="", **LOG), "at least one point"),
+        (lambda: lines([Series("a", [(1, math.nan)])], title="", **LOG), "every number finite"),
+        (lambda: lines([Series("a", [(0, 1)])], title="", **LOG), "no place for 0"),
+        (lambda: bars({}, title=""), "at least one point"),
+        (lambda: heat([[1.0]], rows=["a"], columns=["b", "c"], title=""), "1 rows of 2 numbers"),
+        (lambda: heat([[1.0] * 300] * 300, rows=["a"] * 300, columns=["b"] * 300, title=""), "300 × 300 cells"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw: object, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        draw()
+
+
+@given(
+    st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_ticks_are_few_and_inside(values: list[float], log: bool) -> None:
+    scale = Scale.over(values, 0.0, 100.0, log=log)
+    ticks = scale.ticks()
+    assert len(ticks) <= 12
+    assert all(-0.5 <= scale.at(tick) <= 100.5 for tick in ticks)
+
+
+def test_ticks_of_three_decades() -> None:
+    assert log_ticks(128, 4096) == [200, 500, 1000, 2000]
+    assert log_ticks(1, 1e6) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "said"),
+    [
+        (1234567, "", "1.23 M"),
+        (999.9, "B", "1 kB"),
+        (0, "B", "0 B"),
+        (0.5, "", "0.5"),
+        (0.0123, "s", "12.3 ms"),
+        (24e9, "B", "24 GB"),
+        (-5e3, "", "-5 k"),
+        (3.6e15, "FLOP", "3.6 PFLOP"),
+    ],
+)
+def test_numbers_for_the_eye(number: float, unit: str, said: str) -> None:
+    assert short(number, unit) == said
+
+
+def test_every_colour_is_defined_twice() -> None:
+    for colour in range(plot.COLOURS):
+        assert plot.STYLE.count(f"--c{colour}:") == 2

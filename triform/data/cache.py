@@ -1,0 +1,155 @@
+"""Rows and their tokens on disk: made once, reached at random, and made again only when something changed.
+
+What changed is told by content, SHA-256 of all the bytes: a file's size and time can stay the same when it changes and
+change when it does not, and the hash is what a model card needs anyway. It costs 0.8 s a GB, far less than one reading.
+Refuses to know tokenizers and tasks.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Generic, Self, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from triform.data.files import DataError
+from triform.data.ragged import Ragged, RaggedWriter, narrow, reused
+from triform.data.readers import Placed, placed
+from triform.data.rows import Bad, R
+from triform.data.sources import Paths, sources
+from triform.errors import UnknownName
+
+LAYOUT = 1  # raise it when a reader gives other rows for the same bytes
+TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores
+
+Encode: TypeAlias = Callable[[Sequence[R]], Iterable[Mapping[str, Sequence[int]]]]
+
+
+class Rows(Generic[R]):
+    """Every good row of some files, rows[i] at once.
+
+    A copy as JSON lines in the cache: all formats, .gz too, become one that has an offset for each row.
+    """
+
+    def __init__(
+        self, paths: Paths, *, kind: type[R], folder: str | Path, columns: Mapping[str, str | int] | None = None
+    ) -> None:
+        found = sources(paths, kind=kind)
+        content = [(source.format.name, [file_hash(file) for file in source.files]) for source in found]
+        self.files = [str(source.files[0]) for source in found]
+        self.fingerprint = digest(LAYOUT, kind.__name__, columns or {}, content)
+        self._decode = msgspec.json.Decoder(tuple[int, int, kind]).decode  # type: ignore[valid-type]
+        self._rows, self.bad = reused(
+            Path(folder) / f"rows-{self.fingerprint[:16]}",
+            fill=lambda filling: _write_rows(placed(paths, kind=kind, columns=columns), self.files, filling),
+            use=lambda made: (Ragged(made, name="rows"), _bad_counts(made)),
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> R:
+        return self._decode(self._rows[index].tobytes())[2]
+
+    def __iter__(self) -> Iterator[R]:
+        return (self[index] for index in range(len(self)))
+
+    def where(self, index: int) -> str:
+        """The place of a row, for whoever has to look at it: `train.csv:17`."""
+        file, line, _ = self._decode(self._rows[index].tobytes())
+        return f"{self.files[file]}:{line}"
+
+
+class TokenCache:
+    """Lists of ids by name, e.g. cache["source"][i] and cache["target"][i], for every row."""
+
+    def __init__(self, folder: Path) -> None:
+        self.columns = {path.stem: Ragged(folder, name=path.stem) for path in sorted(folder.glob("*.offsets"))}
+        if len({len(column) for column in self.columns.values()}) != 1:
+            raise DataError(f"the cache {folder} is damaged: its columns are not equally long")
+
+    @classmethod
+    def build(cls, rows: Iterable[R], encode: Encode[R], *, folder: str | Path, fingerprint: str) -> Self:
+        """Those of an earlier run if the fingerprint is the same: digest(rows.fingerprint, tokenizer, settings).
+
+        `encode` is given many rows at once and answers with named lists of ids for each.
+        """
+        return reused(
+            Path(folder) / f"tokens-{digest(LAYOUT, fingerprint)[:16]}",
+            fill=lambda filling: _write_tokens(rows, encode, filling),
+            use=cls,
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name: str) -> Ragged:
+        if name not in self.columns:
+            raise UnknownName("column of the token cache", name, self.columns)
+        return self.columns[name]
+
+
+def digest(*parts: object) -> str:
+    """SHA-256 of anything that JSON can say."""
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, as sha256sum prints it."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _write_rows(found: Iterable[Placed[R] | Bad], files: Sequence[str], folder: Path) -> None:
+    number = {file: index for index, file in enumerate(files)}
+    bad: Counter[str] = Counter()
+    with RaggedWriter(folder, name="rows", dtype="uint8") as writer:
+        for each in found:
+            if isinstance(each, Bad):
+                bad[each.kind] += 1
+            else:
+                writer.add(msgspec.json.encode((number[each.file], each.line, each.row)) + b"\n")
+    (folder / "bad.json").write_bytes(msgspec.json.encode(bad, order="sorted"))
+
+
+def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
+    """With 32 bits an id first: how large they become is known only at the end."""
+    writers: dict[str, RaggedWriter] = {}
+    largest: Counter[str] = Counter()
+    stream = iter(rows)
+    with ExitStack() as files:
+        while together := list(islice(stream, TOGETHER)):
+            for _, lists in zip(together, encode(together), strict=True):
+                for name, ids in lists.items():
+                    if name not in writers:
+                        writers[name] = files.enter_context(RaggedWriter(folder, name=name, dtype="uint32"))
+                    numbers = _checked(ids, name=name)
+                    largest[name] = max(largest[name], int(numbers.max(initial=0)))
+                    writers[name].add(numbers.tobytes())
+    if not writers:
+        raise DataError("there are no rows to encode")
+    for name in writers:
+        if largest[name] < 2**16:
+            narrow(folder, name=name)
+
+
+def _checked(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:
+    numbers = np.asarray(ids, dtype=np.int64)
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < 2**32:
+        raise DataError(f"{name}: ids from {numbers.min()} to {numbers.max()} do not fit; use 0 to {2**32 - 1}")
+    return numbers.astype(np.uint32)
+
+
+def _bad_counts(folder: Path) -> dict[str, int]:
+    try:
+        return msgspec.json.decode((folder / "bad.json").read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DataError(f"the cache {folder} is damaged: bad.json: {error}") from error

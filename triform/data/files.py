@@ -1,0 +1,92 @@
+"""Bytes from disk: opening, unpacking .gz, and lines of bounded length with their numbers.
+
+Refuses to know what a line means. What is wrong with one line is a `Fault`; what is wrong with the whole file is a
+`DataError`.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal, TypeAlias, cast
+
+from triform.errors import TriformError
+
+LONGEST = 1 << 24  # bytes of one line or record: what keeps memory constant when a newline or a quote is missing
+UTF8_BOM = b"\xef\xbb\xbf"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+FaultKind: TypeAlias = Literal[
+    "invalid UTF-8",
+    "NUL",
+    "blank",
+    "too long",
+    "not JSON",
+    "broken CSV",
+    "wrong columns",
+    "missing field",
+    "wrong type",
+    "not a number",
+    "not BIO",
+    "answer not in context",
+    "unequal files",
+]
+
+
+class DataError(TriformError):
+    """A file or folder that cannot be read as rows at all."""
+
+
+class Fault(Exception):
+    """What is wrong with one row: its kind, to be counted, and a detail for whoever mends it."""
+
+    def __init__(self, kind: FaultKind, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind: FaultKind = kind
+        self.detail = detail
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked if it ends in .gz; every failure is one sentence."""
+    try:
+        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is not a whole gzip file: {error}; unpack or copy it again") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes | Fault]]:
+    """Line numbers from 1 and lines without their ends. Only \\n and \\r\\n end a line: U+2028 and others are text."""
+    with opened(path) as file:
+        number = 0
+        while line := file.readline(LONGEST):
+            number += 1
+            if number == 1:
+                line = after_bom(line, path)
+            if len(line) == LONGEST and not line.endswith(b"\n"):
+                while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                    pass
+                yield number, Fault("too long", f"a line of more than {LONGEST >> 20} MiB")
+            else:
+                yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def after_bom(head: bytes, path: Path) -> bytes:
+    """The first bytes of a file without a UTF-8 mark; UTF-16 is refused, since every line of it would be wrong."""
+    if head.startswith(UTF16_BOMS):
+        raise DataError(f"{path} is UTF-16; write it as UTF-8 first: iconv -f UTF-16 -t UTF-8 {path.name}")
+    return head.removeprefix(UTF8_BOM)
+
+
+def decoded(line: bytes | Fault, *, name: str = "the line") -> str:
+    """The text of a line, or the Fault that it is or has."""
+    if isinstance(line, Fault):
+        raise line
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise Fault("invalid UTF-8", f"{name} has 0x{line[error.start]:02x} at byte {error.start + 1}") from None
