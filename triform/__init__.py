@@ -11,17 +11,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from triform import families, spec
     from triform.errors import TriformError
-    from triform.model import Model, build
+    from triform.model import Model, build, load
+    from triform.observe.cost import cost
 
 _WHERE = {
     "Model": "triform.model",
     "TriformError": "triform.errors",
     "build": "triform.model",
+    "cost": "triform.observe.cost",
     "families": "triform",
+    "load": "triform.model",
     "spec": "triform",
 }
 
-__all__ = ["Model", "TriformError", "__version__", "build", "families", "spec"]
+__all__ = ["Model", "TriformError", "__version__", "build", "cost", "families", "load", "spec"]
 
 
 def __getattr__(name: str) -> object:

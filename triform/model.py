@@ -11,9 +11,14 @@ import torch
 
 from triform import door
 from triform.core import build as building
+from triform.errors import UnknownName
 from triform.inventory import parameters
+from triform.weights import folder as folders
+from triform.weights.folder import Loaded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from triform.core.cache import Cache
@@ -21,18 +26,37 @@ if TYPE_CHECKING:
     from triform.door import Ids, Keep
     from triform.observe.proofs import Report
     from triform.spec import ModelSpec
+    from triform.text.tokenizer import Tokenizer
+    from triform.weights.generation import Generation
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 class Model:
     """What a model is (`spec`), its numbers (`network`) and how it reads and writes text (`tokenizer`, or None)."""
 
-    def __init__(self, spec: ModelSpec, network: Form, tokenizer: None = None) -> None:
-        self.spec = spec
-        self.network = network
-        self.tokenizer = tokenizer
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
 
     def __repr__(self) -> str:
         return f"Model({self.spec.form}, {parameters(self.spec):,} parameters, {self.dtype})"
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.loaded.spec
+
+    @property
+    def network(self) -> Form:
+        return self.loaded.network
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.loaded.tokenizer
+
+    @property
+    def generation(self) -> Generation:
+        """How this model likes to write, unless a person asks otherwise."""
+        return self.loaded.generation
 
     @property
     def dtype(self) -> torch.dtype:
@@ -68,7 +92,28 @@ class Model:
 
         return check(self.spec, self.network)
 
+    def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None) -> None:
+        """A model folder in the Hugging Face layout; it appears whole or not at all."""
+        folders.write(folder, model=self.loaded, dtype=precision(dtype))
 
-def build(spec: ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Model:
+
+def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
     """A model with its first, untrained numbers; the same seed gives the same numbers."""
-    return Model(spec, building.build(spec, seed=seed, dtype=dtype, device=device))
+    network = building.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
+    return Model(Loaded(spec=spec, network=network))
+
+
+def load(folder_or_name: str | Path, *, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
+    """The model in a folder, or on the shelf under that name (`triform models`)."""
+    from triform.weights import shelf
+
+    return Model(folders.read(shelf.find(str(folder_or_name)), dtype=precision(dtype), device=device))
+
+
+def precision(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    """A dtype by its name, too."""
+    if not isinstance(dtype, str):
+        return dtype
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    return DTYPES[dtype]

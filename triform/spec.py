@@ -4,7 +4,7 @@ Owns the words of every other room (`width heads kv_heads head_width ff_width la
 Refuses to know torch, files, weight names and other projects' words.
 """
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -373,6 +373,9 @@ def from_json(text: str | bytes) -> ModelSpec:
         raise SpecError(f"this is not a model spec: {error}") from None
 
 
-def replace(spec: ModelSpec, **changes: object) -> ModelSpec:
-    """The same model but for these fields; checked again."""
+AnySpec = TypeVar("AnySpec", bound=Spec)
+
+
+def replace(spec: AnySpec, **changes: object) -> AnySpec:
+    """The same value but for these fields; checked again."""
     return msgspec.structs.replace(spec, **changes)

@@ -66,7 +66,7 @@ def test_check_fails_with_one(capsys: pytest.CaptureFixture[str], monkeypatch: p
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("check", "gpt5"), "unknown model 'gpt5'"),
+        (("check", "gpt5"), "no folder 'gpt5' and no such model here"),
         (("families", "bert-bas"), "did you mean 'bert-base'?"),
         (("chek",), "No such command 'chek'"),
         (("check",), "Missing argument 'MODEL'"),
@@ -102,5 +102,9 @@ def test_the_command_line_is_frozen() -> None:
     assert surface == {
         "check": ["--json", "--seed", "model"],
         "demo": [],
+        "export": ["--dtype", "--out", "model"],
         "families": ["--json", "names"],
+        "import": ["--out", "--tokenizer", "source"],
+        "models": ["--json"],
+        "pull": ["--out", "--revision", "name"],
     }

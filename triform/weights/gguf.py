@@ -1,0 +1,251 @@
+"""GGUF files, through the gguf package: Llama and its relatives, whatever their quantisation, as float32 models.
+
+Owns GGUF's names and how its metadata says a spec, a tokenizer and a template. Refuses other architectures by name.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from triform import families
+from triform.core.build import skeleton
+from triform.errors import TriformError, UnknownName
+from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NormSpec, NoScaling, Scaling, YarnScaling
+from triform.text.chat import ChatTemplate
+from triform.text.construct import Split, byte_level, put_ends
+from triform.text.pieces import BYTE, CONTROL, Piece, PieceModel, core_of
+from triform.text.tokenizer import Tokenizer
+from triform.weights.errors import WeightsError, listed
+from triform.weights.folder import Loaded
+from triform.weights.generation import Generation
+from triform.weights.names import Part, Rule, Table, same, stack
+from triform.weights.rotary import half_split
+
+NAMES: tuple[Rule, ...] = (
+    same("token", "token_embd"),
+    same("decoder.blocks.N.attention.before", "blk.N.attn_norm"),
+    stack("decoder.blocks.N.attention.f.qkv", "blk.N.{attn_q,attn_k,attn_v}"),
+    same("decoder.blocks.N.attention.f.q_norm", "blk.N.attn_q_norm"),
+    same("decoder.blocks.N.attention.f.k_norm", "blk.N.attn_k_norm"),
+    same("decoder.blocks.N.attention.f.out", "blk.N.attn_output"),
+    same("decoder.blocks.N.feedforward.before", "blk.N.ffn_norm"),
+    stack("decoder.blocks.N.feedforward.f.up", "blk.N.{ffn_gate,ffn_up}"),
+    same("decoder.blocks.N.feedforward.f.down", "blk.N.ffn_down"),
+    same("decoder.final", "output_norm"),
+    same("readout.own", "output.weight"),
+)
+IGNORED = {"rope_freqs.weight"}  # a table that the scaling in the metadata gives as well
+
+# Architecture: does it have biases on q, k and v; norms on q and k; neighbouring rotary pairs?
+ARCHITECTURES = {"llama": (False, False, True), "qwen2": (True, False, False), "qwen3": (False, True, False)}
+
+SPLITS: dict[str, Split] = {
+    "gpt-2": "gpt2",
+    "default": "gpt2",
+    "smollm": "smollm",
+    "llama-bpe": "llama3",
+    "llama3": "llama3",
+    "qwen2": "qwen2",
+}
+
+
+class File(NamedTuple):
+    """A GGUF file opened: its metadata, and its tensors still quantised."""
+
+    path: Path
+    about: Mapping[str, Any]
+    tensors: Mapping[str, Any]
+
+    @staticmethod
+    def open(path: Path) -> "File":
+        try:
+            from gguf import GGUFReader
+        except ImportError:
+            raise WeightsError("reading GGUF files needs the gguf package: pip install 'triform[gguf]'") from None
+        if not path.is_file():
+            raise WeightsError(f"there is no file {path}")
+        try:
+            reader = GGUFReader(str(path))
+            about = {name: field.contents() for name, field in reader.fields.items()}
+            return File(path, about, {tensor.name: tensor for tensor in reader.tensors})
+        except Exception as error:  # the package raises whatever its parsing stumbles over
+            raise WeightsError(f"{path} is not a GGUF file that can be read: {str(error)[:200]}") from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.about.get(name, default)
+        if value is None:
+            raise WeightsError(f"{self.path}: its metadata has no {name}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> Any:
+        value = self.get(name, default)
+        if isinstance(value, list) or not isinstance(value, int | float):
+            raise WeightsError(f"{self.path}: {name} is {str(value)[:60]}, not a number; all layers must be alike")
+        return value
+
+
+def read(path: Path) -> Loaded:
+    file = File.open(path)
+    kind = str(file.get("general.architecture"))
+    if kind not in ARCHITECTURES:
+        raise UnknownName("GGUF architecture", kind, ARCHITECTURES)
+    try:
+        spec = spec_of(file, kind)
+        network = numbers(file, spec, neighbours=ARCHITECTURES[kind][2])
+        tokenizer = tokenizer_of(file)
+        template = file.about.get("tokenizer.chat_template")
+        return Loaded(
+            spec=spec,
+            network=network,
+            tokenizer=tokenizer,
+            template=None if template is None else ChatTemplate(str(template), special=tokenizer.special),
+            generation=Generation(bos=tokenizer.bos, eos=tokenizer.eos),
+        )
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        if isinstance(error, TriformError):
+            raise
+        raise WeightsError(f"{path}: its metadata is damaged ({str(error)[:200]})") from None
+
+
+# --- what the model is ------------------------------------------------------------------------------------------------
+
+
+def spec_of(file: File, kind: str) -> ModelSpec:
+    def number(name: str, default: float | None = None) -> Any:
+        return file.number(f"{kind}.{name}", default)
+
+    bias, norms, _ = ARCHITECTURES[kind]
+    heads = number("attention.head_count")
+    width = number("embedding_length")
+    eps = float(f"{number('attention.layer_norm_rms_epsilon'):.6g}")  # stored as float32: 9.99999974e-06
+    return families.llama(
+        vocab=len(file.get("tokenizer.ggml.tokens")),
+        width=width,
+        layers=number("block_count"),
+        heads=heads,
+        kv_heads=number("attention.head_count_kv", heads),
+        head_width=number("attention.key_length", width // max(1, heads)),
+        ff_width=number("feed_forward_length"),
+        context=number("context_length"),
+        base=float(number("rope.freq_base", 10_000.0)),
+        scaling=scaling_of(file, kind),
+        eps=eps,
+        bias=bias,
+        qk_norm=NormSpec(kind="rms", eps=eps) if norms else None,
+        tied="output.weight" not in file.tensors,
+    )
+
+
+def scaling_of(file: File, kind: str) -> Scaling:
+    said = file.about.get(f"{kind}.rope.scaling.type", "none")
+    factor = float(file.about.get(f"{kind}.rope.scaling.factor", 1.0))
+    trained = int(file.about.get(f"{kind}.rope.scaling.original_context_length", 0))
+    if "rope_freqs.weight" in file.tensors:
+        return _llama3(file, trained or 8192)
+    match said:
+        case "none":
+            return NoScaling()
+        case "linear":
+            return LinearScaling(factor=factor)
+        case "yarn":
+            return YarnScaling(factor=factor, trained=trained)
+        case _:
+            raise WeightsError(f"{file.path}: rotary scaling {said!r} is not known; known are linear and yarn")
+
+
+def _llama3(file: File, trained: int) -> Llama3Scaling:
+    """GGUF keeps what each frequency is divided by; the last is the whole factor."""
+    factor = round(float(dequantised(file.tensors["rope_freqs.weight"]).max()))
+    return Llama3Scaling(factor=float(factor), low=1.0, high=4.0, trained=trained)
+
+
+# --- its numbers ------------------------------------------------------------------------------------------------------
+
+
+def numbers(file: File, spec: ModelSpec, *, neighbours: bool) -> Any:
+    parts = Table(NAMES).parts(spec)
+    wanted = {part.name for part in parts}
+    missing = sorted(wanted - file.tensors.keys())
+    over = sorted(file.tensors.keys() - wanted - IGNORED)
+    wrong = [
+        f"{part.name} is {list(shape)}, not {list(part.shape)}"
+        for part in parts
+        if part.name in file.tensors
+        if (shape := tuple(reversed(file.tensors[part.name].shape.tolist()))) != part.shape
+    ]
+    if missing or over or wrong:
+        raise WeightsError(
+            f"{file.path} does not hold the model it describes: missing {listed(missing) or 'nothing'}; "
+            f"left over {listed(over) or 'nothing'}; of the wrong shape {listed(wrong) or 'nothing'}"
+        )
+    network = skeleton(spec).to_empty(device="cpu")
+    ours = dict(network.named_parameters())
+    with torch.no_grad():
+        for part in parts:
+            x = dequantised(file.tensors[part.name]).view(part.shape)
+            if neighbours and _turns(part):
+                x = half_split(x, heads=_heads(part, spec))
+            part.view(ours[part.path]).copy_(x)
+    return network.eval()
+
+
+def _turns(part: Part) -> bool:
+    return part.name.endswith(("attn_q.weight", "attn_k.weight"))
+
+
+def _heads(part: Part, spec: ModelSpec) -> int:
+    a = spec.stacks["decoder"].attention
+    return a.heads if part.name.endswith("attn_q.weight") else a.kv_heads
+
+
+def dequantised(tensor: Any) -> Tensor:
+    from gguf.quants import dequantize
+
+    try:
+        return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
+    except NotImplementedError:
+        raise WeightsError(f"{tensor.name}: the quantisation {tensor.tensor_type.name} cannot be read") from None
+
+
+# --- its tokenizer ----------------------------------------------------------------------------------------------------
+
+
+def tokenizer_of(file: File) -> Tokenizer:
+    tokens = [str(token) for token in file.get("tokenizer.ggml.tokens")]
+    kinds = [int(kind) for kind in file.about.get("tokenizer.ggml.token_type", [1] * len(tokens))]
+    special = {}
+    for role, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
+        id = file.about.get(f"tokenizer.ggml.{key}_token_id")
+        if id is not None and 0 <= int(id) < len(tokens):
+            special[role] = tokens[int(id)]
+    match file.get("tokenizer.ggml.model"):
+        case "gpt2":
+            core = _byte_level(file, tokens)
+        case "llama":
+            scores = [float(score) for score in file.get("tokenizer.ggml.scores")]
+            pieces = tuple(map(Piece, tokens, scores, kinds))
+            model = PieceModel(pieces=pieces, bpe=True, byte_fallback=BYTE in kinds, squeeze=False, special=special)
+            core = core_of(model, what=str(file.path))
+        case other:
+            raise WeightsError(f"{file.path}: tokenizers of the kind {other!r} are not known; known are gpt2 and llama")
+    from tokenizers import AddedToken
+
+    core.add_special_tokens(
+        [AddedToken(token, normalized=False) for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
+    )
+    llama = file.get("tokenizer.ggml.model") == "llama"
+    if file.about.get("tokenizer.ggml.add_bos_token", llama) and "bos" in special:
+        put_ends(core, bos=special["bos"])
+    return Tokenizer(core, special=special)
+
+
+def _byte_level(file: File, tokens: list[str]) -> Any:
+    kind = str(file.about.get("tokenizer.ggml.pre", "default"))
+    if kind not in SPLITS:
+        raise UnknownName("way of splitting words", kind, SPLITS)
+    merges = [tuple(str(merge).split(" ")) for merge in file.get("tokenizer.ggml.merges")]
+    vocab = {token: id for id, token in enumerate(tokens)}
+    return byte_level(vocab, merges=[(pair[0], pair[1]) for pair in merges if len(pair) == 2], split=SPLITS[kind])

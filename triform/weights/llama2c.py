@@ -1,0 +1,138 @@
+"""llama2.c's files: seven whole numbers, then the tensors of a Llama one behind another in float32.
+
+Owns the order of the tensors and how its rotary pairs are laid out. The file is checked by its length before anything
+is read.
+"""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from triform import families
+from triform.core.build import build
+from triform.spec import ModelSpec
+from triform.text.construct import put_ends
+from triform.text.pieces import core_of, parse_llama2c
+from triform.text.tokenizer import Tokenizer
+from triform.weights.errors import WeightsError
+from triform.weights.folder import Loaded
+from triform.weights.generation import Generation
+from triform.weights.rotary import half_split
+
+HEAD = struct.Struct("<7i")
+MOST_TOKENIZER = 16 << 20
+
+
+class Sizes(NamedTuple):
+    """The seven numbers at the beginning; a negative vocabulary says that the output matrix is its own."""
+
+    width: int
+    ff_width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    context: int
+
+    def spec(self) -> ModelSpec:
+        return families.llama(
+            vocab=abs(self.vocab),
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            ff_width=self.ff_width,
+            context=self.context,
+            tied=self.vocab > 0,
+        )
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Names of our own choosing, in the order of the file."""
+        each, kv = self.layers, self.width // self.heads * self.kv_heads
+        shapes: dict[str, tuple[int, ...]] = {
+            "token": (abs(self.vocab), self.width),
+            "attention norm": (each, self.width),
+            "q": (each, self.width, self.width),
+            "k": (each, kv, self.width),
+            "v": (each, kv, self.width),
+            "out": (each, self.width, self.width),
+            "feedforward norm": (each, self.width),
+            "gate": (each, self.ff_width, self.width),
+            "down": (each, self.width, self.ff_width),
+            "up": (each, self.ff_width, self.width),
+            "final": (self.width,),
+            "cos": (self.context, self.width // self.heads // 2),  # tables that can be computed
+            "sin": (self.context, self.width // self.heads // 2),
+        }
+        return shapes if self.vocab > 0 else shapes | {"own": (abs(self.vocab), self.width)}
+
+
+def read(path: Path, *, tokenizer: Path | None) -> Loaded:
+    """The model in a llama2.c file, with the tokenizer file that goes with it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD.size)
+            if len(head) < HEAD.size:
+                raise WeightsError(f"{path} is not a llama2.c file: it has only {len(head)} bytes")
+            sizes = Sizes(*HEAD.unpack(head))
+            spec = _spec(sizes, path)
+            shapes = sizes.tensors()
+            wanted = HEAD.size + 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
+            if path.stat().st_size != wanted:
+                raise WeightsError(f"{path} has {path.stat().st_size} bytes; a llama2.c file of {sizes} has {wanted}")
+            read = {name: _floats(file.read(4 * torch.Size(shape).numel()), shape) for name, shape in shapes.items()}
+    except OSError as error:
+        raise WeightsError(f"cannot read {path}: {error.strerror}") from error
+    network = build(spec)
+    network.load_state_dict(_state(read, sizes))
+    words = None if tokenizer is None else read_tokenizer(tokenizer, vocab=spec.vocab)
+    return Loaded(spec=spec, network=network, tokenizer=words, generation=Generation(bos=1, eos=2))
+
+
+def _spec(sizes: Sizes, path: Path) -> ModelSpec:
+    try:
+        if min(sizes._replace(vocab=abs(sizes.vocab))) < 1 or max(map(abs, sizes)) > 2**24:
+            raise WeightsError(f"its sizes would be {tuple(sizes)}")
+        return sizes.spec()
+    except ValueError as error:
+        raise WeightsError(f"{path} is not a llama2.c file: {error}") from None
+
+
+def _floats(data: bytes, shape: tuple[int, ...]) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape)
+
+
+def _state(read: dict[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
+    state = {"token.weight": read["token"], "decoder.final.weight": read["final"]}
+    if "own" in read:
+        state["readout.own"] = read["own"]
+    for layer in range(sizes.layers):
+        path = f"decoder.blocks.{layer}"
+        q = half_split(read["q"][layer], heads=sizes.heads)
+        k = half_split(read["k"][layer], heads=sizes.kv_heads)
+        state |= {
+            f"{path}.attention.before.weight": read["attention norm"][layer],
+            f"{path}.attention.f.qkv.weight": torch.cat((q, k, read["v"][layer])),
+            f"{path}.attention.f.out.weight": read["out"][layer],
+            f"{path}.feedforward.before.weight": read["feedforward norm"][layer],
+            f"{path}.feedforward.f.up.weight": torch.cat((read["gate"][layer], read["up"][layer])),
+            f"{path}.feedforward.f.down.weight": read["down"][layer],
+        }
+    return state
+
+
+def read_tokenizer(path: Path, *, vocab: int) -> Tokenizer:
+    try:
+        if path.stat().st_size > MOST_TOKENIZER:
+            raise WeightsError(f"{path} is larger than any tokenizer of llama2.c")
+        model = parse_llama2c(path.read_bytes(), what=str(path))
+    except OSError as error:
+        raise WeightsError(f"cannot read {path}: {error.strerror}") from error
+    if len(model.pieces) != vocab:
+        raise WeightsError(f"{path} has {len(model.pieces)} pieces, the model {vocab} tokens: not a pair")
+    core = core_of(model, what=str(path))
+    put_ends(core, bos=model.special["bos"])
+    return Tokenizer(core, special=model.special)

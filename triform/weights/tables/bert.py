@@ -1,0 +1,111 @@
+"""BERT: names and config."""
+
+from triform import families
+from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Span, Transformed
+from triform.weights.config import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
+from triform.weights.family import Family, Has, HeadRow, always, classify, tag
+from triform.weights.names import Rule, ignore, same, stack, twin, under
+
+BODY: tuple[Rule, ...] = (
+    same("token", "embeddings.word_embeddings"),
+    same("encoder.entry.position", "embeddings.position_embeddings"),
+    same("encoder.entry.kinds", "embeddings.token_type_embeddings"),
+    same("encoder.entry.norm", "embeddings.LayerNorm"),
+    stack("encoder.blocks.N.attention.f.qkv", "encoder.layer.N.attention.self.{query,key,value}"),
+    same("encoder.blocks.N.attention.f.out", "encoder.layer.N.attention.output.dense"),
+    same("encoder.blocks.N.attention.outer", "encoder.layer.N.attention.output.LayerNorm"),
+    same("encoder.blocks.N.feedforward.f.up", "encoder.layer.N.intermediate.dense"),
+    same("encoder.blocks.N.feedforward.f.down", "encoder.layer.N.output.dense"),
+    same("encoder.blocks.N.feedforward.outer", "encoder.layer.N.output.LayerNorm"),
+    ignore("embeddings.{position_ids,token_type_ids}"),
+    ignore("pooler.dense.{weight,bias}"),  # of a model whose head does not read it
+)
+
+FIELDS = (
+    size("vocab_size", "vocab"),
+    size("hidden_size", "width"),
+    size("num_hidden_layers", "encoder.layers"),
+    size("num_attention_heads", "encoder.attention.heads", "encoder.attention.kv_heads"),
+    size("intermediate_size", "encoder.feedforward.width"),
+    size("max_position_embeddings", "context"),
+    size("type_vocab_size", "embedding.kinds"),
+    act("hidden_act", "encoder.feedforward.act"),
+    number("layer_norm_eps", "encoder.norm.eps", "embedding.norm.eps"),
+    number("hidden_dropout_prob", "dropout"),
+)
+
+DEFAULTS: Config = {
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "hidden_dropout_prob": 0.1,
+}
+
+FIXED: Config = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+def pooled(name: str) -> HeadRow:
+    """The summary of the first token, where the file has one."""
+
+    def choose(config: Config, has: Has) -> Head:
+        return Pooled() if has(f"{name}.weight") else NoHead()
+
+    return HeadRow(choose, (same("readout.dense", name),), bare=True)
+
+
+def masked(config: Config, has: Has) -> Head:
+    check_fixed(config, {"tie_word_embeddings": True})
+    return Transformed(
+        act=get(config, "hidden_act", ACT), norm=NormSpec(kind="layer", eps=get(config, "layer_norm_eps", NUMBER))
+    )
+
+
+MASKED = HeadRow(
+    masked,
+    (
+        same("readout.dense", "cls.predictions.transform.dense"),
+        same("readout.norm", "cls.predictions.transform.LayerNorm"),
+        same("readout.free", "cls.predictions.bias"),
+        twin("readout.free", "cls.predictions.decoder.bias"),
+        twin("token.weight", "cls.predictions.decoder.weight"),
+        ignore("cls.seq_relationship.{weight,bias}"),  # does the second sentence follow the first?
+    ),
+)
+
+
+def derive(tree: Tree, config: Config) -> None:
+    even_heads(tree, "encoder")
+
+
+BERT = Family(
+    model_type="bert",
+    template=families.bert(head=NoHead()),
+    defaults=DEFAULTS,
+    fields=FIELDS,
+    fixed=FIXED,
+    prefix="bert.",
+    names=under("bert.", BODY),
+    old_names=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
+    heads={
+        "BertModel": pooled("bert.pooler.dense"),
+        "BertForMaskedLM": MASKED,
+        "BertForPreTraining": MASKED._replace(written=False),
+        "BertForSequenceClassification": HeadRow(
+            classify(Classify(labels=1, pick="first", act="tanh")),
+            (same("readout.dense", "bert.pooler.dense"), same("readout.out", "classifier")),
+        ),
+        "BertForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
+        "BertForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+    },
+    derive=derive,
+)

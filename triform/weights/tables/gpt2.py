@@ -1,0 +1,76 @@
+"""GPT-2: names and config. Its matrices are stored [in, out], with q, k and v already side by side."""
+
+from triform import families
+from triform.spec import Classify, ModelSpec
+from triform.weights.config import FLAG, Config, Tree, act, even_heads, get, number, size
+from triform.weights.family import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
+from triform.weights.names import Rule, ignore, same, transpose, twin, under
+
+BODY: tuple[Rule, ...] = (
+    same("token", "wte"),
+    same("decoder.entry.position", "wpe"),
+    same("decoder.blocks.N.attention.before", "h.N.ln_1"),
+    transpose("decoder.blocks.N.attention.f.qkv", "h.N.attn.c_attn"),
+    transpose("decoder.blocks.N.attention.f.out", "h.N.attn.c_proj"),
+    same("decoder.blocks.N.feedforward.before", "h.N.ln_2"),
+    transpose("decoder.blocks.N.feedforward.f.up", "h.N.mlp.c_fc"),
+    transpose("decoder.blocks.N.feedforward.f.down", "h.N.mlp.c_proj"),
+    same("decoder.final", "ln_f"),
+    ignore("h.N.attn.{bias,masked_bias}"),  # the triangle
+)
+
+
+def derive(tree: Tree, config: Config) -> None:
+    even_heads(tree, "decoder")
+    if "n_inner" not in config:
+        tree["decoder"]["feedforward"]["width"] = 4 * tree["width"]
+    if not get(config, "scale_attn_weights", FLAG):
+        tree["decoder"]["attention"]["scale"] = 1.0
+
+
+def more(spec: ModelSpec) -> Config:
+    scaled = spec.decoder is not None and spec.decoder.attention.scale is None
+    return tie_flag(spec) | {"embd_pdrop": spec.dropout, "scale_attn_weights": scaled}
+
+
+GPT2 = Family(
+    model_type="gpt2",
+    template=families.gpt2(),
+    defaults={
+        "vocab_size": 50_257,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "n_positions": 1024,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "scale_attn_weights": True,
+        "tie_word_embeddings": True,
+    },
+    fields=(
+        size("vocab_size", "vocab"),
+        size("n_embd", "width"),
+        size("n_layer", "decoder.layers"),
+        size("n_head", "decoder.attention.heads", "decoder.attention.kv_heads"),
+        size("n_inner", "decoder.feedforward.width"),
+        size("n_positions", "context"),
+        act("activation_function", "decoder.feedforward.act"),
+        number("layer_norm_epsilon", "decoder.norm.eps"),
+        number("resid_pdrop", "dropout"),
+    ),
+    fixed={"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+    prefix="transformer.",
+    names=under("transformer.", BODY),
+    heads={
+        "GPT2LMHeadModel": HeadRow(
+            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
+        ),
+        "GPT2Model": NO_HEAD,
+        "GPT2ForSequenceClassification": HeadRow(
+            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
+        ),
+    },
+    derive=derive,
+    more=more,
+)

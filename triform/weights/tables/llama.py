@@ -1,0 +1,174 @@
+"""Llama and its relatives Mistral, Qwen2 and Qwen3: names and config."""
+
+import msgspec
+
+from triform import families
+from triform.spec import Classify, ModelSpec
+from triform.weights import rope
+from triform.weights.config import FLAG, SIZE, Config, Field, Kind, Tree, act, even_heads, flag, get, number, size
+from triform.weights.errors import WeightsError
+from triform.weights.family import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
+from triform.weights.names import Rule, ignore, same, stack, twin, under
+
+BODY: tuple[Rule, ...] = (
+    same("token", "embed_tokens"),
+    same("decoder.blocks.N.attention.before", "layers.N.input_layernorm"),
+    stack("decoder.blocks.N.attention.f.qkv", "layers.N.self_attn.{q_proj,k_proj,v_proj}"),
+    same("decoder.blocks.N.attention.f.q_norm", "layers.N.self_attn.q_norm"),
+    same("decoder.blocks.N.attention.f.k_norm", "layers.N.self_attn.k_norm"),
+    same("decoder.blocks.N.attention.f.out", "layers.N.self_attn.o_proj"),
+    same("decoder.blocks.N.feedforward.before", "layers.N.post_attention_layernorm"),
+    stack("decoder.blocks.N.feedforward.f.up", "layers.N.mlp.{gate_proj,up_proj}"),
+    same("decoder.blocks.N.feedforward.f.down", "layers.N.mlp.down_proj"),
+    same("decoder.final", "norm"),
+    ignore("layers.N.self_attn.rotary_emb.inv_freq"),
+    ignore("rotary_emb.inv_freq"),
+)
+
+FIELDS: tuple[Field, ...] = (
+    size("vocab_size", "vocab"),
+    size("hidden_size", "width"),
+    size("num_hidden_layers", "decoder.layers"),
+    size("num_attention_heads", "decoder.attention.heads"),
+    size("num_key_value_heads", "decoder.attention.kv_heads"),
+    size("head_dim", "decoder.attention.head_width"),
+    size("intermediate_size", "decoder.feedforward.width"),
+    size("max_position_embeddings", "context"),
+    act("hidden_act", "decoder.feedforward.act"),
+    number("rms_norm_eps", "decoder.norm.eps", "decoder.attention.qk_norm.eps"),
+)
+ATTENTION_BIAS = flag("attention_bias", "decoder.attention.bias", "decoder.attention.out_bias")
+
+DEFAULTS: Config = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 11_008,
+    "max_position_embeddings": 2048,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+
+
+def heads(name: str) -> dict[str, HeadRow]:
+    return {
+        f"{name}ForCausalLM": HeadRow(
+            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
+        ),
+        f"{name}Model": NO_HEAD,
+        f"{name}ForSequenceClassification": HeadRow(
+            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
+        ),
+    }
+
+
+def derive(tree: Tree, config: Config) -> None:
+    attention = tree["decoder"]["attention"]
+    if "num_key_value_heads" not in config:
+        attention["kv_heads"] = attention["heads"]
+    if "head_dim" not in config:
+        even_heads(tree, "decoder")
+    tree["position"] = msgspec.to_builtins(rope.read(config))
+
+
+def more(spec: ModelSpec) -> Config:
+    return tie_flag(spec) | rope.write(spec)
+
+
+LLAMA = Family(
+    model_type="llama",
+    template=families.llama(),
+    defaults=DEFAULTS | {"attention_bias": False, "mlp_bias": False},
+    fields=(
+        *FIELDS,
+        ATTENTION_BIAS,
+        flag("mlp_bias", "decoder.feedforward.bias"),
+    ),
+    fixed={"rope_interleaved": False},
+    prefix="model.",
+    names=under("model.", BODY),
+    heads=heads("Llama"),
+    derive=derive,
+    more=more,
+    dropped=rope.FIELDS,
+)
+
+
+# --- relatives with a window: all layers of Mistral, from some layer on in Qwen -------------------------------------
+
+LIST = Kind("a list", lambda value: isinstance(value, list))
+ANY_COUNT = Kind("a whole number", lambda value: isinstance(value, int))
+
+
+def set_window(tree: Tree, config: Config, kind: str) -> None:
+    """Layers of this kind, unless `layer_types` says otherwise; all must be alike."""
+    kinds = {str(each) for each in get(config, "layer_types", LIST)} if "layer_types" in config else {kind}
+    if kinds not in ({"sliding_attention"}, {"full_attention"}):
+        raise WeightsError(
+            "config.json: some layers see everything and some only a window (layer_types, max_window_layers); "
+            "only models whose layers are all alike are supported"
+        )
+    windowed = kinds == {"sliding_attention"}
+    tree["decoder"]["attention"]["window"] = get(config, "sliding_window", SIZE) if windowed else None
+
+
+def derive_mistral(tree: Tree, config: Config) -> None:
+    derive(tree, config)
+    set_window(tree, config, "sliding_attention" if "sliding_window" in config else "full_attention")
+
+
+def more_mistral(spec: ModelSpec) -> Config:
+    return more(spec) | {"sliding_window": spec.decoder.attention.window if spec.decoder else None}
+
+
+def derive_qwen(tree: Tree, config: Config) -> None:
+    derive(tree, config)
+    first = get(config, "max_window_layers", ANY_COUNT)
+    if not get(config, "use_sliding_window", FLAG) or first >= tree["decoder"]["layers"]:
+        set_window(tree, config, "full_attention")
+    else:
+        set_window(tree, config, "sliding_attention" if first <= 0 else "both")
+
+
+def more_qwen(spec: ModelSpec) -> Config:
+    window = spec.decoder.attention.window if spec.decoder else None
+    return more(spec) | {"use_sliding_window": window is not None, "sliding_window": window, "max_window_layers": 0}
+
+
+MISTRAL = LLAMA._replace(
+    model_type="mistral",
+    template=families.mistral(),
+    defaults=DEFAULTS
+    | {
+        "intermediate_size": 14_336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+    },
+    fields=FIELDS,
+    heads=heads("Mistral"),
+    derive=derive_mistral,
+    more=more_mistral,
+    dropped=(*rope.FIELDS, "layer_types"),
+)
+
+QWEN2 = MISTRAL._replace(
+    model_type="qwen2",
+    template=families.qwen2(),
+    defaults=DEFAULTS
+    | {"vocab_size": 151_936, "intermediate_size": 22_016, "max_position_embeddings": 32_768}
+    | {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
+    heads=heads("Qwen2"),
+    derive=derive_qwen,
+    more=more_qwen,
+)
+
+QWEN3 = QWEN2._replace(
+    model_type="qwen3",
+    template=families.qwen3(),
+    defaults=QWEN2.defaults | {"head_dim": 128, "attention_bias": False},
+    fields=(*FIELDS, ATTENTION_BIAS),
+    heads=heads("Qwen3"),
+)

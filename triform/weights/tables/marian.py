@@ -1,0 +1,42 @@
+"""Marian: BART's names, without norms on the embeddings; its sinusoids are computed, whatever a file holds of them."""
+
+from triform import families
+from triform.spec import ModelSpec
+from triform.weights.config import Config, Tree
+from triform.weights.errors import WeightsError, shown
+from triform.weights.names import ignore, under
+from triform.weights.tables import bart
+
+
+def derive(tree: Tree, config: Config) -> None:
+    bart.derive(tree, config)
+    if config.get("decoder_vocab_size", tree["vocab"]) != tree["vocab"]:
+        raise WeightsError(
+            f"config.json: decoder_vocab_size is {shown(config['decoder_vocab_size'])}, vocab_size {tree['vocab']}; "
+            f"only models with one vocabulary for both sides are supported"
+        )
+
+
+def more(spec: ModelSpec) -> Config:
+    return bart.more(spec) | {"decoder_vocab_size": spec.vocab}
+
+
+MARIAN = bart.BART._replace(
+    model_type="marian",
+    template=families.marian(),
+    defaults=bart.DEFAULTS | {"vocab_size": 58_101},
+    fixed=bart.FIXED
+    | {
+        "normalize_embedding": False,
+        "static_position_embeddings": True,
+        "share_encoder_decoder_embeddings": True,
+    },
+    names=(
+        *under("model.", bart.BODY),
+        ignore("model.encoder.embed_positions.weight"),
+        ignore("model.decoder.embed_positions.weight"),
+    ),
+    heads={"MarianMTModel": bart.LANGUAGE_HEAD},
+    derive=derive,
+    more=more,
+)

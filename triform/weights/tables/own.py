@@ -1,0 +1,54 @@
+"""Models of ours that no released architecture can express: the spec itself in config.json, our paths as names."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from triform.spec import ModelSpec
+from triform.weights.config import TREE, Config, get, to_spec
+from triform.weights.family import NO_HEAD, Has, HeadRow, T
+from triform.weights.names import Row, Table
+
+
+class OwnPaths(Table):
+    """Every tensor under its own path."""
+
+    def _find(self, path: str) -> tuple[Row, str]:
+        return Row(path, (path,)), ""
+
+
+HEADS = {"Triform": NO_HEAD}
+
+
+class OwnFamily(NamedTuple):
+    """The same questions a `Family` answers, answered by the spec."""
+
+    model_type: str = "triform"
+    heads: dict[str, HeadRow] = HEADS
+    prefix: str = ""
+    dropped: tuple[str, ...] = ()
+
+    def when(self, config: Config) -> bool:
+        return True
+
+    def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
+        return to_spec(get(config, "spec", TREE))
+
+    def config(self, architecture: str, spec: ModelSpec) -> Config:
+        return {"model_type": self.model_type, "architectures": [architecture], "spec": msgspec.to_builtins(spec)}
+
+    def table(self, architecture: str, *, bare: bool) -> Table:
+        return OwnPaths(())
+
+    def renamed(self, places: dict[str, T]) -> dict[str, T]:
+        return places
+
+    def is_bare(self, names: Iterable[str]) -> bool:
+        return False
+
+    def describes(self, architecture: str, config: Config, spec: ModelSpec) -> bool:
+        return bool(config.get("spec") == msgspec.to_builtins(spec))
+
+
+OWN = OwnFamily()

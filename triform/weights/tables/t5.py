@@ -1,0 +1,143 @@
+"""T5 v1.0, and v1.1 with FLAN-T5: names and config.
+
+v1.0 reads its logits with the token table, scaled by D^-½; v1.1 with a matrix of its own, unscaled. The fourth
+generation of the reference tells them apart by `tie_word_embeddings`. The fifth writes that field as true for both and
+says `scale_decoder_outputs` instead, so there the file itself shows whether the head has its own matrix.
+"""
+
+from triform import families
+from triform.spec import Head, ModelSpec, NoHead, Own, Tied
+from triform.weights.config import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
+from triform.weights.errors import WeightsError, shown
+from triform.weights.family import Family, Has, HeadRow, always
+from triform.weights.names import Rule, ignore, same, stack, twin
+
+
+def side(name: str, feedforward: int) -> tuple[Rule, ...]:
+    """`feedforward` is the number of its layer: 1 behind self-attention, 2 where cross-attention stands between."""
+    ours, theirs = f"{name}.blocks.N", f"{name}.block.N.layer"
+    return (
+        same(f"{name}.score_bias", f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+        same(f"{ours}.attention.before", f"{theirs}.0.layer_norm"),
+        stack(f"{ours}.attention.f.qkv", f"{theirs}.0.SelfAttention.{{q,k,v}}"),
+        same(f"{ours}.attention.f.out", f"{theirs}.0.SelfAttention.o"),
+        same(f"{ours}.feedforward.before", f"{theirs}.{feedforward}.layer_norm"),
+        same(f"{ours}.feedforward.f.down", f"{theirs}.{feedforward}.DenseReluDense.wo"),
+        same(f"{name}.final", f"{name}.final_layer_norm"),
+        twin("token.weight", f"{name}.embed_tokens.weight"),
+    )
+
+
+NAMES: tuple[Rule, ...] = (
+    same("token", "shared"),
+    *side("encoder", 1),
+    *side("decoder", 2),
+    same("decoder.blocks.N.cross.before", "decoder.block.N.layer.1.layer_norm"),
+    same("decoder.blocks.N.cross.f.q", "decoder.block.N.layer.1.EncDecAttention.q"),
+    stack("decoder.blocks.N.cross.f.kv", "decoder.block.N.layer.1.EncDecAttention.{k,v}"),
+    same("decoder.blocks.N.cross.f.out", "decoder.block.N.layer.1.EncDecAttention.o"),
+    ignore("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
+)
+
+UP = (
+    same("encoder.blocks.N.feedforward.f.up", "encoder.block.N.layer.1.DenseReluDense.wi"),
+    same("decoder.blocks.N.feedforward.f.up", "decoder.block.N.layer.2.DenseReluDense.wi"),
+)
+GATED_UP = (
+    stack("encoder.blocks.N.feedforward.f.up", "encoder.block.N.layer.1.DenseReluDense.{wi_0,wi_1}"),
+    stack("decoder.blocks.N.feedforward.f.up", "decoder.block.N.layer.2.DenseReluDense.{wi_0,wi_1}"),
+)
+
+FIELDS = (
+    size("vocab_size", "vocab"),
+    size("d_model", "width"),
+    size("d_kv", "encoder.attention.head_width", "decoder.attention.head_width"),
+    size("d_ff", "encoder.feedforward.width", "decoder.feedforward.width"),
+    size("num_layers", "encoder.layers", "decoder.layers"),
+    size("num_decoder_layers", "decoder.layers"),
+    size("num_heads", *(f"{name}.attention.{h}" for name in ("encoder", "decoder") for h in ("heads", "kv_heads"))),
+    size("relative_attention_num_buckets", "position.count"),
+    size("relative_attention_max_distance", "position.distance"),
+    number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps"),
+    number("dropout_rate", "dropout"),
+    size("triform_context", "context"),  # buckets have no last position; ours to say where mistakes begin
+)
+ACT_PLACES = ("encoder.feedforward.act", "decoder.feedforward.act")
+
+# "gated-gelu" has always meant the tanh approximation.
+GATED = {"gated-gelu": "gelu-tanh", "gated-relu": "relu", "gated-silu": "silu"}
+GATED_ACT = Kind(
+    f"one of {', '.join(GATED)}",
+    lambda value: isinstance(value, str) and value in GATED,
+    GATED.__getitem__,
+    lambda value: next((theirs for theirs, ours in GATED.items() if ours == value), "gated-none"),
+)
+
+DEFAULTS: Config = {
+    "vocab_size": 32_128,
+    "d_model": 512,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 6,
+    "num_heads": 8,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "layer_norm_epsilon": 1e-6,
+    "dropout_rate": 0.1,
+    "feed_forward_proj": "relu",
+    "tie_word_embeddings": True,
+}
+
+
+def language_head(config: Config, has: Has) -> Head:
+    newer = "scale_decoder_outputs" in config
+    if get(config, "scale_decoder_outputs" if newer else "tie_word_embeddings", FLAG):
+        return Tied(scale=get(config, "d_model", SIZE) ** -0.5)
+    return Tied() if newer and not has("lm_head.weight") else Own()
+
+
+HEADS = {
+    "T5ForConditionalGeneration": HeadRow(
+        language_head, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
+    ),
+    "T5Model": HeadRow(always(NoHead())),
+}
+
+
+def derive(tree: Tree, config: Config) -> None:
+    """Newer configs say the activation twice."""
+    feedforward = tree["encoder"]["feedforward"]
+    said = {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}
+    for name, value in said.items():
+        if name in config and ACTS.get(str(config[name]), config[name]) != value:
+            raise WeightsError(
+                f"config.json: {name} is {shown(config[name])}, which contradicts feed_forward_proj, "
+                f"{shown(config['feed_forward_proj'])}"
+            )
+
+
+def more(spec: ModelSpec) -> Config:
+    config: Config = {"tie_word_embeddings": not isinstance(spec.head, Own)}
+    return config | {"scale_decoder_outputs": False} if spec.head == Tied() else config
+
+
+T5 = Family(
+    model_type="t5",
+    when=lambda config: not str(config.get("feed_forward_proj", "relu")).startswith("gated"),
+    template=families.t5(),
+    defaults=DEFAULTS,
+    fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, ACT)),
+    fixed={"is_decoder": False},
+    names=(*NAMES, *UP),
+    heads=HEADS,
+    derive=derive,
+    more=more,
+    dropped=("scale_decoder_outputs", "dense_act_fn", "is_gated_act"),
+)
+
+T5_GATED = T5._replace(
+    when=lambda config: str(config.get("feed_forward_proj", "relu")).startswith("gated"),
+    template=families.flan_t5(),
+    fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, GATED_ACT)),
+    names=(*NAMES, *GATED_UP),
+)
