@@ -1,8 +1,8 @@
 """One folder and nothing outside it: the rule every room follows when it opens a model's files.
 
-A file is opened only where it really lies inside its folder, links followed. One exception: in a snapshot of a hub cache
-(`…/snapshots/<revision>`) the files are links into `…/blobs`, so there a link may lead to a file that lies directly in
-those blobs. Everything else that leads out is refused.
+A file is opened only where it really lies inside its folder, links followed. One exception: in a snapshot of a hub
+cache (`…/snapshots/<revision>`) the files are links into `…/blobs`, so there a link may lead to a file that lies
+directly in those blobs. Everything else that leads out is refused.
 """
 
 from pathlib import Path

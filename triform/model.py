@@ -5,7 +5,7 @@ A façade: each method hands over to the room that does the work. The rooms belo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,8 @@ from triform.weights import folder as folders
 from triform.weights.folder import Loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import Tensor
@@ -24,8 +26,13 @@ if TYPE_CHECKING:
     from triform.core.cache import Cache
     from triform.core.forms import Form
     from triform.door import Ids, Keep
+    from triform.generate.api import Answer, Prompt
+    from triform.generate.events import Event
     from triform.observe.proofs import Report
+    from triform.observe.view import View
     from triform.spec import ModelSpec
+    from triform.tasks.fill import Filled
+    from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
     from triform.weights.generation import Generation
 
@@ -52,6 +59,10 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer | None:
         return self.loaded.tokenizer
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self.loaded.template
 
     @property
     def generation(self) -> Generation:
@@ -91,6 +102,36 @@ class Model:
         from triform.observe.proofs import check
 
         return check(self.spec, self.network)
+
+    def stream(self, prompt: Prompt, **settings: Any) -> Iterator[Event]:
+        """Events as they come: `for step in model.stream("Once", max_tokens=50): print(step.text, end="")`"""
+        from triform.generate.api import stream
+
+        return stream(self, prompt, **settings)
+
+    def complete(self, prompts: Sequence[Prompt], **settings: Any) -> list[Answer]:
+        """Whole answers to a batch of prompts; `beams=4` searches, `n=3` gives three to each."""
+        from triform.generate.api import complete
+
+        return complete(self, prompts, **settings)
+
+    def fill(self, text: str, *, k: int = 5) -> Filled:
+        """The k likeliest tokens for each mask of the text."""
+        from triform.tasks.fill import fill
+
+        return fill(self, text, k=k)
+
+    def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
+        """Every number inside one pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
+        from triform.observe.view import look
+
+        return look(self, text, target, start=self.generation.first)
+
+    def without_heads(self, heads: Iterable[tuple[int, int]]) -> AbstractContextManager[None]:
+        """`with model.without_heads({(0, 1), (3, 2)}): …` switches attention heads (layer, head) off."""
+        from triform.observe.interventions import without_heads
+
+        return without_heads(self.network, set(heads))
 
     def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None) -> None:
         """A model folder in the Hugging Face layout; it appears whole or not at all."""

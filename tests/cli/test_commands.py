@@ -100,10 +100,19 @@ def test_the_command_line_is_frozen() -> None:
         if (command := triform.get_command(context, name)) is not None
     }
     assert surface == {
+        "chat": [
+            *("--max-tokens", "--seed", "--stats", "--stop", "--system", "--temperature", "--top-k", "--top-p"),
+            *("message", "model"),
+        ],
         "check": ["--json", "--seed", "model"],
+        "complete": [
+            *("--beams", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--seed", "--stats", "--stop"),
+            *("--stream", "--temperature", "--top-k", "--top-p", "model", "text"),
+        ],
         "demo": [],
         "export": ["--dtype", "--out", "model"],
         "families": ["--json", "names"],
+        "fill": ["--candidates", "--json", "-k", "model", "text"],
         "import": ["--out", "--tokenizer", "source"],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],

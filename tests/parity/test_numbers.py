@@ -1,5 +1,6 @@
 """The same numbers as the reference: logits, gradients, and the error of float32, for every family and head."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -125,18 +126,13 @@ def in_their_words(model: Loaded, ours: dict[str, Tensor | None]) -> dict[str, T
 @torch.no_grad()
 def test_float32_is_at_most_twice_as_far_from_the_truth(name: str, ours: Any, folders: Any) -> None:
     """Root mean square over a thousand tokens and more; the truth is our float64, proved above."""
-    narrow = folder.read(folders(name))
-    their = reference(name)
+    narrow, their = folder.read(folders(name)), copy.deepcopy(reference(name)).float()
     their.set_attn_implementation("sdpa")
     mine, theirs = [], []
-    their.float()
-    try:
-        for seed in range(4):
-            given = texts(8, 33, "right", seed=seed)
-            truth = real(our_answer(ours(name), given, name), given, name)
-            mine.append(real(our_answer(narrow, given, name), given, name).double() - truth)
-            theirs.append(real(answer(name, their, given), given, name).double() - truth)
-    finally:
-        their.double()
+    for seed in range(4):
+        given = texts(8, 33, "right", seed=seed)
+        truth = real(our_answer(ours(name), given, name), given, name)
+        mine.append(real(our_answer(narrow, given, name), given, name).double() - truth)
+        theirs.append(real(answer(name, their, given), given, name).double() - truth)
     our_error, their_error = (float(torch.cat(errors).square().mean().sqrt()) for errors in (mine, theirs))
     assert our_error <= 2 * their_error, f"{name}: {our_error:.2e} against {their_error:.2e}"

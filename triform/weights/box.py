@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from triform.inside import really
-from triform.weights.errors import WeightsError, shown
+from triform.weights.errors import WeightsError, one_line, shown
 
 SMALL = 4 << 20  # bytes of a config, an index or a header: far more than any released model needs
 
@@ -59,4 +59,4 @@ def parse(data: bytes, name: str, kind: Any = dict[str, Any]) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WeightsError(f"{name} is damaged: {str(error)[:200]}") from None
+        raise WeightsError(f"{name} is damaged: {one_line(error)}") from None

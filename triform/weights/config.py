@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from triform.spec import ModelSpec
-from triform.weights.errors import WeightsError, listed, shown
+from triform.weights.errors import WeightsError, listed, one_line, shown
 
 Config: TypeAlias = dict[str, Any]
 Tree: TypeAlias = dict[str, Any]  # a spec as plain values, while it is being filled in
@@ -138,7 +138,7 @@ def to_spec(tree: Tree) -> ModelSpec:
     try:
         return msgspec.convert(tree, ModelSpec)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise WeightsError(f"config.json describes no possible model: {str(error)[:300]}") from None
+        raise WeightsError(f"config.json describes no possible model: {one_line(error)}") from None
 
 
 def even_heads(tree: Tree, side: str) -> None:

@@ -27,4 +27,10 @@ def listed(names: Iterable[str]) -> str:
     """The first few names and how many more there are."""
     every = list(names)
     rest = f" and {len(every) - MOST} more" if len(every) > MOST else ""
-    return ", ".join(name if len(name) <= LONGEST else f"{name[:LONGEST]}…" for name in every[:MOST]) + rest
+    return ", ".join(one_line(name, most=LONGEST) for name in every[:MOST]) + rest
+
+
+def one_line(text: object, *, most: int = 2 * LONGEST) -> str:
+    """What another library said, or a file's own words: printable, and cut where it is long."""
+    said = str(text)
+    return "".join(c if c.isprintable() else " " for c in said[:most]) + ("…" if len(said) > most else "")

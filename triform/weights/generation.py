@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from triform.weights.config import Config
-from triform.weights.errors import WeightsError
+from triform.weights.errors import WeightsError, one_line
 
 
 def _called(theirs: str, default: Any = None) -> Any:
@@ -57,7 +57,7 @@ def read(config: Config, generation: Config) -> Generation:
     try:
         return msgspec.convert(said, Generation)
     except msgspec.MsgspecError as error:
-        raise WeightsError(f"generation_config.json: {str(error)[:200]}") from None
+        raise WeightsError(f"generation_config.json: {one_line(error)}") from None
 
 
 def write(generation: Generation) -> Config:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from triform.weights.box import SMALL, Box, parse
-from triform.weights.errors import WeightsError, listed, shown
+from triform.weights.errors import WeightsError, listed, one_line, shown
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -120,7 +120,7 @@ def _place(file: str, base: int, key: str, raw: msgspec.Raw) -> Stored:
     try:
         entry = _ENTRY.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WeightsError(f"the header of {file} is damaged at {shown(key)}: {str(error)[:200]}") from None
+        raise WeightsError(f"the header of {file} is damaged at {shown(key)}: {one_line(error)}") from None
     start, stop = entry.data_offsets
     return Stored(file, entry.dtype, tuple(entry.shape), base + start, base + stop)
 

@@ -1,0 +1,202 @@
+"""`complete`, `chat` and `fill` as a person meets them, on tiny random models with real tokenizers."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import triform
+from triform import families
+from triform.cli import main
+from triform.model import Model
+from triform.text.chat import ChatTemplate
+from triform.text.training import train_tokenizer
+from triform.weights.folder import Loaded
+from triform.weights.generation import Generation
+
+TEXTS = ["the fat ginger cat sat on a mat", "an apple and an orange", "one mole of carbon dioxide"] * 5
+SIZES = {"width": 16, "layers": 1, "heads": 2, "context": 64}
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = train_tokenizer(TEXTS, kind="bpe", vocab=300)
+    spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
+    network = triform.build(spec, seed=3).network
+    template = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}", special=tokenizer.special)
+    loaded = Loaded(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    folder = tmp_path_factory.mktemp("models") / "decoder"
+    Model(loaded).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = train_tokenizer(TEXTS, kind="wordpiece", vocab=200)
+    spec = families.bert(vocab=tokenizer.vocab, **SIZES)
+    folder = tmp_path_factory.mktemp("models") / "masked"
+    Model(Loaded(spec, triform.build(spec).network, tokenizer)).save(folder)
+    return folder
+
+
+def test_complete_streams_what_it_would_give_whole(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ("complete", str(decoder), "the cat", "--max-tokens", "8", "--temperature", "0.9", "--seed", "5")
+    code, streamed, _ = run(capsys, *base, "--stream")
+    assert code == 0
+    assert run(capsys, *base, "--no-stream")[1] == streamed
+    assert json.loads(run(capsys, *base, "--json")[1])["text"] == streamed.removesuffix("\n")
+    assert triform.load(decoder).complete(["the cat"], max_tokens=8, temperature=0.9, seed=5)[0].text == streamed[:-1]
+
+
+def test_complete_for_machines(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, err = run(
+        capsys, "complete", str(decoder), "a", "--n", "3", "--max-tokens", "4", "--logprobs", "2", "--json", "--stats"
+    )
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert len(answers) == 3
+    assert all(len(token["alternatives"]) == 2 for answer in answers for token in answer["tokens"])
+    assert answers[0]["finish"] in ("length", "eos")
+    assert "tokens, first after" in err
+    assert "cache" in err
+
+
+def test_complete_reads_standard_input(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = run(capsys, "complete", str(decoder), "the mat", "--max-tokens", "4", "--temperature", "0")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the mat\n"))
+    assert run(capsys, "complete", str(decoder), "--max-tokens", "4", "--temperature", "0") == typed
+
+
+def test_complete_with_beams(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "complete", str(decoder), "a", "--beams", "3", "--max-tokens", "4", "--json")
+    assert code == 0
+    assert len(json.loads(out)["tokens"]) <= 4
+
+
+def test_chat_answers_once_and_in_a_row(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--max-tokens", "4", "--temperature", "0")
+    code, once, _ = run(capsys, "chat", str(decoder), "an apple", *options)
+    assert code == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("an apple\nan orange\n"))
+    _, twice, _ = run(capsys, "chat", str(decoder), *options)
+    assert twice.startswith(once)
+    assert len(twice) > len(once)
+
+
+class Keys:
+    """A person at the keyboard: lines, and a Ctrl-C where one stands."""
+
+    def __init__(self, *lines: str | type[BaseException]) -> None:
+        self.lines = iter(lines)
+
+    def __call__(self, prompt: str = "") -> str:
+        line = next(self.lines, EOFError)
+        if isinstance(line, type):
+            raise line
+        return line
+
+
+def test_a_conversation_at_the_keyboard(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    saved = tmp_path / "talk.json"
+    keys = Keys(
+        "the cat", KeyboardInterrupt, "/stats", f"/save {saved}", f"/save {saved}", "/reset", "/what", "", "/quit"
+    )
+    monkeypatch.setattr("builtins.input", keys)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    code, out, _ = run(capsys, "chat", str(decoder), "--max-tokens", "4")
+    assert code == 0
+    assert [message["role"] for message in json.loads(saved.read_text())["messages"]] == ["user", "assistant"]
+    for said in ("tokens, first after", "saved 2 messages", "is already there", "forgotten", "/reset forgets"):
+        assert said in out
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from triform.cli import chat
+    from triform.generate.engine import Engine
+
+    steps = iter([None, KeyboardInterrupt])
+    step = Engine.step
+
+    def pressed(self: Engine) -> list[object]:
+        if next(steps, None) is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return step(self)
+
+    monkeypatch.setattr(Engine, "step", pressed)
+    talk = chat.Conversation(triform.load(decoder), system=None, wanted={"max_tokens": 20, "temperature": 0.0})
+    talk.say("the cat")
+    assert not talk.engine.busy
+    talk.say("the mat")
+    assert [message["role"] for message in talk.messages] == ["user", "assistant", "user", "assistant"]
+    assert capsys.readouterr().out
+
+
+def test_fill_gives_candidates_for_each_mask(masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "fill", str(masked), "the [MASK] cat [MASK] on a mat", "-k", "3", "--json")
+    masks = json.loads(out)["masks"]
+    assert code == 0
+    assert [len(row) for row in masks] == [3, 3]
+    assert all(row[0]["probability"] >= row[1]["probability"] for row in masks)
+    assert run(capsys, "fill", str(masked), "the [MASK] cat")[0] == 0
+
+
+BAD = {
+    "the prompt is empty": ("complete", "decoder", ""),
+    "max_tokens=0 is out of range": ("complete", "decoder", "a", "--max-tokens", "0"),
+    "temperature=-1.0 is out of range": ("complete", "decoder", "a", "--temperature", "-1"),
+    "temperature=nan is out of range": ("complete", "decoder", "a", "--temperature", "nan"),
+    "top_p=1.5 is out of range": ("complete", "decoder", "a", "--top-p", "1.5"),
+    "cannot continue it": ("complete", "masked", "a"),
+    "has no chat template": ("chat", "masked", "a"),
+    "was not trained to fill masks": ("fill", "decoder", "a"),
+    "the text has no mask; write [MASK]": ("fill", "masked", "a"),
+    "there is no folder 'nobody'": ("chat", "nobody", "a"),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_bad_input_is_one_line(
+    says: str,
+    decoder: Path,
+    masked: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path))
+    folders = {"decoder": str(decoder), "masked": str(masked)}
+    code, _, err = run(capsys, *(folders.get(word, word) for word in BAD[says]))
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_prompt_longer_than_the_context_says_both_counts(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "complete", str(decoder), "cat " * 200)
+    assert code == 2
+    assert "64" in err
+
+
+def test_text_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    triform.build(families.gpt2(vocab=20, **SIZES)).save(tmp_path / "bare")
+    code, _, err = run(capsys, "complete", str(tmp_path / "bare"), "a")
+    assert code == 2
+    assert "tokenizer" in err
+    assert torch.is_tensor(triform.load(tmp_path / "bare").logits([[1]]))

@@ -1,0 +1,142 @@
+"""Tiny models that write something worth reading, engines run to the end, and the slow roads they are compared with."""
+
+from collections.abc import Iterable
+from functools import cache
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from families_tiny import EVERY
+from torch import Tensor
+
+from triform.core.batch import Pair, Text
+from triform.core.build import build
+from triform.core.forms import Form
+from triform.generate.engine import Engine
+from triform.generate.events import Event
+from triform.generate.sampling import draw, uniforms, weights
+from triform.generate.settings import Request, Settings
+from triform.spec import ModelSpec, Own, Tied
+
+START = 0
+WRITERS = [name for name, spec in EVERY.items() if spec.decoder is not None and isinstance(spec.head, Tied | Own)]
+
+
+class Tiny(NamedTuple):
+    spec: ModelSpec
+    network: Form
+    tokenizer: Any = None
+
+    def engine(self, **options: Any) -> Engine:
+        return Engine(self.network, self.spec, self.tokenizer, start=START, **options)
+
+
+@cache
+def tiny(name: str, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tiny:
+    """First numbers are too small for a model to have opinions: matrices are made larger."""
+    spec = EVERY[name]
+    network = build(spec, seed=seed, dtype=dtype)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(drawn * 1.5 / parameter.shape[-1] ** 0.5)
+    return Tiny(spec, network)
+
+
+def some_request(random: Random, spec: ModelSpec, *, longest: int = 24, **fixed: Any) -> Request:
+    """A request of any kind; half of the prompts repeat themselves, so that drafts have something to find."""
+    ids = [random.randrange(spec.vocab) for _ in range(random.randint(1, longest))]
+    if random.random() < 0.5:
+        ids = (ids[:6] * longest)[: len(ids)]
+    asked: dict[str, Any] = {
+        "max_tokens": random.randint(1, 12),
+        "temperature": random.choice([0.0, 0.0, 0.7, 1.3]),
+        "top_k": random.choice([0, 0, 5]),
+        "top_p": random.choice([1.0, 0.9]),
+        "repetition_penalty": random.choice([1.0, 1.0, 1.3]),
+        "seed": random.randrange(1000),
+        "lookup": random.random() < 0.5,
+        "eos": random.choice([(), (3,)]),
+    }
+    return Request(prompt=tuple(ids), settings=Settings(**(asked | fixed)))
+
+
+Written = dict[tuple[int, int], list[Event]]
+
+
+def finish(engine: Engine, *, first: Iterable[Event] = ()) -> Written:
+    """Every event of every row, in order."""
+    written: Written = {}
+    events = list(first)
+    while events or engine.busy:
+        for event in events:
+            written.setdefault((event.request, event.sample), []).append(event)
+        events = engine.step() if engine.busy else []
+    return written
+
+
+def alone(model: Tiny, request: Request, **options: Any) -> list[Event]:
+    engine = model.engine(rows=1, **options)
+    engine.add(request)
+    return finish(engine)[0, 0]
+
+
+def tokens(events: Iterable[Event]) -> list[int | None]:
+    return [event.token for event in events]
+
+
+def bits(events: Iterable[Event]) -> list[tuple[int | None, float]]:
+    """Tokens and log-probabilities to the last bit."""
+    return [(event.token, event.logprob) for event in events]
+
+
+# --- the slow roads -------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def full_logits(model: Tiny, request: Request, written: list[int]) -> Tensor:
+    """Teacher-forced: the logits of every token written and of the next, from one pass without a cache."""
+    if model.spec.encoder is None:
+        read = [*request.prompt, *request.target]
+        x = model.network(Text.of(torch.tensor([[*read, *written]])))
+    else:
+        read = [START, *request.target]
+        source, target = (Text.of(torch.tensor([ids])) for ids in (request.prompt, [*read, *written]))
+        x = model.network(Pair(source, target))
+    return x[0, len(read) - 1 :]
+
+
+def choose(logits: Tensor, request: Request, written: list[int], *, sample: int = 0) -> int:
+    """The written-out rule: penalise, filter, draw."""
+    s = request.settings
+    x = logits.clone()
+    for id in {*request.prompt, *written}:
+        x[id] = x[id] / s.repetition_penalty if x[id] > 0 else x[id] * s.repetition_penalty
+    if s.temperature == 0.0:
+        return int(x.argmax())
+    number = torch.tensor(uniforms(s.seed or 0, len(written), sample=sample)[0], dtype=torch.float64)
+    return int(draw(weights(x, s), number))
+
+
+def uncached(model: Tiny, request: Request, count: int) -> list[int]:
+    """Token after token, everything computed again each time."""
+    written: list[int] = []
+    for _ in range(count):
+        logits = full_logits(model, request, written)[-1]
+        written.append(choose(logits, decoder_side(model, request), written))
+    return written
+
+
+def teacher_forced(model: Tiny, request: Request, written: list[int]) -> list[int]:
+    logits = full_logits(model, request, written[:-1])
+    side = decoder_side(model, request)
+    return [choose(logits[at], side, written[:at]) for at in range(len(written))]
+
+
+def decoder_side(model: Tiny, request: Request) -> Request:
+    """Penalties count what the decoder has read."""
+    if model.spec.encoder is None:
+        return request
+    return Request(prompt=(START, *request.target), settings=request.settings)

@@ -1,0 +1,231 @@
+"""Beam search against an oracle that tries everything, against its written-out definition, and against greedy."""
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from generate_tiny import START, Tiny, alone, tiny, tokens
+from torch import Tensor
+
+from triform.core.batch import Pair, Text
+from triform.core.build import build
+from triform.errors import TriformError
+from triform.families import llama, marian
+from triform.generate import beam
+from triform.generate.beam import Ending, search
+from triform.generate.settings import Request, Settings
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+VOCAB, LENGTH, EOS = 4, 5, 3
+SIZES = {"vocab": VOCAB, "width": 8, "layers": 1, "heads": 2, "context": 32}
+PROMPTS = ((0, 1, 2), (2,), (1, 1, 0, 2, 0))
+PENALTIES = (-1.0, 0.0, 0.6, 1.0, 2.0)
+STOPPING = (True, False, "never")
+
+
+@cache
+def small(form: str, seed: int) -> Tiny:
+    spec = llama(**SIZES) if form == "decoder" else marian(**SIZES)
+    network = build(spec, seed=seed, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+    return Tiny(spec, network)
+
+
+def request(prompt: tuple[int, ...], **asked: Any) -> Request:
+    return Request(prompt=prompt, settings=Settings(**({"max_tokens": LENGTH, "eos": (EOS,)} | asked)))
+
+
+def find(model: Tiny, requests: list[Request], **options: Any) -> list[list[Ending]]:
+    return search(model.network, model.spec, requests, start=START, **options)
+
+
+@cache
+def every_text(form: str, seed: int, prompt: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+    """All texts of LENGTH tokens, or fewer where eos ends them, and their log-probabilities, without a cache."""
+    model = small(form, seed)
+    written = torch.tensor(list(product(range(VOCAB), repeat=LENGTH)))
+    logits = answers(model, prompt, written)
+    logprobs = logits.log_softmax(-1).gather(-1, written[..., None])[..., 0]
+    texts = {}
+    for text, each in zip(written.tolist(), logprobs.tolist(), strict=True):
+        length = text.index(EOS) + 1 if EOS in text else LENGTH
+        texts[tuple(text[:length])] = sum(each[:length])
+    return texts
+
+
+@torch.no_grad()
+def answers(model: Tiny, prompt: tuple[int, ...], written: Tensor) -> Tensor:
+    """The logits of every written token, [texts, length, V]."""
+    read = torch.tensor(prompt if model.spec.encoder is None else (START,)).expand(len(written), -1)
+    target = Text.of(torch.cat((read, written[:, :-1]), dim=1))
+    if model.spec.encoder is None:
+        x = model.network(target)
+    else:
+        x = model.network(Pair(Text.of(torch.tensor(prompt).expand(len(written), -1)), target))
+    return x[:, read.shape[1] - 1 :]
+
+
+@pytest.mark.parametrize("form", ["decoder", "pair"])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_wide_enough_it_finds_what_trying_everything_finds(form: str, penalty: float) -> None:
+    """Nothing is pruned where there is room for every beginning: the n best are those of brute force."""
+    ended = 0
+    for seed in range(3):
+        texts = [every_text(form, seed, prompt) for prompt in PROMPTS]
+        found = find(
+            small(form, seed),
+            [request(prompt, n=8) for prompt in PROMPTS],
+            width=VOCAB**LENGTH,
+            length_penalty=penalty,
+            early_stopping="never",
+        )
+        for endings, known in zip(found, texts, strict=True):
+            best = sorted(known, key=lambda text: -known[text] / len(text) ** penalty)[:8]
+            assert [ending.tokens for ending in endings] == best
+            ended += sum(len(text) < LENGTH for text in best)
+            for ending in endings:
+                assert ending.logprob == pytest.approx(known[ending.tokens], abs=1e-9)
+                assert ending.score == pytest.approx(ending.logprob / len(ending.tokens) ** penalty, abs=1e-12)
+    assert ended > 0
+
+
+def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam.Plan) -> list[tuple[tuple[int, ...], float]]:
+    """The definition with plain lists: rank the continuations, put endings aside, go on with the rest."""
+    running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    done: list[tuple[float, tuple[int, ...]]] = []
+    for length in range(1, LENGTH + 1):
+        ranked = []
+        for text, logprob in running:
+            filled = torch.tensor([[*text, 0]])
+            row = answers(model, prompt, filled)[0, -1].log_softmax(-1).tolist()
+            ranked += [((*text, token), logprob + row[token]) for token in range(VOCAB)]
+        ranked = sorted(ranked, key=lambda one: -one[1])[: 2 * plan.width]
+        ends = [text[-1] == EOS or length == LENGTH for text, _ in ranked]
+        done += [
+            (logprob / length**plan.length_penalty, text)
+            for rank, ((text, logprob), end) in enumerate(zip(ranked, ends, strict=True))
+            if end and rank < plan.width
+        ]
+        done = sorted(done, reverse=True)[: plan.width]
+        running = [one for one, end in zip(ranked, ends, strict=True) if not end][: plan.width]
+        full = len(done) == plan.width
+        if not running or (full and plan.early_stopping is True):
+            break
+        far = LENGTH if plan.early_stopping == "never" and plan.length_penalty > 0 else length
+        if full and running[0][1] / far**plan.length_penalty <= done[-1][0]:
+            break
+    return [(text, score) for score, text in done]
+
+
+@pytest.mark.parametrize("form", ["decoder", "pair"])
+@pytest.mark.parametrize("stopping", STOPPING)
+def test_narrow_it_is_its_definition(form: str, stopping: Any) -> None:
+    for seed, width, penalty in product(range(2), (1, 2, 3), (0.0, 1.0, 2.0)):
+        model = small(form, seed)
+        plan = beam.Plan(width, penalty, stopping)
+        found = find(
+            model,
+            [request(prompt, n=width) for prompt in PROMPTS],
+            width=width,
+            length_penalty=penalty,
+            early_stopping=stopping,
+        )
+        for prompt, endings in zip(PROMPTS, found, strict=True):
+            expected = written_out(model, prompt, plan)
+            assert [ending.tokens for ending in endings] == [text for text, _ in expected]
+            assert [ending.score for ending in endings] == pytest.approx([score for _, score in expected])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "marian"])
+def test_one_beam_is_greedy(name: str) -> None:
+    model = tiny(name)
+    for asked in ({}, {"banned": (5,), "no_repeat_ngram": 2}, {"forced": {1: 4, -1: 3}}):
+        settings = Settings(max_tokens=12, eos=(3,), **asked)
+        requests = [Request(prompt=(1, 2, 3, id), settings=settings) for id in range(6)]
+        for one, endings in zip(requests, find(model, requests, width=1), strict=True):
+            greedy = alone(model, one)
+            assert list(endings[0].tokens) == tokens(greedy)
+            if not asked:
+                assert endings[0].logprob == pytest.approx(sum(event.logprob for event in greedy), abs=1e-9)
+
+
+def test_the_score_is_the_sum_of_log_probabilities() -> None:
+    model = tiny("gpt2")
+    asked = Settings(max_tokens=10, eos=(3,), n=4)
+    for ending in find(model, [Request(prompt=(1, 2), settings=asked)], width=4, length_penalty=0.0)[0]:
+        with torch.no_grad():
+            logits = model.network(Text.of(torch.tensor([[1, 2, *ending.tokens[:-1]]])))[0, 1:]
+        each = logits.log_softmax(-1).gather(-1, torch.tensor(ending.tokens)[:, None])
+        assert ending.score == pytest.approx(float(each.sum()), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_prompts_together_are_prompts_alone(name: str) -> None:
+    model = tiny(name)
+    asked = Settings(max_tokens=9, eos=(3,), n=3)
+    requests = [Request(prompt=tuple(range(1, 3 + 4 * id)), settings=asked) for id in range(4)]
+    together = find(model, requests, width=3)
+    for one, endings in zip(requests, together, strict=True):
+        single = find(model, [one], width=3)[0]
+        assert [ending.tokens for ending in endings] == [ending.tokens for ending in single]
+        assert [ending.score for ending in endings] == pytest.approx([ending.score for ending in single])
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "said"),
+    [
+        ({"width": 0}, {}, "beams=0"),
+        ({"width": 2, "early_stopping": "always"}, {}, "early_stopping='always'"),
+        ({"width": 2, "length_penalty": float("nan")}, {}, "length_penalty=nan"),
+        ({"width": 2}, {"n": 3}, "n=3 is more than beams=2"),
+        ({"width": 2}, {"temperature": 1.0}, "temperature"),
+    ],
+)
+def test_bad_input_is_one_clear_line(options: dict[str, Any], asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(TriformError, match=said):
+        find(tiny("gpt2"), [Request(prompt=(1,), settings=Settings(**asked))], **options)
+
+
+# --- planted mistakes: the oracle sees them -------------------------------------------------------------------------
+
+
+def broken(form: str = "decoder") -> bool:
+    """Whether the comparison with brute force fails."""
+    try:
+        for penalty in PENALTIES:
+            test_wide_enough_it_finds_what_trying_everything_finds(form, penalty)
+        for stopping in STOPPING:
+            test_narrow_it_is_its_definition(form, stopping)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_eos_dropped_from_a_finished_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beam, "Ending", lambda tokens, logprob, score: Ending(tokens[:-1], logprob, score))
+    assert broken()
+
+
+def test_a_penalty_on_unfinished_beams_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = beam.Search._grown
+    monkeypatch.setattr(
+        beam.Search, "_grown", lambda self, one: grown(self, one._replace(logprob=one.logprob / len(one.tokens)))
+    )
+    assert broken()
+
+
+def test_a_length_without_its_eos_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = beam.Search.score
+    monkeypatch.setattr(beam.Search, "score", lambda self, logprob, length: score(self, logprob, max(1, length - 1)))
+    assert broken()
+
+
+def test_rows_of_the_cache_left_where_they_were_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triform.core.cache.Cache.reorder", lambda self, sources: None)
+    assert broken()

@@ -1,0 +1,58 @@
+"""What batch independence rests on, measured again where the tests run: a row has the same bits among any others."""
+
+import pytest
+import torch
+from generate_tiny import tiny
+from torch import nn
+from torch.nn import functional as F
+
+from triform.core.batch import Text
+from triform.core.build import build
+from triform.families import gpt2
+from triform.generate.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
+
+SHAPES = [(16, 48), (20, 60), (6, 18), (24, 29), (64, 11), (128, 384), (768, 768)]
+needs_packing = pytest.mark.skipif(not can_pack(tiny("gpt2", torch.float32).network), reason="no oneDNN here")
+
+
+@needs_packing
+@pytest.mark.parametrize(("width", "out"), SHAPES)
+def test_a_packed_row_has_the_same_bits_among_any_number(width: int, out: int) -> None:
+    x, linear = torch.randn(150, width), nn.Linear(width, out)
+    product = PackedLinear(linear.weight, linear.bias)
+    with torch.inference_mode():
+        whole = product(x)
+        torch.testing.assert_close(whole, linear(x))
+        for rows in [*range(1, 34), 64, 100, 128]:
+            for at in (0, 1, 7):
+                assert torch.equal(product(x[at : at + rows]), whole[at : at + rows]), rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("width", "out"), SHAPES)
+def test_a_plain_row_has_the_same_bits_among_whole_multiples(width: int, out: int, dtype: torch.dtype) -> None:
+    x, w = torch.randn(160, width, dtype=dtype), torch.randn(out, width, dtype=dtype)
+    whole = F.linear(x, w)
+    for rows in range(PLAIN_ROWS, 129, PLAIN_ROWS):
+        for at in (0, 1, 7):
+            assert torch.equal(F.linear(x[at : at + rows].clone(), w), whole[at : at + rows]), rows
+
+
+@needs_packing
+def test_the_twin_answers_like_its_network_and_follows_its_numbers() -> None:
+    network = build(gpt2(vocab=29, width=16, layers=2, heads=4, context=32), seed=1)
+    text = Text.of(torch.arange(12).view(1, 12))
+    with torch.inference_mode():
+        twin = packed(network)
+        torch.testing.assert_close(twin(text), network(text))
+        assert packed(network) is twin
+    with torch.no_grad():
+        network.decoder.blocks[0].get_submodule("feedforward.f.up").weight.mul_(2)
+    with torch.inference_mode():
+        assert packed(network) is not twin
+        torch.testing.assert_close(packed(network)(text), network(text))
+
+
+def test_only_what_gains_is_packed() -> None:
+    assert not worth_packing(tiny("gpt2", torch.float32).network)
+    assert not can_pack(tiny("gpt2", torch.float64).network)

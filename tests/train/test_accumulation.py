@@ -1,0 +1,166 @@
+"""However many passes a step takes, and however its texts lie in memory, the gradient is the same."""
+
+import numpy as np
+import pytest
+from tiny_runs import VOCAB, digest, ids, largest, loss_of, network, texts
+
+from triform.core.batch import PackedText, Text
+from triform.spec import Classify
+from triform.train.config import Config
+from triform.train.examples import Answered, Labelled, Listed, Place, SourceTarget, Tagged, Tokens, TwoTexts
+from triform.train.labels import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
+from triform.train.language import MaskedToken, NextToken, RestoreSpans, Translate
+from triform.train.likeness import CosineScores
+from triform.train.loop import train
+from triform.train.objectives import laid_out
+
+LENGTHS = [1, 500, 2, 1, 37, 120, 3, 3, 64, 64, 64, 5, 250, 7, 8, 9]
+LENGTHS += [1, 16, 31, 32, 33, 2, 2, 90, 4, 400, 11, 12, 13, 14, 15, 1]
+
+
+def test_one_batch_of_32_is_4_of_8_is_8_of_4() -> None:
+    """Rows of 1 to 500 tokens; what is summed is normalised by all targets of the step."""
+    net, examples = network(context=512), [Tokens(ids(length, seed=i)) for i, length in enumerate(LENGTHS)]
+    assert len(examples) == 32
+    whole = loss_of(NextToken(), net, examples)
+    assert whole[1] == sum(LENGTHS) - 32
+    for passes in (4, 8, 32):
+        parts = loss_of(NextToken(), net, examples, passes=passes)
+        assert parts[1] == whole[1]
+        assert abs(parts[0] - whole[0]) / whole[1] < 1e-12
+        scaled = [{path: g / whole[1] for path, g in each[2].items()} for each in (whole, parts)]
+        assert largest(*scaled) < 1e-12
+
+
+def test_averaging_averages_is_another_gradient() -> None:
+    """Negative control: the mean of the passes' means is what most loops do, and it is wrong."""
+    net, examples = network(), [Tokens(ids(length, seed=length)) for length in (3, 50)]
+    (_, n, g), (_, m, h) = (loss_of(NextToken(), net, [each]) for each in examples)
+    averaged = {path: (g[path] / n + h[path] / m) / 2 for path in g}
+    right = {path: each / (n + m) for path, each in loss_of(NextToken(), net, examples)[2].items()}
+    assert largest(averaged, right) > 1e-4
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_in_more_passes_is_the_same_run(optimizer: str) -> None:
+    """Without biases: a key's bias has no gradient but rounding, and AdamW makes a whole step of any gradient."""
+    made = []
+    for passes in (1, 4, 8):
+        net = network("llama")
+        config = Config(steps=6, batch_tokens=256, accumulate=passes, optimizer=optimizer, learning_rate=1e-3)
+        train(net, objective=NextToken(), examples=texts(*(n % 60 + 1 for n in range(40))), config=config)
+        made.append(dict(net.named_parameters()))
+    for other in made[1:]:
+        assert max(float((made[0][path] - other[path]).abs().max().detach()) for path in other) < 1e-10
+
+
+def test_a_batch_without_targets_changes_nothing() -> None:
+    nothing = [Tokens(ids(1, seed=1)), Tokens(ids(9, seed=2), learn=[False] * 9)]
+    some = [Tokens(ids(20, seed=3))]
+    net = network()
+    total, targets, gradients = loss_of(NextToken(), net, nothing)
+    assert (total, targets, gradients) == (0.0, 0, {})
+    alone, beside = loss_of(NextToken(), net, some), loss_of(NextToken(), net, some + nothing, passes=3)
+    assert alone[:2] == beside[:2]
+    assert largest(alone[2], beside[2]) == 0.0
+    before = digest(net)
+    train(net, objective=NextToken(), examples=Listed(nothing, lengths=[1, 9]), config=Config(steps=3))
+    assert digest(net) == before
+
+
+def test_packed_is_unpacked() -> None:
+    """Texts of one length lie in rows; beside a text of another length they are packed: the same gradients."""
+    assert isinstance(laid_out([ids(4, seed=1), ids(4, seed=2)], device="cpu"), Text)
+    assert isinstance(laid_out([ids(4, seed=1), ids(5, seed=2)], device="cpu"), PackedText)
+    examples = [Tokens(ids(12, seed=i)) for i in range(4)] + [Tokens(ids(3, seed=9))]
+    for name in ("gpt2", "llama", "mistral"):
+        net = network(name)
+        whole, alone = (loss_of(NextToken(), net, examples, passes=passes) for passes in (1, 5))
+        assert abs(whole[0] - alone[0]) < 1e-12 * whole[0]
+        assert largest(whole[2], alone[2]) < 1e-12
+
+
+def two(length: int, seed: int) -> SourceTarget:
+    return SourceTarget(ids(length, seed=seed), ids(length % 7 + 1, seed=seed + 50))
+
+
+SIZES = (1, 2, 9, 9, 30, 4, 17, 2)
+CASES = {
+    "masked": ("bert", MaskedToken(mask=4, vocab=VOCAB), lambda n, i: Tokens(ids(n, seed=i))),
+    "pairs": ("vaswani", Translate(start=1, smoothing=0.1), lambda n, i: two(n, i)),
+    "pairs of t5": ("t5", Translate(start=0), lambda n, i: two(n, i)),
+    "spans": ("t5", RestoreSpans(sentinels=range(28, 20, -1), end=1, start=0), lambda n, i: Tokens(ids(n, seed=i))),
+    "label": ("classify", OneLabel(smoothing=0.1), lambda n, i: Labelled(ids(n, seed=i), i % 3)),
+    "label, decoder": ("classify by a decoder", OneLabel(), lambda n, i: Labelled(ids(n, seed=i), i % 3)),
+    "labels": ("classify", SeveralLabels(labels=3), lambda n, i: Labelled(ids(n, seed=i), [0, 2][: i % 3])),
+    "tags": ("tag", TokenLabels(), lambda n, i: Tagged(ids(n, seed=i), [(k % 6) - 1 for k in range(n)])),
+    "answer": ("span", AnswerSpan(), lambda n, i: Answered(ids(n, seed=i), n // 3, n // 2)),
+    "likeness": ("no head", CosineScores(), lambda n, i: TwoTexts(ids(n, seed=i), ids(5, seed=i + 9), i / 9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_objective_in_one_pass_or_many(case: str) -> None:
+    """Laid out together or alone, in any order."""
+    name, objective, make = CASES[case]
+    net, examples = network(name), [make(length, i) for i, length in enumerate(SIZES)]
+    whole = loss_of(objective, net, examples)
+    assert whole[1] > 0
+    for passes in (3, 8):
+        parts = loss_of(objective, net, examples, passes=passes)
+        assert parts[1] == whole[1]
+        assert abs(parts[0] - whole[0]) < 1e-11 * max(1.0, whole[0])
+        assert largest(whole[2], parts[2]) < 1e-11
+
+
+def test_a_number_for_each_text() -> None:
+    net = network("classify", head=Classify(labels=1, pick="first"))
+    examples = [Labelled(ids(n, seed=n), n / 10) for n in SIZES]
+    whole, parts = (loss_of(Number(), net, examples, passes=passes) for passes in (1, 4))
+    assert abs(whole[0] - parts[0]) < 1e-12
+    assert largest(whole[2], parts[2]) < 1e-12
+
+
+def test_what_is_drawn_belongs_to_the_place() -> None:
+    objective, example = MaskedToken(mask=4, vocab=VOCAB, never=[5]), Tokens(ids(200, seed=1))
+    one, again, other = (objective.item(example, Place(1, epoch, 7)) for epoch in (0, 0, 1))
+    assert np.array_equal(one.ids, again.ids)
+    assert np.array_equal(one.targets, again.targets)
+    assert not np.array_equal(one.targets, other.targets)
+    assert not (one.targets == 5).any()
+
+
+def test_masks_in_their_shares() -> None:
+    """15% are to be told: 80% masked, 10% another token, 10% as they were."""
+    objective = MaskedToken(mask=4, vocab=10_000)
+    original = np.full(200, 9_999)
+    masked = other = same = 0
+    for row in range(400):
+        item = objective.item(Tokens(original), Place(0, 0, row))
+        chosen = np.asarray(item.ids)[item.targets >= 0]
+        assert len(chosen) == 30
+        assert (np.asarray(item.ids)[item.targets < 0] == 9_999).all()
+        masked, same = masked + (chosen == 4).sum(), same + (chosen == 9_999).sum()
+        other += ((chosen != 4) & (chosen != 9_999)).sum()
+    for share, count in ((0.8, masked), (0.1, other), (0.1, same)):
+        assert abs(count / 12_000 - share) < 0.015
+
+
+def test_spans_are_put_back() -> None:
+    """Source and target together are the text again, in the order of the sentinels."""
+    objective = RestoreSpans(sentinels=range(99, 89, -1), end=1, start=0)
+    for length in (2, 3, 10, 100):
+        text = np.arange(200, 200 + length)
+        item = objective.item(Tokens(text), Place(5, 0, length))
+        assert item.targets[-1] == 1
+        assert item.ids[0] == 0
+        assert list(item.ids[1:]) == list(item.targets[:-1])
+        spans: dict[int, list[int]] = {}
+        for token in item.targets[:-1].tolist():
+            if token < 100:
+                spans[token] = []
+            else:
+                spans[next(reversed(spans))].append(token)
+        back = [t for token in list(item.source)[:-1] for t in (spans.pop(token) if token < 100 else [token])]
+        assert back == text.tolist()
+        assert not spans

@@ -1,0 +1,74 @@
+"""The config: there and back as TOML, set key by key, and clear about what it does not know."""
+
+import tomllib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triform.errors import TriformError, UnknownName
+from triform.train.config import RANGES, Config, differences, from_toml, read_toml
+
+
+def test_there_and_back() -> None:
+    config = Config(steps=100, lora=("*.qkv", 'odd"name\\'), dropout=0.1, schedule="linear", compile=True, minutes=1.5)
+    assert from_toml(config.to_toml()) == config
+    assert from_toml(Config().to_toml()) == Config()
+    assert from_toml("") == Config()
+
+
+@given(st.text(), st.floats(1e-300, 99), st.integers(0, 2**63 - 1))
+def test_any_value_there_and_back(glob: str, rate: float, seed: int) -> None:
+    config = Config(freeze=(glob,), learning_rate=rate, seed=seed)
+    if "\x7f" not in glob:  # TOML has no place for this one
+        assert from_toml(config.to_toml()) == config
+
+
+def test_settings_as_they_are_typed() -> None:
+    typed = ["learning_rate=1e-3", "steps=20", "schedule=linear", "freeze=token.weight, *.bias"]
+    typed += ["dropout=none", "recompute=true"]
+    config = Config(dropout=0.5).with_settings(typed)
+    expected = Config(
+        learning_rate=1e-3, steps=20, schedule="linear", freeze=("token.weight", "*.bias"), recompute=True
+    )
+    assert config == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("learning_rat = 0.1", "did you mean 'learning_rate'"),
+        ("steps = 0", "steps=0 is out of range; use 1 to"),
+        ("steps = 'many'", "Expected `int | null`, got `str`"),
+        ("schedule = 'square'", "schedule"),
+        ("learning_rate = nan", "out of range"),
+        ("steps = ", "not TOML"),
+        ("[table]", "unknown config key 'table'"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(TriformError) as error:
+        from_toml(text)
+    assert said in str(error.value)
+
+
+def test_settings_that_set_nothing() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'batch_tokens'"):
+        Config().with_settings(["batch_token=3"])
+    with pytest.raises(TriformError, match="write key=value"):
+        Config().with_settings(["steps"])
+    with pytest.raises(TriformError, match="cannot read"):
+        read_toml("/nowhere/run.toml")
+
+
+def test_differences_are_named() -> None:
+    assert differences(Config(), Config(save_every=9)) == []
+    assert differences(Config(), Config(seed=2, steps=5)) == ["seed was 0, is 2", "steps was None, is 5"]
+
+
+def test_every_number_has_a_range() -> None:
+    fields = {field.name: field.default for field in msgspec.structs.fields(Config)}
+    numbers = {name for name, value in fields.items() if type(value) in (int, float)}
+    assert numbers <= RANGES.keys()
+    assert tomllib.loads(Config().to_toml())["seed"] == 0

@@ -1,0 +1,72 @@
+"""The head's loss in chunks is the plain formula, in value and in every gradient."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from triform.train import head_loss as module
+from triform.train.head_loss import head_loss
+
+
+def pieces(rows: int, vocab: int, seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    made = [
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((rows, 6), (vocab, 6), (vocab,))
+    ]
+    return [each.requires_grad_() for each in made]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 40), vocab=st.integers(2, 30), chunk=st.integers(1, 300), smoothing=st.sampled_from([0, 0.1])
+)
+def test_in_chunks_as_in_one(rows: int, vocab: int, chunk: int, smoothing: float) -> None:
+    x, weight, bias = pieces(rows, vocab)
+    targets = torch.arange(rows) % vocab
+    plain = F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum", label_smoothing=smoothing)
+    expected = torch.autograd.grad(3 * plain, (x, weight, bias))
+    before, module.CHUNK = module.CHUNK, chunk
+    try:
+        ours = head_loss(x, weight, targets, bias=bias, smoothing=smoothing)
+    finally:
+        module.CHUNK = before
+    assert abs((ours - plain).item()) < 1e-12 * max(1, plain.item())
+    for a, b in zip(torch.autograd.grad(3 * ours, (x, weight, bias)), expected, strict=True):
+        assert float((a - b).abs().max()) < 1e-12
+
+
+def test_only_the_gradients_that_are_wanted() -> None:
+    x, weight, _ = pieces(3, 5)
+    weight.requires_grad_(False)
+    loss = head_loss(x, weight, torch.tensor([0, 1, 2]))
+    loss.backward()
+    assert x.grad is not None
+    assert weight.grad is None
+    with torch.no_grad():
+        assert float(head_loss(x, weight, torch.tensor([0, 1, 2]))) == loss.item()
+
+
+def test_a_second_backward_is_refused() -> None:
+    x, weight, _ = pieces(4, 5)
+    loss = head_loss(x, weight, torch.tensor([0, 4, 2, 2]))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="used up"):
+        loss.backward()
+
+
+def test_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    linear = F.linear
+
+    def watched(*args: torch.Tensor) -> torch.Tensor:
+        seen.append((made := linear(*args)).numel())
+        return made
+
+    monkeypatch.setattr(module.F, "linear", watched)
+    monkeypatch.setattr(module, "CHUNK", 64)
+    x, weight, bias = pieces(40, 20)
+    head_loss(x, weight, torch.zeros(40, dtype=torch.long), bias=bias).backward()
+    assert max(seen) <= 64
+    assert sum(seen) == 40 * 20

@@ -1,0 +1,179 @@
+"""A run that is killed and resumed makes the same weights, hash for hash, as one never killed."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+import run_in_child
+import torch
+from tiny_runs import digest, network, texts
+
+from triform.core.forms import Form
+from triform.train.checkpoint import CheckpointError
+from triform.train.config import Config
+from triform.train.events import AnyEvent, Stepped
+from triform.train.language import NextToken
+from triform.train.loop import Outcome, Score, ignore, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_in_child.run(tmp_path_factory.mktemp("undisturbed"))
+
+
+def killed_after(folder: Path, lines: int, *, by: signal.Signals = signal.SIGKILL) -> str:
+    """The last line of a child that was sent the signal after so many lines; it may be done by then."""
+    read, write = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            tell = lambda line: os.write(write, f"{line}\n".encode()) and None  # noqa: E731
+            tell(f"weights {run_in_child.run(folder, tell)}")
+        finally:
+            os._exit(0)
+    os.close(write)
+    last = ""
+    with os.fdopen(read) as told:
+        for number, line in enumerate(told):
+            last = line
+            if number == lines:
+                os.kill(process, by)
+    os.waitpid(process, 0)
+    return last.strip()
+
+
+NEVER = 10**9
+
+
+def kills(folder: Path, moments: list[int], expected: str) -> None:
+    for moment in moments:
+        assert not killed_after(folder, moment).startswith("weights")
+    assert killed_after(folder, NEVER) == f"weights {expected}"
+
+
+def test_killed_and_resumed_is_never_killed(tmp_path: Path, undisturbed: str) -> None:
+    """Dropout, shuffling, an average, Muon, evaluations; killed before the first checkpoint, and four times more."""
+    kills(tmp_path, [3, 14, 25, 9, 11], undisturbed)
+    lines = (tmp_path / "metrics.jsonl").read_bytes().splitlines()
+    steps = [event["step"] for event in map(msgspec.json.decode, lines) if event["event"] == "stepped"]
+    assert steps == list(range(1, run_in_child.STEPS + 1)), "each step is recorded once"
+
+
+@pytest.mark.slow
+def test_killed_at_50_random_moments(tmp_path: Path, undisturbed: str) -> None:
+    """Moments between two lines, too: the parent is a little late by chance."""
+    chance = random.Random(1)
+    for number in range(25):
+        kills(tmp_path / str(number), [chance.randrange(40), chance.randrange(20)], undisturbed)
+
+
+def test_asked_to_stop_it_saves_and_stops(tmp_path: Path, undisturbed: str) -> None:
+    last = killed_after(tmp_path, 12, by=signal.SIGTERM)
+    assert last.startswith("weights")
+    assert last.split()[1] != undisturbed
+    steps = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert any(int(name.removeprefix("step-")) % 7 for name in steps), "saved where it was, not at a round number"
+    kills(tmp_path, [], undisturbed)
+
+
+# --- within one process ---------------------------------------------------------------------------------------------
+
+
+def run(
+    folder: Path | None, *, name: str = "gpt2", resume: bool = False, watch=ignore, **changes
+) -> tuple[Form, Outcome]:
+    net = network(name, dtype=torch.float32)
+    config = Config(steps=12, batch_tokens=50, save_every=3, learning_rate=1e-3).replace(**changes)
+    examples = texts(9, 20, 3, 31, 8, 8, 12)
+    keywords = {"config": config, "folder": folder, "resume": resume, "watch": watch}
+    return net, train(net, objective=NextToken(), examples=examples, **keywords)
+
+
+class Dies(Exception):
+    pass
+
+
+def dies_at(step: int):
+    def watch(event: AnyEvent) -> None:
+        if isinstance(event, Stepped) and event.step == step:
+            raise Dies
+
+    return watch
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("name", ["dropout", "lora", "recompute"])
+def test_resumed_with(name: str, optimizer: str, tmp_path: Path) -> None:
+    changes = {
+        "dropout": {"dropout": 0.3, "ema": 0.9},
+        "lora": {"lora": ("*.attention.f.qkv",), "freeze": ("*.blocks.0.*",)},
+        "recompute": {"recompute": True, "dropout": 0.1, "accumulate": 3},
+    }[name] | {"optimizer": optimizer}
+    whole, _ = run(None, **changes)
+    with pytest.raises(Dies):
+        run(tmp_path, watch=dies_at(8), **changes)
+    again, outcome = run(tmp_path, resume=True, **changes)
+    assert outcome.step == 12
+    assert digest(again) == digest(whole)
+    assert digest(again) != digest(network(dtype=torch.float32))
+
+
+def test_recomputed_blocks_change_nothing() -> None:
+    plain, recomputed = (run(None, recompute=each, dropout=0.2)[0] for each in (False, True))
+    assert digest(plain) == digest(recomputed)
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    run(None, dropout=0.5)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_seed_decides() -> None:
+    one, again, other = (digest(run(None, dropout=0.2, seed=seed)[0]) for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_another_config_or_other_data_is_named(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(CheckpointError, match=r"learning_rate was 0\.001, is 0\.5"):
+        run(tmp_path, resume=True, learning_rate=0.5)
+    net = network(dtype=torch.float32)
+    config = Config(steps=12, batch_tokens=50, save_every=3, learning_rate=1e-3)
+    with pytest.raises(CheckpointError, match="the data was"):
+        train(net, objective=NextToken(), examples=texts(4, 5), config=config, folder=tmp_path, resume=True)
+    with pytest.raises(CheckpointError, match="another model"):
+        run(tmp_path, resume=True, name="llama")
+    with pytest.raises(CheckpointError, match="already holds step-00000012"):
+        run(tmp_path)
+    with pytest.raises(CheckpointError, match="holds no run"):
+        run(tmp_path / "nowhere", resume=True)
+    _, outcome = run(tmp_path, resume=True, save_every=5)
+    assert outcome.step == 12, "what changes no number may change"
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_the_best_is_kept_and_patience_ends(on_disk: bool, tmp_path: Path) -> None:
+    net, held = network(dtype=torch.float32), []
+
+    def evaluate(network) -> Score:
+        held.append(digest(network))
+        return Score("accuracy", [0.1, 0.7, 0.3, 0.2, 0.9][len(held) - 1])
+
+    config = Config(steps=50, batch_tokens=50, eval_every=2, patience=2, save_every=100, keep=1, ema=0.5)
+    folder = tmp_path if on_disk else None
+    outcome = train(
+        net, objective=NextToken(), examples=texts(9, 20, 3), config=config, evaluate=evaluate, folder=folder
+    )
+    assert (outcome.best, outcome.best_step, outcome.step) == (0.7, 4, 8)
+    assert "no better score" in outcome.why
+    assert digest(net) == held[1], "the weights that were scored best, averaged as they were scored"
+    if on_disk:
+        assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000004", "step-00000008"]

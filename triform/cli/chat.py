@@ -1,0 +1,130 @@
+"""`triform chat`"""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triform.cli.complete import Meter, asked, sampling_options, write_as_it_comes
+from triform.cli.models import open_model
+from triform.errors import TriformError
+
+if TYPE_CHECKING:
+    from triform.model import Model
+
+HELP = (
+    "/reset forgets the conversation · /save FILE keeps it as JSON · /stats · /quit, or Ctrl-D · Ctrl-C stops an answer"
+)
+
+
+class Conversation:
+    """Messages so far, and one engine that keeps what it has read of them."""
+
+    def __init__(self, model: "Model", *, system: str | None, wanted: dict[str, Any]) -> None:
+        from triform.generate.api import engine_of, settings_of
+
+        if model.template is None:
+            raise TriformError("this model has no chat template; let it write on from a text with `triform complete`")
+        self.model = model
+        self.template = model.template
+        self.engine = engine_of(model, rows=1)
+        self.settings = settings_of(model, wanted)
+        self.opening = [] if system is None else [{"role": "system", "content": system}]
+        self.messages: list[dict[str, str]] = list(self.opening)
+        self.meter = Meter()
+
+    def say(self, text: str) -> None:
+        """One turn; an answer that is stopped with Ctrl-C is kept as far as it came."""
+        from triform.generate.api import tokens_of
+        from triform.generate.settings import Request
+
+        self.messages.append({"role": "user", "content": text})
+        try:
+            prompt = tokens_of(self.model, self.template.render(self.messages))
+            id = self.engine.add(Request(prompt=prompt, settings=self.settings))
+        except TriformError:
+            self.messages.pop()
+            raise
+        self.meter = Meter()
+        pieces: list[str] = []
+        try:
+            write_as_it_comes(self.engine, self.meter, pieces)
+        except KeyboardInterrupt:
+            self.engine.cancel(id)
+        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+
+    def command(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        match word:
+            case "/reset":
+                self.messages = list(self.opening)
+                click.echo("forgotten")
+            case "/save":
+                path = Path(rest.strip() or "conversation.json")
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_size:
+                        raise TriformError(f"{path} is already there; give another name")
+                path.write_text(json.dumps({"messages": self.messages}, ensure_ascii=False, indent=2), encoding="utf-8")
+                click.echo(f"saved {len(self.messages)} messages in {path}")
+            case "/stats":
+                click.echo(self.meter.told(self.engine.passes.bytes))
+            case _:
+                click.echo(HELP)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("message", required=False)
+@click.option("--system", help="What the model is told before the conversation.")
+@sampling_options
+def chat(model: str, message: str | None, system: str | None, stats: bool, **options: Any) -> None:
+    """Talk with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line a turn.
+
+    \b
+    Examples:
+      triform chat smollm2
+      triform chat smollm2 "What is the capital of France?" --temperature 0
+    """
+    talk = Conversation(open_model(model), system=system, wanted=asked(**options))
+    if message is not None:
+        talk.say(message)
+    elif sys.stdin.isatty():
+        converse(talk, stats=stats)
+        return
+    else:
+        for line in sys.stdin:
+            if line.strip():
+                talk.say(line.rstrip("\n"))
+    if stats:
+        click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
+
+
+def converse(talk: Conversation, *, stats: bool) -> None:
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  (arrow keys and history while typing)
+    click.echo(HELP)
+    while True:
+        try:
+            line = input("\n> ").strip()
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo()
+            continue
+        if line == "/quit":
+            return
+        if not line:
+            continue
+        try:
+            if line.startswith("/"):
+                talk.command(line)
+            else:
+                talk.say(line)
+                if stats:
+                    click.echo(talk.meter.told(talk.engine.passes.bytes))
+        except TriformError as error:
+            click.echo(f"triform: {error}")

@@ -1,0 +1,154 @@
+"""`triform complete`"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from triform.cli.models import open_model
+from triform.errors import TriformError
+
+if TYPE_CHECKING:
+    from triform.generate.engine import Engine
+    from triform.generate.events import Event
+
+
+def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How the next token is chosen: the same words wherever text is written."""
+    for option in reversed(
+        [
+            click.option("--max-tokens", type=int, default=128, show_default=True, help="The most tokens to write."),
+            click.option("--temperature", type=float, help="0: the likeliest token; default: as the model says."),
+            click.option("--top-p", type=float, help="Only the likeliest tokens that together have this probability."),
+            click.option("--top-k", type=int, help="Only the k likeliest tokens."),
+            click.option("--stop", multiple=True, help="Stop before this text; may be given several times."),
+            click.option("--seed", type=int, help="The same seed gives the same text."),
+            click.option("--stats", is_flag=True, help="Afterwards: tokens a second, time to the first token, cache."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def asked(**options: Any) -> dict[str, Any]:
+    """Only what was given, so that the model's own defaults stand."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
+
+
+class Meter:
+    """When the first token came, how many came, and what the cache held."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.first = 0.0
+        self.tokens = 0
+
+    def token(self) -> None:
+        self.tokens += 1
+        if self.tokens == 1:
+            self.first = time.perf_counter() - self.began
+
+    def told(self, cache_bytes: int) -> str:
+        rest = time.perf_counter() - self.began - self.first
+        speed = f"{(self.tokens - 1) / rest:,.1f} tokens/s after the first, " if self.tokens > 1 else ""
+        return f"{self.tokens} tokens, first after {1000 * self.first:,.0f} ms, {speed}cache {cache_bytes:,} bytes"
+
+
+@click.command()
+@click.argument("model")
+@click.argument("text", required=False)
+@sampling_options
+@click.option("--n", type=int, default=1, show_default=True, help="How many answers.")
+@click.option("--beams", type=int, default=1, show_default=True, help="Beam search of this width; 1: none.")
+@click.option("--logprobs", type=int, default=0, show_default=True, help="Alternatives to show beside each token.")
+@click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
+@click.option("--stream/--no-stream", default=None, help="Print as it is written; default: on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
+def complete(
+    model: str, text: str | None, stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
+) -> None:
+    """Let MODEL write on from TEXT (from standard input where no TEXT is given). An encoder-decoder answers TEXT.
+
+    \b
+    Examples:
+      triform complete smollm2 "The cat sat on"
+      triform complete smollm2 "Once" --temperature 0.8 --seed 7 --n 3
+      echo "Lily went" | triform complete models/stories --max-tokens 40 --json
+    """
+    from triform.generate.api import complete as search
+    from triform.generate.api import engine_of, settings_of, tokens_of
+    from triform.generate.settings import Request
+
+    prompt = given(text)
+    opened = open_model(model)
+    wanted = asked(**options)
+    if beams != 1:
+        for answer in search(opened, [prompt], beams=beams, **wanted):
+            click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
+        return
+    engine = engine_of(opened, rows=options["n"])
+    meter = Meter()
+    engine.add(Request(prompt=tokens_of(opened, prompt), settings=settings_of(opened, wanted)))
+    plain = options["n"] == 1 and not as_json and not options["logprobs"]
+    if plain and (sys.stdout.isatty() if stream is None else stream):
+        write_as_it_comes(engine, meter, [])
+    else:
+        written: dict[int, list[Event]] = {sample: [] for sample in range(options["n"])}
+        for event in events(engine, meter):
+            written[event.sample].append(event)
+        for row in written.values():
+            click.echo(as_object(row) if as_json else as_lines(row))
+    if stats:
+        click.echo(meter.told(engine.passes.bytes), err=True)
+
+
+def events(engine: "Engine", meter: Meter) -> "Iterator[Event]":
+    while engine.busy:
+        for event in engine.step():
+            meter.token()
+            if event.finish == "error":
+                raise TriformError(f"the model failed while writing: {event.error}")
+            yield event
+
+
+def write_as_it_comes(engine: "Engine", meter: Meter, pieces: list[str]) -> None:
+    """Pieces as they come, kept in `pieces` too; whatever ends them, the line is ended."""
+    try:
+        for event in events(engine, meter):
+            pieces.append(event.text)
+            click.echo(event.text, nl=False)
+    finally:
+        click.echo()
+
+
+def as_object(row: "list[Event]") -> str:
+    answer = {
+        "text": "".join(event.text for event in row),
+        "finish": row[-1].finish,
+        "logprob": sum(event.logprob for event in row),
+        "tokens": row,
+    }
+    return msgspec.json.encode(answer).decode()
+
+
+def as_lines(row: "list[Event]") -> str:
+    """The text; and where alternatives were asked for, each token with its log-probability and theirs."""
+    lines = ["".join(event.text for event in row)]
+    for event in row:
+        if event.alternatives:
+            others = "  ".join(f"{other.token}: {other.logprob:.3f}" for other in event.alternatives)
+            lines.append(f"{event.text!r:>18} {event.logprob:8.3f}   {others}")
+    return "\n".join(lines)
+
+
+def given(text: str | None) -> str:
+    if text is None:
+        if sys.stdin.isatty():
+            raise TriformError("there is no text: give it behind the model's name, or through standard input")
+        text = sys.stdin.read().removesuffix("\n")
+    if not text:
+        raise TriformError("the prompt is empty; give at least one character")
+    return text

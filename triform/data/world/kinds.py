@@ -1,0 +1,135 @@
+"""Who and what there is, as sentences meet it: nouns with the determiners and places that suit them. Tables only."""
+
+from triform.data.world.german import after
+from triform.data.world.phrases import (
+    COUNTED,
+    MASS,
+    MEASURED,
+    NAMES,
+    SHOWN,
+    SINGULAR,
+    SOME,
+    THE_ONE,
+    UNSAID,
+    Amount,
+    Amounts,
+    People,
+    Place,
+    Things,
+    cities,
+    core_of,
+    moles_of,
+    places,
+)
+from triform.data.world.telling import Menu
+from triform.data.world.words import (
+    AGE,
+    BURROWS,
+    COLOUR,
+    CUDDLY,
+    EXPERIMENTS,
+    FEED,
+    FISH,
+    FRUIT,
+    GOODS,
+    HEALERS,
+    HERDS,
+    PETS,
+    PREY,
+    ROLES,
+    SELLERS,
+    SHOPS,
+    SIGHTS,
+    SIZE,
+    SKIN,
+    STATE,
+    SUBSTANCES,
+    SWIMMERS,
+    TOYS,
+    VEHICLES,
+    WILD,
+    Noun,
+    tagged,
+)
+
+# --- where ----------------------------------------------------------------------------------------------------------
+
+HOME = places("""
+    on auf: mat* sofa* bed* chair* floor
+    under unter: table* bed* chair*
+    next_to neben: sofa* bed*
+    in in: garden kitchen basket*
+""")
+NATURE = places("""
+    under unter: tree* bush*
+    behind hinter: rock* bush*
+    next_to neben: tree* rock*
+    on auf: rock*
+    on an: beach
+    in in: grass zoo
+""")
+TABLES = places("""
+    on auf: table* shelf* floor
+    under unter: table* chair*
+    in in: basket* bag* box* kitchen
+""")
+MARKETS = places("""
+    at auf: market
+    in in: supermarket shop
+""")
+ROOMS, LABORATORY = places("in in: kitchen garden house office shop"), places("in in: laboratory")
+PARKS = places("in in: garden zoo")
+WATER, TREES = places("in in: sea river lake"), places("from von: tree*")
+BODY = places("on an: arm back leg hand shoulder")
+IN_CITIES, TO_CITIES = cities("in", "in"), cities("to", "nach")
+WITH_MOLES = Menu(
+    Place(
+        tokens=(*tagged("with/ADP"), *count.tokens, *moles_of(count), *substance.one),
+        german=after("mit", Amount(count, core_of(substance)).german("dative")),
+    )
+    for count in MEASURED.options
+    for substance in SUBSTANCES
+)
+
+# --- who and what ---------------------------------------------------------------------------------------------------
+
+ANIMALS = (*PETS, *WILD, *SWIMMERS, *PREY, *HERDS)
+THINGS = (*TOYS, *CUDDLY, *GOODS, *VEHICLES)
+_BY_NAME = {noun.name: noun for noun in (*ANIMALS, *FRUIT, *SKIN)}
+CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # where only the noun would tell which mole is meant
+
+
+def named(names: str) -> tuple[Noun, ...]:
+    """Nouns by their German names: a mole is a Maulwurf or a Muttermal, never just a mole."""
+    return tuple(_BY_NAME[name] for name in names.split())
+
+
+def some(nouns: tuple[Noun, ...]) -> Things:
+    """The cat, a cat, this cat, two cats, the cats, with up to two adjectives."""
+    return Things(nouns=nouns, determiners=SOME)
+
+
+def few(nouns: tuple[Noun, ...]) -> Things:
+    """A cat, two cats."""
+    return Things(nouns=nouns, determiners=COUNTED)
+
+
+def these(nouns: tuple[Noun, ...], *where: Menu[Place]) -> Things:
+    """The old cat, whose state and worth are still to be told."""
+    return Things(nouns=nouns, determiners=SHOWN, ranks=(AGE, COLOUR), where=where)
+
+
+person = People(names=NAMES, others=Things(nouns=ROLES, determiners=SINGULAR, counts=(0, 0, 1)))
+healer = Things(nouns=HEALERS, determiners=SINGULAR, counts=(0, 0, 1))
+company = Things(nouns=SELLERS, determiners=MASS, counts=(0,))
+snack = Things(nouns=(*FEED, *named("Apfel Banane")), determiners=COUNTED, counts=(0, 1), ranks=(SIZE,))
+fish = Things(nouns=FISH, determiners=COUNTED, counts=(0, 1))
+burrow = Things(nouns=BURROWS, determiners=COUNTED)
+shop = Things(nouns=SHOPS, determiners=COUNTED)
+sight = Things(nouns=SIGHTS, determiners=SOME, where=(UNSAID, IN_CITIES))
+mark, removable_mark = (
+    Things(nouns=nouns, determiners=SOME, ranks=(SIZE, STATE, AGE, COLOUR), where=(UNSAID, BODY))
+    for nouns in (SKIN, named("Muttermal Warze"))
+)
+experiment = Things(nouns=EXPERIMENTS, determiners=THE_ONE, counts=(0,), where=(WITH_MOLES,))
+amount = Amounts()

@@ -1,0 +1,225 @@
+"""What is: properties, opinions, facts, requests and captions, one small construction each.
+
+Each tells its English to a teller and returns the German. Refuses to know the tables of what is true of what.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import combinations
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from triform.data.world.events import FULL_STOP
+from triform.data.world.german import sentence, verb_last, verb_second
+from triform.data.world.phrases import CALM, MOODY, NAMES, Kind, Place
+from triform.data.world.telling import Menu, Teller, Telling
+from triform.data.world.words import NEUTRAL, OPINION, SIZE, STATE, Adjective, Mood, Noun, Tokens, Verb, Word, tagged
+
+_AND, _BUT, _NOT = tagged("and/CCONJ"), tagged("but/CCONJ"), tagged("not/PART")
+_THINKS_THAT = tagged("thinks/VERB that/SCONJ")
+_IS = {False: (tagged("is/AUX"), "ist"), True: (tagged("are/AUX"), "sind")}  # by whether the subject is plural
+_WAS = {False: (tagged("was/AUX"), "war"), True: (tagged("were/AUX"), "waren")}
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+Form: TypeAlias = Literal["one", "not", "and", "but"]
+
+
+class Predicate(Word, frozen=True, eq=False, kw_only=True):
+    """Hungry; not ripe; cheap and fast; old but wonderful."""
+
+    german: str
+    mood: Mood
+
+
+class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Something is or was so, or someone thinks that it is."""
+
+    what: Kind
+    tenses: tuple[str, ...] = ("is", "was", "thinks")
+    forms: tuple[Form, ...] = ("one", "one", "not", "and", "but")
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        tense = p.choose("tense", self.tenses)
+        thinker = p.say("thinker", NAMES) if tense == "thinks" else None
+        p.words(_THINKS_THAT if thinker else ())
+        subject = self.what.tell(p, "subject", CALM)
+        english, be = (_WAS if tense == "was" else _IS)[subject.plural]
+        p.words(english)
+        noun = subject.core.noun
+        predicate = p.say("predicate", *(predicates(noun, form) for form in self.forms), owner=f"be {noun.name}")
+        head, start = p.starts["subject.core"] + len(subject.core.tokens) - 1, p.starts["predicate"]
+        p.links.extend((start + k, head) for k, token in enumerate(predicate.tokens) if token.pos == "ADJ")
+        p.words(FULL_STOP)
+        name = subject.german("nominative")
+        german = (
+            verb_second(thinker.german("nominative"), "glaubt") + verb_last("dass", name, predicate.german, be)
+            if thinker
+            else verb_second(name, be, predicate.german)
+        )
+        return Telling(topic, predicate.mood, sentence(german))
+
+
+@cache
+def predicates(noun: Noun, form: Form) -> Menu[Predicate]:
+    """What can be said of a noun: opinions, sizes and states."""
+    return Menu(_FORMS[form](tuple(a for a in noun.adjectives if a.rank in (OPINION, SIZE, STATE))))
+
+
+def _one(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+    for a in adjectives:
+        yield Predicate(tokens=a.tokens, german=a.german, mood=a.mood, combination=a.concept)
+
+
+def _negated(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+    """Not good is bad; whether `not bad` is good is left to the philosophers."""
+    for a in adjectives:
+        if a.mood != "negative":
+            mood: Mood = "negative" if a.mood == "positive" else NEUTRAL
+            tokens = (*_NOT, *a.tokens)
+            yield Predicate(tokens=tokens, german=f"nicht {a.german}", mood=mood, combination=f"not {a.concept}")
+
+
+def _both(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+    for a, b in combinations([a for a in adjectives if a.mood == NEUTRAL], 2):
+        if a.axis != b.axis:
+            yield _joined(a, _AND, " und", b)
+
+
+def _contrast(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+    """Small but wonderful: the opinion is the sentence's."""
+    for a in adjectives:
+        for b in adjectives:
+            if a.axis in ("size", "price") and a.axis != b.axis and b.mood != NEUTRAL:
+                yield _joined(a, _BUT, ", aber", b)
+
+
+def _joined(a: Adjective, word: Tokens, german: str, b: Adjective) -> Predicate:
+    return Predicate(
+        tokens=(*a.tokens, *word, *b.tokens),
+        german=f"{a.german}{german} {b.german}",
+        mood=b.mood,
+        combination=f"{a.concept} {word[0].word} {b.concept}",
+    )
+
+
+_FORMS = {"one": _one, "not": _negated, "and": _both, "but": _contrast}
+
+
+# --- opinions and requests ------------------------------------------------------------------------------------------
+
+
+class Feeling(Word, frozen=True, eq=False, kw_only=True):
+    german: str
+    mood: Mood
+
+
+FEELINGS = Menu(
+    Feeling(tokens=tagged(f"{english}/VERB"), german=german, mood=mood)
+    for english, german, mood in (
+        ("loves", "liebt", "positive"),
+        ("likes", "mag", "positive"),
+        ("hates", "hasst", "negative"),
+    )
+)
+
+
+class Opinion(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Anna loves ripe cherries."""
+
+    what: Kind
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        who = p.say("subject.name", NAMES)
+        feeling = p.say("feeling", FEELINGS)
+        what = self.what.tell(p, "object", CALM, owner=feeling.german)
+        p.words(FULL_STOP)
+        german = verb_second(who.german("nominative"), feeling.german, what.german("accusative"))
+        return Telling(topic, feeling.mood, sentence(german))
+
+
+class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Switch off the new phone."""
+
+    verbs: tuple[Verb, ...]
+    what: Kind
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        verb = p.choose("verb", self.verbs)
+        p.words(verb.base)
+        what = self.what.tell(p, "object", MOODY, owner=verb.name)
+        p.words(FULL_STOP)
+        german = verb_second(verb.infinitive, "Sie", what.german("accusative"), verb.prefix)
+        return Telling(topic, what.core.mood, sentence(german))
+
+
+_TAKE_A_BIOPSY_OF = tagged("take/VERB a/DET biopsy/NOUN of/ADP")
+
+
+class Biopsy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Take a biopsy of the mole."""
+
+    what: Kind
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        p.words(_TAKE_A_BIOPSY_OF)
+        what = self.what.tell(p, "object", CALM, owner="biopsy")
+        p.words(FULL_STOP)
+        return Telling(topic, NEUTRAL, sentence(f"machen Sie eine Biopsie {what.german('genitive')}"))
+
+
+# --- facts and captions ---------------------------------------------------------------------------------------------
+
+
+class Complement(Word, frozen=True, eq=False, kw_only=True):
+    """What is said of the subject, in both languages."""
+
+    german: str
+
+
+class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What holds for all of a kind: the European mole is a mammal, moles live under the ground."""
+
+    what: Kind
+    verbs: dict[bool, tuple[Tokens, str]]  # by whether the subject is plural
+    truths: Callable[[Any], Menu[Complement]]
+    combining: str = ""  # what its subjects combine with, where there are so many that some can be held out
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        subject = self.what.tell(p, "subject", CALM, owner=self.combining)
+        english, finite = self.verbs[subject.plural]
+        p.words(english)
+        truth = p.say("truth", self.truths(subject))
+        p.words(FULL_STOP)
+        return Telling(topic, NEUTRAL, sentence(verb_second(subject.german("nominative"), finite, truth.german)))
+
+
+_THERE_IS = tagged("there/PRON is/VERB")
+
+
+class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """There is a famous tower in Paris."""
+
+    what: Kind
+    where: Menu[Place]
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        p.words(_THERE_IS)
+        what = self.what.tell(p, "object", MOODY, owner="there is")
+        place = p.say("place", self.where)
+        p.words(FULL_STOP)
+        german = verb_second(place.german, "gibt", "es", what.german("accusative"))
+        return Telling(topic, what.core.mood, sentence(german))
+
+
+class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What one would write under a picture: an apple and an orange."""
+
+    what: Kind
+
+    def tell(self, p: Teller, topic: str) -> Telling:
+        what = self.what.tell(p, "subject", MOODY, owner="picture")
+        p.words(FULL_STOP)
+        return Telling(topic, what.core.mood, sentence(what.german("nominative")))

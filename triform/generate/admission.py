@@ -1,0 +1,60 @@
+"""Everything that can be wrong about a request and a model together, said before anything is allocated for it."""
+
+from typing import NamedTuple
+
+from triform.errors import InputError
+from triform.generate.settings import Request, Settings
+from triform.spec import ModelSpec, Own, Tied, Transformed
+
+
+class Sides(NamedTuple):
+    """What the encoder reads (nothing in a decoder) and what the decoder reads before it writes."""
+
+    source: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+def check_writes(spec: ModelSpec) -> None:
+    """A model that can write has a decoder and a head over the vocabulary."""
+    if spec.decoder is None:
+        raise InputError(
+            "this model is an encoder: it reads text and fills masks, it cannot continue it; use a decoder"
+        )
+    if not isinstance(spec.head, Tied | Own | Transformed):
+        raise InputError(f"this model's head is {type(spec.head).__name__}: it gives no words; use a language head")
+
+
+def sides(request: Request, spec: ModelSpec, *, start: int | None, positions: int) -> Sides:
+    if not request.prompt:
+        raise InputError("the prompt is empty; give at least one token")
+    if spec.encoder is None:
+        both = Sides((), (*request.prompt, *request.target))
+    elif start is None:
+        raise InputError("an encoder-decoder needs start, the token that its target begins with")
+    else:
+        both = Sides(request.prompt, (start, *request.target))
+    for ids in both:
+        if len(ids) > positions:
+            raise InputError(f"the prompt has {len(ids)} tokens, the model reads {positions}; shorten it")
+    check_tokens(spec.vocab, prompt=(*both.source, *both.read))
+    return both
+
+
+def check_settings(settings: Settings, spec: ModelSpec) -> None:
+    check_tokens(
+        spec.vocab,
+        banned=settings.banned,
+        forced=tuple(settings.forced.values()),
+        logit_bias=tuple(settings.logit_bias),
+        eos=settings.eos,
+        stop_ids=settings.stop_ids,
+    )
+    if settings.logprobs > spec.vocab:
+        raise InputError(f"logprobs={settings.logprobs} is more than the vocabulary of {spec.vocab}")
+
+
+def check_tokens(vocab: int, **named: tuple[int, ...]) -> None:
+    for name, tokens in named.items():
+        for token in tokens:
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
+                raise InputError(f"{name}: token {token!r} is outside the vocabulary of {vocab}; use 0 to {vocab - 1}")

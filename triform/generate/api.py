@@ -1,0 +1,168 @@
+"""The short way: a model and a prompt, text or ids, to a stream of events or to whole answers.
+
+Knows what a model carries beside its network: a tokenizer, and how it likes to write. Each call has its own engine.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from triform.core.forms import Form
+from triform.errors import InputError
+from triform.generate import beam
+from triform.generate.engine import Engine
+from triform.generate.events import Event, Finish
+from triform.generate.settings import Request, Settings, settings
+from triform.generate.writer import NoText, TextStream
+from triform.spec import ModelSpec
+
+Prompt: TypeAlias = str | Sequence[int]
+ROWS = 8  # answers written side by side
+
+
+class Encoded(Protocol):
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+
+
+class Tokens(Protocol):
+    """What is asked of a tokenizer; `target` is the one for what an encoder–decoder writes."""
+
+    eos: int | None
+
+    @property
+    def target(self) -> "Tokens": ...
+
+    def encode(self, text: str, /) -> Encoded: ...
+
+    def stream(self) -> TextStream: ...
+
+
+class ModelLike(Protocol):
+    """A network with its spec and its tokenizer; `generation` (how it likes to write) may be there too."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    @property
+    def network(self) -> Form: ...
+
+    @property
+    def tokenizer(self) -> Any: ...  # Tokens, or None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written to a prompt; `tokens` end with the eos where there was one, `logprob` is their sum."""
+
+    prompt: int
+    sample: int = 0
+    tokens: tuple[int, ...]
+    text: str
+    logprob: float
+    finish: Finish
+    error: str = ""
+
+
+def stream(
+    model: ModelLike, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **asked: Any
+) -> Iterator[Event]:
+    """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`"""
+    request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, asked))
+    engine = engine_of(model, rows=request.settings.n, start=start, pack=pack)
+    engine.add(request)
+    return _events(engine)
+
+
+def complete(
+    model: ModelLike,
+    prompts: Sequence[Prompt],
+    *,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: beam.EarlyStopping = False,
+    start: int | None = None,
+    pack: bool | None = None,
+    **asked: Any,
+) -> list[Answer]:
+    """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search."""
+    if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
+        raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
+    wanted = settings_of(model, asked)
+    requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
+    if beams != 1:
+        found = beam.search(
+            model.network,
+            model.spec,
+            requests,
+            width=beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            start=start_of(model, start),
+            pack=pack,
+        )
+        return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
+    engine = engine_of(model, rows=min(ROWS, wanted.n * len(requests)), start=start, pack=pack)
+    ids = [engine.add(request) for request in requests]
+    written: dict[tuple[int, int], list[Event]] = {(id, n): [] for id in ids for n in range(wanted.n)}
+    for event in _events(engine):
+        written[event.request, event.sample].append(event)
+    return [_answer(ids.index(id), events) for (id, _), events in written.items()]
+
+
+def engine_of(model: ModelLike, *, start: int | None = None, **options: Any) -> Engine:
+    """An engine for this model, with all that it carries: `engine_of(model, rows=16)`"""
+    text = None if model.tokenizer is None else model.tokenizer.target
+    return Engine(model.network, model.spec, text, start=start_of(model, start), **options)
+
+
+def tokens_of(model: ModelLike, prompt: Prompt) -> tuple[int, ...]:
+    if not isinstance(prompt, str):
+        return tuple(prompt)
+    if model.tokenizer is None:
+        raise InputError("this model has no tokenizer; give the prompt as token ids")
+    tokenizer: Tokens = model.tokenizer
+    return tokenizer.encode(prompt).ids
+
+
+def settings_of(model: ModelLike, asked: dict[str, Any]) -> Settings:
+    """What is asked, over what the model likes, over the eos of its tokenizer."""
+    eos = None if model.tokenizer is None else model.tokenizer.target.eos
+    known = {} if eos is None else {"eos": (eos,)}
+    return settings(asked, getattr(model, "generation", None), known=known)
+
+
+def start_of(model: ModelLike, start: int | None) -> int | None:
+    return start if start is not None else getattr(getattr(model, "generation", None), "first", None)
+
+
+def _events(engine: Engine) -> Iterator[Event]:
+    while engine.busy:
+        yield from engine.step()
+
+
+def _answer(prompt: int, events: Sequence[Event]) -> Answer:
+    last = events[-1]
+    return Answer(
+        prompt=prompt,
+        sample=last.sample,
+        tokens=tuple(event.token for event in events if event.token is not None),
+        text="".join(event.text for event in events),
+        logprob=sum(event.logprob for event in events),
+        finish=last.finish or "length",
+        error=last.error,
+    )
+
+
+def _spoken(model: ModelLike, wanted: Settings, prompt: int, sample: int, found: beam.Ending) -> Answer:
+    ended = not wanted.ignore_eos and found.tokens[-1] in wanted.eos
+    text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
+    pieces = [text.push(token) for token in (found.tokens[:-1] if ended else found.tokens)]
+    return Answer(
+        prompt=prompt,
+        sample=sample,
+        tokens=found.tokens,
+        text="".join(pieces) + text.finish(),
+        logprob=found.logprob,
+        finish="eos" if ended else "length",
+    )

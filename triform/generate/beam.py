@@ -1,0 +1,186 @@
+"""Beam search: the `width` likeliest beginnings side by side, and the best endings found.
+
+The definition is that of the reference everyone compares with. At each step the likeliest continuations of all beams
+are ranked; those that end (at eos, or at the last position) are endings if they rank among the first `width`, the rest
+fill the next beams. An ending's score is its log-probability / length^length_penalty, eos counted; beginnings that have
+not ended are never penalised. When it is over: see `Search.over`. Only rows of the cache are moved.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from triform.core.forms import Form
+from triform.errors import InputError
+from triform.generate.admission import Sides, check_settings, sides
+from triform.generate.passes import Passes
+from triform.generate.sampling import History, Untouched
+from triform.generate.settings import Request, Settings, SettingsError
+from triform.spec import ModelSpec
+
+EarlyStopping: TypeAlias = bool | Literal["never"]
+
+
+class Ending(NamedTuple):
+    """A finished text: its tokens with the eos that ended it, the sum of their log-probabilities, its score."""
+
+    tokens: tuple[int, ...]
+    logprob: float
+    score: float
+
+
+class Beam(NamedTuple):
+    """A beginning, and the row of the cache that holds it."""
+
+    row: int
+    tokens: tuple[int, ...]
+    logprob: float
+    history: Untouched
+
+
+class Plan(NamedTuple):
+    width: int
+    length_penalty: float
+    early_stopping: EarlyStopping
+
+    def check(self, settings: Settings) -> None:
+        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
+            raise SettingsError(f"beams={self.width!r} is out of range; use a whole number from 1 up")
+        if not isinstance(self.length_penalty, int | float) or not math.isfinite(self.length_penalty):
+            raise SettingsError(f"length_penalty={self.length_penalty!r} is not a finite number")
+        if self.early_stopping not in (True, False, "never"):
+            raise SettingsError(f"early_stopping={self.early_stopping!r} is not known; use True, False or 'never'")
+        if settings.n > self.width:
+            raise SettingsError(f"n={settings.n} is more than beams={self.width}; use n up to the number of beams")
+        if settings.temperature or settings.stop or settings.lookup:
+            raise SettingsError("beam search takes no temperature, stop strings or lookup; leave them out")
+
+
+class Search:
+    """The beams of one prompt."""
+
+    def __init__(self, plan: Plan, settings: Settings, *, first: Beam, limit: int) -> None:
+        self.plan, self.settings, self.limit = plan, settings, limit
+        self.ends = () if settings.ignore_eos else (*settings.eos, *settings.stop_ids)
+        self.beams = [first]
+        self.rows = range(first.row, first.row + 1)  # of the cache
+        self.endings: list[Ending] = []
+        self.keep = max(2, 1 + len(self.ends)) * plan.width
+
+    def advance(self, logprobs: Tensor) -> None:
+        """One more token: `logprobs` of the next token for each beam, [beams, V]."""
+        if not self.settings.untouched:
+            rows = zip(self.beams, logprobs, strict=True)
+            logprobs = torch.stack([beam.history.changed(row) for beam, row in rows])
+        values, tokens = (x.tolist() for x in logprobs.topk(min(self.keep, logprobs.shape[-1])))
+        ranked = nlargest(self.keep, self._continued(values, tokens), key=lambda beam: beam.logprob)
+        length, running = len(self.beams[0].tokens) + 1, []
+        for rank, beam in enumerate(ranked):
+            if beam.tokens[-1] not in self.ends and length < self.limit:
+                running.append(beam)
+            elif rank < self.plan.width:
+                self.endings.append(Ending(beam.tokens, beam.logprob, self.score(beam.logprob, length)))
+        self.endings = nlargest(self.plan.width, self.endings, key=lambda ending: ending.score)
+        self.beams = [self._grown(beam) for beam in running[: self.plan.width]]
+        if self.over(length):
+            self.beams = []
+
+    def _continued(self, values: list[list[float]], tokens: list[list[int]]) -> Iterator[Beam]:
+        for beam, row_values, row_tokens in zip(self.beams, values, tokens, strict=True):
+            for value, token in zip(row_values, row_tokens, strict=True):
+                if value > -math.inf:
+                    yield beam._replace(tokens=(*beam.tokens, token), logprob=beam.logprob + value)
+
+    def _grown(self, beam: Beam) -> Beam:
+        history = beam.history.fork()
+        history.add(beam.tokens[-1])
+        return beam._replace(history=history)
+
+    def score(self, logprob: float, length: int) -> float:
+        return logprob / length**self.plan.length_penalty
+
+    def over(self, length: int) -> bool:
+        """True: as soon as there are `width` endings. False: when the best beam, were it to end here, would not be
+        among them. "never": when it would not be among them even at the length that suits it best."""
+        if not self.beams or (len(self.endings) == self.plan.width and self.plan.early_stopping is True):
+            return True
+        never = self.plan.early_stopping == "never" and self.plan.length_penalty > 0
+        best = self.score(self.beams[0].logprob, self.limit if never else length)
+        return len(self.endings) == self.plan.width and best <= self.endings[-1].score
+
+
+@torch.inference_mode()
+def search(
+    network: Form,
+    spec: ModelSpec,
+    requests: Sequence[Request],
+    *,
+    width: int,
+    length_penalty: float = 1.0,
+    early_stopping: EarlyStopping = False,
+    start: int | None = None,
+    chunk: int = 128,
+    pack: bool | None = None,
+) -> list[list[Ending]]:
+    """The n best endings of each request, the best first."""
+    plan = Plan(width, length_penalty, early_stopping)
+    prompts = [sides(request, spec, start=start, positions=spec.context) for request in requests]
+    for request in requests:
+        plan.check(request.settings)
+        check_settings(request.settings, spec)
+    passes = Passes(network, spec, rows=len(prompts) * width, pack=pack, together=True)
+    searches, logprobs = begin(passes, plan, requests, prompts, chunk=chunk)
+    running = searches
+    while running:
+        for one, rows in zip(running, torch.split(logprobs, [len(one.beams) for one in running]), strict=True):
+            one.advance(rows)
+        running = [one for one in running if one.beams]
+        if beams := place(passes, running):
+            logprobs = numbers(passes.next([beam.tokens[-1:] for beam in beams])[:, 0]).log_softmax(-1)
+    return [one.endings[: one.settings.n] for one in searches]
+
+
+def begin(
+    passes: Passes, plan: Plan, requests: Sequence[Request], prompts: Sequence[Sides], *, chunk: int
+) -> tuple[list[Search], Tensor]:
+    """Every prompt is read into a row of its own; the log-probabilities of what comes after them, [prompts, V]."""
+    searches, rows = [], []
+    for row, (request, (source, read)) in enumerate(zip(requests, prompts, strict=True)):
+        settings = request.settings
+        limit = min(settings.max_tokens, passes.positions - len(read) + 1)
+        passes.make_room(len(read) + limit - 1, source=len(source))
+        if source:
+            passes.encode(row, source)
+        for at in range(0, len(read), chunk):
+            logits = passes.read(row, read[at : at + chunk])
+        rows.append(logits)
+        history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits)
+        searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
+    return searches, numbers(torch.stack(rows)).log_softmax(-1)
+
+
+def place(passes: Passes, searches: Sequence[Search]) -> list[Beam]:
+    """Each beam gets a row of its own, those of a prompt side by side; the rows of prompts that are over fall free."""
+    beams = [beam for one in searches for beam in one.beams]
+    order = list(range(passes.cache.rows))
+    sources = list(order)
+    row = 0
+    for one in searches:
+        rows = range(row, row + len(one.beams))
+        for row, beam in zip(rows, one.beams, strict=True):
+            order[row] = beam.row
+            sources[row] = row if row in one.rows else beam.row  # beams of one prompt have the same source
+        one.beams = [beam._replace(row=row) for row, beam in zip(rows, one.beams, strict=True)]
+        one.rows, row = rows, rows.stop
+    passes.reorder(order, sources=sources)
+    return beams
+
+
+def numbers(logits: Tensor) -> Tensor:
+    if not bool(logits.amax(-1).isfinite().all()):
+        raise InputError("the model's logits are not finite numbers; beam search cannot rank them")
+    return logits

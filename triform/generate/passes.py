@@ -1,0 +1,174 @@
+"""Passes through a decoder for rows that come and go: prompts read in pieces, next tokens of many rows at once.
+
+Owns the caches of the rows (their own past, and the source where there is one) and which twin of the network runs.
+Refuses to know requests, sampling and text.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from triform.core.batch import Text
+from triform.core.build import cache_for
+from triform.core.cache import NO_MEMORY, Cache, CacheRows, KeysValues, Memory
+from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
+from triform.errors import InputError
+from triform.generate import packed
+from triform.generate.admission import check_writes
+from triform.generate.rows import Biases, NextTokens, SourceRows
+from triform.spec import ModelSpec
+
+Writes: TypeAlias = DecoderOnly | EncoderDecoder
+SMALLEST = 64  # positions a row has room for at first
+
+
+class Passes:
+    """`rows` places, each for at most `positions` tokens and, in an encoder–decoder, `sources` tokens of source.
+
+    Room grows by doubling up to exactly that, and only in `make_room`: no pass allocates for the past.
+    """
+
+    def __init__(
+        self,
+        network: Form,
+        spec: ModelSpec,
+        *,
+        rows: int,
+        positions: int | None = None,
+        pack: bool | None = None,
+        together: bool = False,
+    ) -> None:
+        check_writes(spec)
+        if isinstance(network, EncoderOnly):
+            raise InputError("the network is an encoder, its spec says otherwise")
+        pack = packed.worth_packing(network) if pack is None else pack
+        if pack and not packed.can_pack(network):
+            raise InputError(f"pack=True is for float32 on the CPU; this model is {network.token.weight.dtype}")
+        self.network: Writes = packed.packed(network) if pack else network
+        self.spec = spec
+        self.quantum = 1 if pack else packed.PLAIN_ROWS
+        self.together = together
+        self.positions = min(positions or spec.context, spec.context)
+        self.device = network.token.weight.device
+        filled = -(-rows // self.quantum) * self.quantum
+        self.cache = self._cache(filled)
+        self.sources = self._cache(filled) if isinstance(network, EncoderDecoder) else None
+        self.biases = Biases(self.cache.capacity)
+        self.rows = rows
+
+    def _cache(self, rows: int) -> Cache:
+        doublings = max(0, (self.positions // SMALLEST).bit_length() - 1)
+        return cache_for(
+            self.spec,
+            rows=rows,
+            capacity=-(-self.positions // 2**doublings),
+            dtype=self.network.token.weight.dtype,
+            device=self.device,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """2 · L · rows · G · K · capacity · bytes of a number, for the past and for the sources"""
+        return self.cache.bytes + (0 if self.sources is None else self.sources.bytes)
+
+    def make_room(self, positions: int, *, source: int = 0) -> None:
+        for cache, needed in ((self.cache, positions), (self.sources, source)):
+            while cache is not None and cache.capacity < needed:
+                cache.reserve(2 * cache.capacity)
+        if self.biases.length < self.cache.capacity:
+            self.biases = Biases(self.cache.capacity)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def encode(self, row: int, source: Sequence[int]) -> None:
+        """The source of a row: its keys and values for every layer of the decoder, kept until the row is forgotten."""
+        if self.sources is None or not isinstance(self.network, EncoderDecoder):
+            raise InputError("a source is for encoder-decoders; this model has a decoder only")
+        memory = self.network.encode(Text.of(self._ids([source])))
+        write(self.sources, row, memory.layers)
+
+    def read(self, row: int, ids: Sequence[int]) -> Tensor:
+        """The next piece of a row's prompt; the logits of its last token, [V]."""
+        x = self._decode(Text.of(self._ids([ids])), self.cache.window(row, row + 1), self._memory(row, row + 1))
+        logits: Tensor = self.network.head(x[:, -1:])
+        return logits[0, 0]
+
+    def next(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """The next tokens of rows 0 to len(ids), as many in each: the logits of every one, [rows, T, V]."""
+        real, each = len(ids), len(ids[0])
+        filling = -real % self.quantum
+        tokens = self._ids([*ids, *[[0] * each] * filling])
+        text = NextTokens(
+            tokens, torch.zeros_like(tokens), real=real, together=self.together and each == 1, biases=self.biases
+        )
+        rows = self.cache.window(0, real + filling)
+        x = self._decode(text, rows, self._memory(0, real + filling))
+        if filling:
+            self.cache.advance_rows(real, real + filling, -each)
+        logits: Tensor = self.network.head(x)
+        return logits[:real]
+
+    def _decode(self, text: Text, cache: CacheRows, memory: Memory) -> Tensor:
+        if isinstance(self.network, EncoderDecoder):
+            return self.network.decode(text, memory, cache)
+        return self.network.decode(text, cache)
+
+    def _memory(self, first: int, last: int) -> Memory:
+        if self.sources is None:
+            return NO_MEMORY
+        lengths = self.sources.lengths[first:last]
+        longest = max(lengths)
+        layers = tuple((k[first:last, :, :longest], v[first:last, :, :longest]) for k, v in stored(self.sources))
+        return Memory(layers, SourceRows(lengths))
+
+    def _ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor(ids, device=self.device)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def step_back(self, row: int, count: int) -> None:
+        """Forget the last tokens of a row; what follows them is never read, so nothing is cleared."""
+        self.cache.advance_rows(row, row + 1, -count)
+
+    def copy(self, source: int, to: int) -> None:
+        """Row `to` becomes what row `source` is."""
+        order = list(range(self.cache.rows))
+        order[to] = source
+        self.reorder(order)
+
+    def reorder(self, order: Sequence[int], *, sources: Sequence[int] | None = None) -> None:
+        """Row i becomes what row order[i] was, with the source that row sources[i] had."""
+        self.cache.reorder(order)
+        if self.sources is not None:
+            self.sources.reorder(order if sources is None else sources)
+
+    def forget(self, row: int) -> None:
+        """The row's place is free and holds nothing of it."""
+        for cache in (self.cache, self.sources):
+            if cache is not None:
+                cache.roll_back([length if at == row else 0 for at, length in enumerate(cache.lengths)])
+
+    def keep(self, row: int, first: int, last: int) -> Tensor:
+        """A copy of what a row remembers of some positions, [L, 2, G, positions, K]."""
+        return torch.stack([kv[:, row, :, first:last] for kv in self.cache.open(0).store])
+
+    def recall(self, row: int, kept: Tensor) -> None:
+        """The row goes on as if it had read what was kept."""
+        write(self.cache, row, [(kv[0, None], kv[1, None]) for kv in kept])
+
+
+def write(cache: Cache, row: int, layers: Sequence[KeysValues]) -> None:
+    """More positions of a row: keys and values of each layer, [1, G, positions, K]."""
+    count = layers[0][0].shape[2]
+    window = cache.window(row, row + 1)
+    writing = window.open(count)
+    for layer, (k, v) in enumerate(layers):
+        writing.put(layer, k, v)
+    window.advance(count)
+
+
+def stored(cache: Cache) -> list[KeysValues]:
+    """Keys and values of each layer, [rows, G, capacity, K] both, where they lie."""
+    return [(kv[0], kv[1]) for kv in cache.open(0).store]

@@ -1,0 +1,154 @@
+"""One row's writing: from the logits of a position to an event. Whatever goes wrong in here ends this row alone.
+
+Owns everything that belongs to a single row: its settings, history, text and random numbers. Refuses to know the batch.
+"""
+
+import math
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from triform.errors import TriformError
+from triform.generate import sampling
+from triform.generate.events import Alternative, Event, Finish
+from triform.generate.lookup import Lookup
+from triform.generate.sampling import History, Untouched
+from triform.generate.settings import Settings
+from triform.generate.stops import Stops
+
+NUMBERS = 64  # made at a time; which number a position gets does not depend on it
+
+
+class RowError(TriformError):
+    """A row that cannot go on."""
+
+
+class TextStream(Protocol):
+    """Ids in, the text that is certain by now out."""
+
+    def push(self, id: int, /) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class NoText:
+    """A model without a tokenizer writes ids only."""
+
+    def push(self, id: int) -> str:
+        return ""
+
+    def finish(self) -> str:
+        return ""
+
+
+class Best(NamedTuple):
+    """The largest logit of a position and its token, found for all rows at once."""
+
+    value: float
+    token: int
+
+
+class Writer:
+    """`read` is what the decoder has read, `source` what the encoder has; at most `limit` tokens are written."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        request: int,
+        sample: int,
+        seed: int,
+        read: tuple[int, ...],
+        source: tuple[int, ...],
+        limit: int,
+        text: TextStream,
+        like: Tensor,
+    ) -> None:
+        self.settings = settings
+        self.request, self.sample, self.seed, self.limit = request, sample, seed, limit
+        self.text, self.stops = text, Stops(settings.stop)
+        self.history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=like)
+        self.lookup = Lookup((*source, *read)) if settings.lookup else None
+        self.last = read[-1]  # the token that the decoder reads next
+        self.written = 0
+        self.numbers: list[float] = []  # for the positions to come
+        self.finished = False
+
+    def take(self, logits: Tensor, best: Best) -> Event:
+        """The next token of this row."""
+        try:
+            event = self._take(logits, best)
+        except Exception as error:  # one bad row never harms a neighbour
+            event = failed(error, request=self.request, sample=self.sample)
+        self.finished = event.finish is not None
+        return event
+
+    def _take(self, logits: Tensor, best: Best) -> Event:
+        if not math.isfinite(best.value):
+            raise RowError(f"the model's logits at position {self.written} are not finite numbers")
+        token = self._choose(logits, best)
+        logprobs = logits.log_softmax(-1)
+        self.written += 1
+        self.last = token
+        self.history.add(token)
+        if self.lookup is not None:
+            self.lookup.add(token)
+        text, finish = self._say(token)
+        return Event(
+            request=self.request,
+            sample=self.sample,
+            token=token,
+            text=text,
+            logprob=float(logprobs[token]),
+            alternatives=alternatives(logprobs, self.settings.logprobs),
+            finish=finish,
+        )
+
+    def _choose(self, logits: Tensor, best: Best) -> int:
+        changed = self.history.changed(logits)
+        if changed is not logits:
+            value, token = changed.max(-1)
+            best = Best(float(value), int(token))
+        if not math.isfinite(best.value):
+            raise RowError(f"no token is left to choose from at position {self.written}; ban or bias fewer")
+        return best.token if self.settings.temperature == 0.0 else self._draw(changed)
+
+    def _draw(self, logits: Tensor) -> int:
+        if not self.numbers:
+            ahead = sampling.uniforms(self.seed, self.written, sample=self.sample, count=NUMBERS)
+            self.numbers = ahead[::-1]
+        weights = sampling.weights(logits, self.settings)
+        return int(sampling.draw(weights, weights.new_tensor(self.numbers.pop())))
+
+    def _say(self, token: int) -> tuple[str, Finish | None]:
+        """The text that is certain by now, and whether it ends here."""
+        finish = self._ends(token)
+        piece = "" if finish in ("eos", "stop") else self.text.push(token)
+        text, stopped = self.stops.push(piece)
+        if stopped:
+            return text, "stop"
+        if finish is None:
+            return text, None
+        rest, stopped = self.stops.push(self.text.finish())
+        return (text + rest, "stop") if stopped else (text + rest + self.stops.finish(), finish)
+
+    def _ends(self, token: int) -> Finish | None:
+        if token in self.settings.eos and not self.settings.ignore_eos:
+            return "eos"
+        if token in self.settings.stop_ids:
+            return "stop"
+        return "length" if self.written == self.limit else None
+
+
+def failed(error: Exception, *, request: int, sample: int) -> Event:
+    """The last event of a row that cannot go on."""
+    said = str(error) if isinstance(error, TriformError) else f"{type(error).__name__}: {error}"
+    return Event(request=request, sample=sample, token=None, finish="error", error=said)
+
+
+def alternatives(logprobs: Tensor, count: int) -> tuple[Alternative, ...]:
+    """The likeliest tokens and their log-probabilities."""
+    if not count:
+        return ()
+    values, tokens = logprobs.topk(count)
+    return tuple(Alternative(token, value) for token, value in zip(tokens.tolist(), values.tolist(), strict=True))

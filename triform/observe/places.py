@@ -1,0 +1,65 @@
+"""Which stack, layer and head is meant: numbers and names of a person, made into module paths of a network.
+
+Everything that can be wrong about them is said here, with the range.
+"""
+
+from typing import Literal, TypeAlias, cast
+
+from triform.core.attention import CrossAttention, SelfAttention
+from triform.core.blocks import Stack
+from triform.core.forms import Form
+from triform.errors import InputError
+
+StackName: TypeAlias = Literal["encoder", "decoder"]
+Kind: TypeAlias = Literal["self", "cross"]
+
+PARTS = {"self": "attention", "cross": "cross"}
+
+
+def stacks_of(network: Form) -> dict[str, Stack]:
+    """In the order the data meets them."""
+    return {name: module for name, module in network.named_children() if isinstance(module, Stack)}
+
+
+def stack_named(network: Form, stack: str | None) -> str:
+    """The stack that is meant; where none is named, the last: the one the head reads."""
+    names = list(stacks_of(network))
+    if stack is None:
+        return names[-1]
+    if stack not in names:
+        raise InputError(f"stack={stack!r} is not in this model; it has {' and '.join(names)}")
+    return stack
+
+
+def block_path(network: Form, layer: int, *, stack: str | None) -> str:
+    name = stack_named(network, stack)
+    layers = len(stacks_of(network)[name].blocks)
+    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < layers:
+        raise InputError(f"layer {layer!r} is not in this {name}; its layers are 0 to {layers - 1}")
+    return f"{name}.blocks.{layer}"
+
+
+def attention_path(network: Form, layer: int, *, kind: str = "self", stack: str | None = None) -> str:
+    """`decoder.blocks.3.attention.f`"""
+    path = block_path(network, layer, stack=stack)
+    if kind not in PARTS:
+        raise InputError(f"kind={kind!r} is no attention; use 'self' or 'cross'")
+    if kind == "cross" and not hasattr(network.get_submodule(path), "cross"):
+        raise InputError("cross-attention is in the decoder of an encoder-decoder; here is none, use kind='self'")
+    return f"{path}.{PARTS[kind]}.f"
+
+
+def attention_at(network: Form, path: str) -> SelfAttention | CrossAttention:
+    return cast(SelfAttention | CrossAttention, network.get_submodule(path))
+
+
+def heads_at(network: Form, path: str) -> int:
+    attention = attention_at(network, path)
+    return attention.out.in_features // attention.head_width
+
+
+def check_head(network: Form, path: str, head: int) -> int:
+    heads = heads_at(network, path)
+    if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
+        raise InputError(f"head {head!r} is not in {path.removesuffix('.f')}; its heads are 0 to {heads - 1}")
+    return head

@@ -1,0 +1,134 @@
+"""Checkpoints: a run at one step, as safetensors and JSON in a folder that is whole or not there.
+
+A save writes a draft beside its place, the manifest (SHA-256 of every file) last, brings all of it to disk and gives it
+its name. Whatever happens meanwhile, the checkpoints before it stay valid. Refuses to know what a run computes.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor
+
+from triform.errors import TriformError
+from triform.weights import manifest
+from triform.weights.appearing import appearing
+from triform.weights.box import Box, parse
+from triform.weights.errors import WeightsError
+from triform.weights.tensors import DTYPE_NAMES, Mapped, header
+
+PREFIX = "step-"
+STATE = "state.json"
+S = TypeVar("S", bound=msgspec.Struct)
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+
+class CheckpointError(TriformError):
+    """A checkpoint that could not be written, or none that can be read."""
+
+
+class Found(NamedTuple, Generic[S]):
+    """A checkpoint, and what was wrong with newer ones."""
+
+    step: int
+    state: S
+    groups: dict[str, dict[str, Tensor]]
+    damaged: tuple[str, ...] = ()
+
+
+class Shelf(Generic[S]):
+    """The checkpoints of one run, `step-00000500` and so on, in one folder."""
+
+    def __init__(self, folder: str | Path, *, kind: type[S]) -> None:
+        self.folder = Path(folder)
+        self.kind = kind
+
+    def steps(self) -> list[int]:
+        """Of all that stand there, the newest first."""
+        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        numbers = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
+        return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
+
+    def place(self, step: int) -> Path:
+        return self.folder / f"{PREFIX}{step:08}"
+
+    def save(self, step: int, *, state: S, groups: Mapping[str, Tensors]) -> Path:
+        place = self.place(step)
+        try:
+            if place.exists():
+                self._drop(place)  # a damaged one: the run came here again from an earlier one
+            with appearing(place) as draft:
+                for name, group in groups.items():
+                    write_tensors(draft / f"{name}.safetensors", group)
+                (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+                manifest.write(draft)
+        except (WeightsError, OSError) as error:
+            before = next((f"; {self.place(old).name} is whole: resume from it" for old in self.steps()), "")
+            raise CheckpointError(f"{error}{before}") from error
+        return place
+
+    def newest(self) -> Found[S] | None:
+        """The newest that is as it was written; None where there is none at all."""
+        damaged: list[str] = []
+        for step in self.steps():
+            try:
+                return self.load(step)._replace(damaged=tuple(damaged))
+            except WeightsError as error:
+                damaged.append(f"{self.place(step).name}: {error}")
+        if damaged:
+            raise CheckpointError(f"no checkpoint in {self.folder} can be used; {damaged[0]}")
+        return None
+
+    def load(self, step: int) -> Found[S]:
+        box = Box(self.place(step))
+        said = manifest.read(box)
+        if said is None or STATE not in said.files:
+            raise WeightsError(f"{box.root} has no manifest of a whole checkpoint")
+        manifest.verify(box)
+        state = parse(box.read(STATE), STATE, self.kind)
+        names = [name for name in said.files if name != STATE]
+        return Found(step, state, {name.removesuffix(".safetensors"): read_tensors(box, name) for name in names})
+
+    def prune(self, *, keep: int, best: int | None) -> None:
+        """The newest `keep` and the best stay; so do no drafts of a save that was killed."""
+        with suppress(OSError):  # what cannot be deleted stays
+            for step in self.steps()[keep:]:
+                if step != best:
+                    self._drop(self.place(step))
+            for name in os.listdir(self.folder):
+                if name.startswith(f".{PREFIX}"):
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _drop(self, place: Path) -> None:
+        """Under another name first: a checkpoint half deleted must not look like one."""
+        gone = place.with_name(f".{place.name}.gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(place, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    """A safetensors file, each tensor in its own precision."""
+    entries: dict[str, Any] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.itemsize
+        entries[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": tuple(tensor.shape), "data_offsets": (start, end)}
+    head = msgspec.json.encode(entries)
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for tensor in tensors.values():
+            numbers = tensor.detach().cpu().contiguous().flatten()
+            file.write(numbers.view(torch.uint8).numpy().data)
+
+
+def read_tensors(box: Box, name: str) -> dict[str, Tensor]:
+    places = header(box, name)
+    mapped = Mapped(box, name)
+    return {key: mapped.tensor(place) for key, place in places.items()}

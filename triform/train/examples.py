@@ -1,0 +1,144 @@
+"""What a task makes of a row: one small value for each kind of objective; and many of them, reached by number.
+
+`Place` says where an example stands in a run, and is the only source of chance for what is drawn for it (which tokens
+are masked, where spans begin): the same place draws the same, whatever came before. Refuses to know files and models.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from triform.data.cache import digest
+from triform.errors import TriformError
+
+Ids: TypeAlias = npt.NDArray[np.integer] | Sequence[int]
+Uniform: TypeAlias = npt.NDArray[np.float64]
+
+
+class Place(NamedTuple):
+    """Where an example stands: the run's seed, the epoch, the row."""
+
+    seed: int
+    epoch: int
+    row: int
+
+    def uniform(self, count: int) -> Uniform:
+        """Numbers from 0 to 1 that belong to this place. Raw words of Philox: their stream is fixed for ever."""
+        words = np.random.Philox(key=(self.seed << 64) | self.epoch, counter=self.row << 128).random_raw(count)
+        drawn: Uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return drawn
+
+
+# --- kinds ----------------------------------------------------------------------------------------------------------
+
+
+class Tokens(NamedTuple):
+    """A text to be continued or filled in; `learn` says which tokens are to be learned, None: all of them."""
+
+    ids: Ids
+    learn: Sequence[bool] | npt.NDArray[np.bool_] | None = None
+
+
+class SourceTarget(NamedTuple):
+    """A source and its target, the end of the target included."""
+
+    source: Ids
+    target: Ids
+
+
+class Labelled(NamedTuple):
+    """A text and what it is: a label's number, the numbers of all that hold, or a real number."""
+
+    ids: Ids
+    label: float | Sequence[int]
+    kinds: Ids | None = None
+
+
+class Tagged(NamedTuple):
+    """A text with a label for each token; below 0: none."""
+
+    ids: Ids
+    labels: Ids
+
+
+class Answered(NamedTuple):
+    """A text and the first and last token of the answer in it."""
+
+    ids: Ids
+    first: int
+    last: int
+    kinds: Ids | None = None
+
+
+class TwoTexts(NamedTuple):
+    """Two texts and how alike they are, from −1 to 1."""
+
+    first: Ids
+    second: Ids
+    score: float = 1.0
+
+
+# --- many -----------------------------------------------------------------------------------------------------------
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Examples(Protocol[E_co]):
+    """What the loop reads: examples by number. `lengths` are their tokens; `fingerprint` changes when any changes."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def at(self, place: Place) -> E_co: ...
+
+
+class Listed(Examples[E]):
+    """Examples in memory."""
+
+    def __init__(self, examples: Sequence[E], *, lengths: Sequence[int], fingerprint: str = "") -> None:
+        if len(examples) != len(lengths):
+            raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give a length for each")
+        self._examples = examples
+        self._lengths = np.asarray(lengths, dtype=np.int64)
+        self._fingerprint = fingerprint or digest([repr(example) for example in examples])
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return self._lengths
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def at(self, place: Place) -> E:
+        return self._examples[place.row]
+
+
+class Windows(Examples[Tokens]):
+    """A long stream of tokens cut into windows of one length, elsewhere in each epoch."""
+
+    def __init__(self, stream: npt.NDArray[np.integer], *, length: int, fingerprint: str) -> None:
+        if len(stream) <= length:
+            raise TriformError(f"the stream has {len(stream)} tokens; windows of {length} need {length + 1} or more")
+        self._stream, self._length, self._fingerprint = stream, length, digest(fingerprint, length)
+        self._room = (len(stream) - 1) % length  # tokens that fit into no window, before or behind them
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.full((len(self._stream) - 1) // self._length, self._length, dtype=np.int64)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def at(self, place: Place) -> Tokens:
+        """One token more than the length: the last is only predicted."""
+        shift = int(Place(place.seed, place.epoch, 0).uniform(1)[0] * (self._room + 1))
+        begin = shift + place.row * self._length
+        return Tokens(self._stream[begin : begin + self._length + 1])

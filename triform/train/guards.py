@@ -1,0 +1,82 @@
+"""What must never reach the weights: a loss or gradient that is not finite, or far outside of what was recent.
+
+"Far" is told on a logarithmic scale against the spread of the recent steps: where steps differ much anyway (a model
+that has nearly learned its data meets a hard example), more is allowed. What was refused does not enter the window.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from statistics import median
+
+import msgspec
+
+from triform.errors import TriformError
+
+WINDOW = 64  # recent steps compared with
+FEWEST = 8  # before that nothing is known to be far
+TIMES = 100.0  # this often the usual size is never far
+SPREADS = 10.0
+TINY = 1e-12
+
+
+class TrainingStopped(TriformError):
+    """A run that cannot go on by itself."""
+
+
+class GuardState(msgspec.Struct, frozen=True):
+    """What a guard knows, for a checkpoint."""
+
+    losses: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
+    in_row: int = 0
+    skipped: int = 0
+
+
+class Guard:
+    """judge(loss, norm) is the reason to skip a step, or none."""
+
+    def __init__(self, *, most: int, state: GuardState = GuardState()) -> None:  # noqa: B008
+        self.most = most
+        self.losses, self.norms = deque(state.losses, WINDOW), deque(state.norms, WINDOW)
+        self.in_row, self.skipped = state.in_row, state.skipped
+
+    @property
+    def state(self) -> GuardState:
+        return GuardState(tuple(self.losses), tuple(self.norms), self.in_row, self.skipped)
+
+    def judge(self, *, loss: float, norm: float) -> str:
+        reason = self._reason(loss, norm)
+        if reason:
+            self.in_row += 1
+            self.skipped += 1
+        else:
+            self.in_row = 0
+            self.losses.append(loss)
+            self.norms.append(norm)
+        return reason
+
+    @property
+    def enough(self) -> bool:
+        """So many in a row that the run should stop."""
+        return self.in_row >= self.most
+
+    def _reason(self, loss: float, norm: float) -> str:
+        for name, value, recent in (("loss", loss, self.losses), ("gradient", norm, self.norms)):
+            if not math.isfinite(value):
+                return f"{name} is {value}"
+            if len(recent) >= FEWEST and _log(value) > limit(recent):
+                return f"{name} is {value:.3g}, usual is {median(recent):.3g}"
+        return ""
+
+
+def limit(recent: Iterable[float]) -> float:
+    """The logarithm from which a value is far: above the median by 100 times and by 10 spreads of the recent ones."""
+    logs = [_log(value) for value in recent]
+    middle = median(logs)
+    spread = 1.4826 * median(abs(value - middle) for value in logs)  # a deviation that single values do not move
+    return middle + max(math.log(TIMES), SPREADS * spread)
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, TINY))

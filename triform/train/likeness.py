@@ -1,0 +1,61 @@
+"""Objectives on pairs of texts: their vectors (the mean over tokens) should be near or far."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.core.batch import Text
+from triform.core.forms import Form
+from triform.train.examples import Place, TwoTexts
+from triform.train.objectives import Device, Loss, laid_out, means, sort_order
+
+
+class PairBatch(NamedTuple):
+    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid."""
+
+    text: Text
+    back: Tensor
+    scores: Tensor
+
+
+class Likeness:
+    """Vectors of both texts of each pair, of length 1."""
+
+    def batch(self, examples: Sequence[TwoTexts], *, places: Sequence[Place], device: Device) -> PairBatch:
+        rows = [each.first for each in examples] + [each.second for each in examples]
+        order = sort_order(rows)
+        text = laid_out([rows[i] for i in order], device=device)
+        back = torch.tensor(order, device=device).argsort()
+        return PairBatch(text, back, torch.tensor([each.score for each in examples], dtype=torch.float64).to(device))
+
+    def vectors(self, network: Form, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        x = means(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
+        first, second = F.normalize(x[batch.back], dim=-1).chunk(2)
+        return first, second
+
+
+class InBatchNegatives(Likeness):
+    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a pass are the wrong answers.
+
+    What is wrong depends on what else is in the pass, so here more passes a step are not one large batch.
+    """
+
+    def __init__(self, *, scale: float = 20.0) -> None:
+        self.scale = scale
+
+    def loss(self, network: Form, batch: PairBatch) -> Loss:
+        first, second = self.vectors(network, batch)
+        right = torch.arange(len(first), device=first.device)
+        return Loss(F.cross_entropy(self.scale * first @ second.T, right, reduction="sum"), len(right))
+
+
+class CosineScores(Likeness):
+    """(cos(first, second) − score)²"""
+
+    def loss(self, network: Form, batch: PairBatch) -> Loss:
+        first, second = self.vectors(network, batch)
+        cosines = (first * second).sum(-1)
+        return Loss(F.mse_loss(cosines, batch.scores.to(cosines.dtype), reduction="sum"), len(cosines))

@@ -1,0 +1,311 @@
+"""The one loop: read, sum gradients over passes, judge, step; evaluate, save, stop. The same for every objective.
+
+A run is a function of the network, the examples and the config: chance comes from the seed and the step, never from
+what ran before, so a run that is killed and goes on from a checkpoint makes the same weights to the last bit. (A run
+that is limited by time ends where the time ends; this alone no machine repeats.) Refuses to know tasks and terminals.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from triform.core.forms import Form
+from triform.errors import TriformError
+from triform.train import optim
+from triform.train.chance import chance
+from triform.train.checkpoint import CheckpointError
+from triform.train.config import Config, differences
+from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch
+from triform.train.examples import E, Examples, Place
+from triform.train.feed import Feed, Position, Step
+from triform.train.guards import Guard, TrainingStopped
+from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed
+from triform.train.objectives import B, Objective
+from triform.train.prepare import finish, precision, prepare
+from triform.train.schedule import factor, warmup_steps
+from triform.train.stopping import Wish, listening
+from triform.weights.errors import listed
+
+FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
+
+
+class Score(NamedTuple):
+    """What an evaluation says: one number that decides, and others to look at."""
+
+    name: str
+    value: float
+    higher: bool = True  # is better
+    others: dict[str, float] = {}  # noqa: RUF012
+
+    def beats(self, best: float | None) -> bool:
+        return best is None or (self.value > best if self.higher else self.value < best)
+
+
+Evaluate: TypeAlias = Callable[[Form], Score]
+
+
+class Outcome(NamedTuple):
+    """How a run ended. The network holds the best weights where there was an evaluation, else the last."""
+
+    step: int
+    why: str
+    best: float | None
+    best_step: int | None
+    skipped: int
+    elapsed: float
+
+
+def ignore(event: AnyEvent) -> None:
+    """Nobody watches."""
+
+
+def train(
+    network: Form,
+    *,
+    objective: Objective[E, B],
+    examples: Examples[E],
+    config: Config,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    evaluate: Evaluate | None = None,
+    watch: Watch = ignore,
+) -> Outcome:
+    """Trains the network in place. Checkpoints and metrics.jsonl go below `folder`; None: nothing is kept on disk."""
+    if config.endless:
+        raise TriformError("a run without an end: give steps, epochs or minutes")
+    keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
+    run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch)
+    damaged: tuple[str, ...] = ()
+    if resume:
+        damaged = run.resume()
+    else:
+        keeper.begin(config)
+    return run.go(evaluate, damaged=damaged)
+
+
+class Gradients(NamedTuple):
+    """What the passes of a step have left in the parameters: gradients of the sum of losses."""
+
+    loss: float
+    targets: int
+    rows: tuple[int, ...]  # of the pass that is not finite, or of all
+
+
+class Run(Generic[E, B]):
+    """A network, what moves it, and how far it is."""
+
+    def __init__(
+        self,
+        network: Form,
+        *,
+        objective: Objective[E, B],
+        examples: Examples[E],
+        config: Config,
+        keeper: Keeper,
+        watch: Watch,
+    ) -> None:
+        prepare(network, config)
+        self.network, self.objective, self.examples, self.config = network, objective, examples, config
+        self.keeper, self.watch = keeper, watch
+        self.device = network.token.weight.device
+        self.optimizer = optim.Optimizer(network, config)
+        self.average = optim.Average(self.optimizer.named, decay=config.ema)
+        self.guard = Guard(most=config.skips)
+        self.feed = Feed(examples.lengths, seed=config.seed, batch_tokens=config.batch_tokens, passes=config.accumulate)
+        self.state = RunState(config=config, data=examples.fingerprint)
+        ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
+        self.last = min((end for end in ends if end is not None), default=None)
+        self.saved = 0  # the step of the last checkpoint
+        self.refused = ""  # the last step that was
+        self.before, self.started = 0.0, time.monotonic()
+
+    # --- the whole run ----------------------------------------------------------------------------------------------
+
+    def go(self, evaluate: Evaluate | None, *, damaged: tuple[str, ...] = ()) -> Outcome:
+        self.began(damaged)
+        steps = self.feed.steps(Position(*self.state.position))
+        with listening() as wish:
+            while not (why := self.over(wish)):
+                self.step(next(steps))
+                if self.guard.enough:
+                    self.save()
+                    raise TrainingStopped(f"{self.guard.in_row} unusable steps in a row; {self.refused}")
+                if evaluate is not None and self.state.step % self.config.eval_every == 0:
+                    self.evaluate(evaluate)
+                elif self.state.step % self.config.save_every == 0:
+                    self.save()
+        if evaluate is not None and not wish.name and self.state.evaluated != self.state.step:
+            self.evaluate(evaluate)
+        if self.saved != self.state.step:
+            self.save()
+        self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
+        self.finish()
+        state = self.state
+        return Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed)
+
+    def over(self, wish: Wish) -> str:
+        """Why the run ends here; nothing while it goes on."""
+        state, config = self.state, self.config
+        if self.last is not None and state.step >= self.last:
+            return f"all {self.last} steps are made"
+        if config.minutes is not None and self.elapsed >= 60 * config.minutes:
+            return f"{config.minutes:g} minutes are over"
+        if config.patience and state.since_best >= config.patience:
+            return f"no better score in {state.since_best} evaluations"
+        return f"stopped by {wish.name}" if wish.name else ""
+
+    def finish(self) -> None:
+        """The best weights where there are some, else the last; the average of them where there is one."""
+        best = self.keeper.best(self.state)
+        put(best.get("weights", {}), into=self.network.state_dict())
+        put(best.get("average", {}) or self.average.tensors(), into=self.network.state_dict())
+        finish(self.network)
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    def step(self, step: Step) -> None:
+        """θ ← θ − step(Σ gradients / Σ targets), unless the guard refuses."""
+        begun, at, rate = time.monotonic(), self.state.step + 1, self.rate()
+        made = self.gradients(step)
+        gradients, targets = self.optimizer.gradients(), max(1, made.targets)
+        loss, norm = made.loss / targets, optim.norm_of(gradients) / targets
+        reason = self.guard.judge(loss=loss, norm=norm) if made.targets else ""
+        if made.targets and not reason:
+            clip = self.config.clip
+            optim.scale(gradients, (clip / norm if 0 < clip < norm else 1.0) / targets)
+            self.optimizer.step(factor=rate)
+            self.average.update(at)
+        self.optimizer.forget_gradients()
+        self.state = changed(self.state, step=at, position=step.after, guard=self.guard.state)
+        if reason:
+            self.refused = f"at step {at} the {reason} (rows {listed(map(str, made.rows))})"
+            self.tell(Skipped(step=at, reason=reason, rows=made.rows))
+            return
+        self.tell(
+            Stepped(
+                step=at,
+                loss=loss,
+                norm=norm,
+                rate=rate * self.config.learning_rate,
+                targets=made.targets,
+                tokens=sum(int(self.feed.lengths[rows].sum()) for rows in step.passes),
+                epoch=step.epoch,
+                seconds=time.monotonic() - begun,
+                elapsed=self.elapsed,
+            )
+        )
+
+    def gradients(self, step: Step) -> Gradients:
+        """Summed over the passes; a pass that is not finite ends the step, and its rows are to blame."""
+        self.network.train()
+        loss, targets = 0.0, 0
+        for number, rows in enumerate(step.passes):
+            places = [Place(self.config.seed, step.epoch, row) for row in rows.tolist()]
+            found = [self.examples.at(place) for place in places]
+            batch = self.objective.batch(found, places=places, device=self.device)
+            with chance(self.config.seed, self.state.step, number, device=self.device):
+                with precision(self.config, self.device):
+                    part = self.objective.loss(self.network, batch)
+                loss, targets = loss + part.total.item(), targets + part.targets
+                if not math.isfinite(loss):
+                    return Gradients(loss, targets, tuple(rows.tolist()))
+                if part.targets:
+                    part.total.backward()  # type: ignore[no-untyped-call]
+        return Gradients(loss, targets, tuple(row for rows in step.passes for row in rows.tolist()))
+
+    def rate(self) -> float:
+        """The schedule's factor for the step about to be made."""
+        at, total = self.state.step, self.last
+        if self.config.minutes is not None:
+            # How many steps the time will allow, as far as is known by now.
+            share = self.elapsed / (60 * self.config.minutes)
+            allowed = max(at + 1, round(at / share)) if at else FIRST_GUESS
+            total = allowed if total is None else min(total, allowed)
+        total = total or FIRST_GUESS
+        return factor(self.config.schedule, at, total=total, warmup=warmup_steps(self.config.warmup, total=total))
+
+    # --- looking, keeping, telling ----------------------------------------------------------------------------------
+
+    def evaluate(self, evaluate: Evaluate) -> None:
+        """A better score is saved at once, so that the best is always on disk."""
+        self.network.eval()
+        with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
+            score = evaluate(self.network)
+        state, step = self.state, self.state.step
+        best = score.beats(state.best)
+        self.state = changed(
+            state,
+            evaluated=step,
+            best=score.value if best else state.best,
+            best_step=step if best else state.best_step,
+            since_best=0 if best else state.since_best + 1,
+        )
+        self.tell(Scored(step=step, name=score.name, value=score.value, best=best, others=score.others))
+        if best or step % self.config.save_every == 0:
+            self.save()
+
+    def save(self) -> None:
+        self.state = changed(self.state, elapsed=self.elapsed)
+        groups = {
+            "weights": self.network.state_dict(),
+            "optimizer": self.optimizer.tensors(),
+            "average": self.average.tensors(),
+        }
+        self.saved = self.state.step
+        if place := self.keeper.save(self.state, groups):
+            self.tell(Saved(step=self.saved, folder=place))
+
+    def resume(self) -> tuple[str, ...]:
+        """Takes up the newest whole checkpoint; names those that are damaged."""
+        found = self.keeper.newest()
+        if found is None:
+            return ()
+        then = found.state
+        other = differences(then.config, self.config)
+        if then.data != self.state.data:
+            other.append(f"the data was {then.data[:12]}, is {self.state.data[:12]}")
+        if other:
+            raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
+        put(found.groups["weights"], into=self.network.state_dict())
+        self.optimizer.restore(found.groups["optimizer"])
+        self.average.restore(found.groups["average"])
+        self.guard = Guard(most=self.config.skips, state=then.guard)
+        self.state = changed(then, config=self.config)
+        self.saved, self.before = then.step, then.elapsed
+        return found.damaged
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run, earlier sittings included."""
+        return self.before + time.monotonic() - self.started
+
+    def began(self, damaged: tuple[str, ...]) -> None:
+        self.tell(
+            Began(
+                step=self.state.step,
+                total=self.last,
+                minutes=self.config.minutes,
+                parameters=sum(p.numel() for p in self.network.parameters()),
+                trained=sum(p.numel() for p in self.optimizer.named.values()),
+                examples=len(self.feed.lengths),
+                damaged=damaged,
+            )
+        )
+
+    def tell(self, event: AnyEvent) -> None:
+        self.keeper.tell(event)
+        self.watch(event)
+
+
+@torch.no_grad()
+def put(tensors: Mapping[str, Tensor], *, into: Mapping[str, Tensor]) -> None:
+    """Numbers copied to where they belong."""
+    for name, tensor in tensors.items():
+        if name not in into or into[name].shape != tensor.shape:
+            raise CheckpointError(f"the checkpoint holds {name} {list(tensor.shape)}: it is of another model")
+        into[name].copy_(tensor)

@@ -1,0 +1,90 @@
+"""What an objective is: it lays examples out as a batch, and says how wrong a network is on it.
+
+A loss is a *sum* and the exact number of targets in it, so that the loop can normalise by all targets of a step however
+many passes it takes. Texts are laid side by side where all have one length and packed one behind another otherwise,
+equal lengths as neighbours: nothing is computed on padding. Refuses to know rows, files and optimizers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triform.core.batch import PackedText, Text
+from triform.core.forms import Form
+from triform.door import by_length
+from triform.errors import InputError
+from triform.train.examples import Ids, Place
+
+NOTHING = -100  # a target that is not one
+Device: TypeAlias = torch.device | str
+
+
+class Loss(NamedTuple):
+    """The sum of the losses, and how many targets it is the sum of."""
+
+    total: Tensor
+    targets: int
+
+
+E_contra = TypeVar("E_contra", contravariant=True)
+B = TypeVar("B")
+
+
+class Objective(Protocol[E_contra, B]):
+    """`batch` may draw, from the places alone; `loss` is a function of the network and the batch."""
+
+    def batch(self, examples: Sequence[E_contra], *, places: Sequence[Place], device: Device) -> B: ...
+
+    def loss(self, network: Form, batch: B) -> Loss: ...
+
+
+def no_loss(network: Form) -> Loss:
+    return Loss(network.token.weight.new_zeros(()), 0)
+
+
+# --- laying out -----------------------------------------------------------------------------------------------------
+
+
+def numbers(values: Ids, *, device: Device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
+
+
+def sort_order(*rows: Sequence[Ids]) -> list[int]:
+    """An order in which texts of equal length are neighbours."""
+    return by_length(*([len(row) for row in each] for each in rows))
+
+
+def laid_out(rows: Sequence[Ids], *, device: Device, kinds: Sequence[Ids | None] = ()) -> Text:
+    """One text a row where all have one length; else packed, in this order."""
+    ids = numbers(np.concatenate(rows), device=device)
+    sides = torch.zeros_like(ids)
+    if any(kind is not None for kind in kinds):
+        filled = [np.zeros(len(row), np.int64) if kind is None else kind for row, kind in zip(rows, kinds, strict=True)]
+        sides = numbers(np.concatenate(filled), device=device)
+        if sides.shape != ids.shape:
+            raise InputError(f"{len(sides)} segment kinds for {len(ids)} tokens; give one kind a token")
+    lengths = tuple(len(row) for row in rows)
+    if len(set(lengths)) == 1:
+        return Text(ids.view(len(rows), -1), sides.view(len(rows), -1))
+    return PackedText(ids[None], sides[None], lengths)
+
+
+def packed(rows: Sequence[Ids], *, device: Device) -> Text:
+    return PackedText.join([numbers(row, device=device) for row in rows])
+
+
+def means(text: Text, x: Tensor) -> Tensor:
+    """[B, D]: the mean of each text's vectors."""
+    if not text.lengths:
+        return x.mean(1)
+    lengths = torch.tensor(text.lengths, device=x.device)
+    owner = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)
+    return x.new_zeros(len(lengths), x.shape[-1]).index_add(0, owner, x[0]) / lengths[:, None]
+
+
+def apart(text: Text, x: Tensor) -> list[Tensor]:
+    """Each text's rows of x, [T, …] a text."""
+    return list(torch.split(x[0], list(text.lengths))) if text.lengths else list(x)
