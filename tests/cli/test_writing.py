@@ -200,3 +200,31 @@ def test_text_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert code == 2
     assert "tokenizer" in err
     assert torch.is_tensor(triform.load(tmp_path / "bare").logits([[1]]))
+
+
+def test_conversions_take_the_place_of_nothing(
+    decoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "export", str(decoder), "--out", str(tmp_path / "half"), "--dtype", "float16")
+    assert (code, out.strip()) == (0, str(tmp_path / "half"))
+    before = (tmp_path / "half" / "model.safetensors").read_bytes()
+    code, _, err = run(capsys, "export", "tiny-decoder", "--out", str(tmp_path / "half"))
+    assert code == 2
+    assert "already holds something" in err
+    assert (tmp_path / "half" / "model.safetensors").read_bytes() == before
+    code, _, err = run(capsys, "import", str(tmp_path / "half" / "config.json"), "--out", str(tmp_path / "new"))
+    assert code == 2
+    assert "not a llama2.c file" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_models_on_the_shelf(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path))
+    assert "no models in" in run(capsys, "models")[1]
+    triform.load(decoder).save(tmp_path / "models" / "mine")
+    assert "complete, chat" in run(capsys, "models")[1]
+    (row,) = json.loads(run(capsys, "models", "--json")[1])
+    assert (row["name"], row["form"], row["tasks"]) == ("mine", "decoder", ["complete", "chat"])
+    assert run(capsys, "complete", "mine", "a", "--max-tokens", "2")[0] == 0

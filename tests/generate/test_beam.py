@@ -41,8 +41,8 @@ def request(prompt: tuple[int, ...], **asked: Any) -> Request:
     return Request(prompt=prompt, settings=Settings(**({"max_tokens": LENGTH, "eos": (EOS,)} | asked)))
 
 
-def find(model: Tiny, requests: list[Request], **options: Any) -> list[list[Ending]]:
-    return search(model.network, model.spec, requests, start=START, **options)
+def find(model: Tiny, requests: list[Request], **plan: Any) -> list[list[Ending]]:
+    return search(model.network, model.spec, requests, plan=beam.Plan(**plan), start=START, rows=10)
 
 
 @cache

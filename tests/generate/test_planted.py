@@ -46,33 +46,31 @@ def window_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def bias_of_another_distance(patch: pytest.MonkeyPatch) -> None:
-    sights = rows.Biases.sights
+    sight = rows.Biases.sight
 
-    def shifted(self: Any, door: Any, spans: Any, dtype: Any, device: Any) -> Any:
-        found = sights(self, door, spans, dtype, device)
-        return [one if one.added is None else one._replace(added=one.added.roll(1, -1)) for one in found]
+    def shifted(self: Any, *asked: Any) -> Any:
+        found = sight(self, *asked)
+        return found if found.added is None else found._replace(added=found.added.roll(1, -1))
 
-    patch.setattr(rows.Biases, "sights", shifted)
+    patch.setattr(rows.Biases, "sight", shifted)
 
 
 @mistake
 def rows_of_the_cache_swapped(patch: pytest.MonkeyPatch) -> None:
     """A finished row's place keeps what the finished row remembered."""
-    patch.setattr(Passes, "copy", lambda self, source, to: None)
+    reorder = Passes.reorder
+    patch.setattr(Passes, "reorder", lambda self, order, **named: reorder(self, sorted(order), **named))
 
 
 @mistake
 def sources_left_behind(patch: pytest.MonkeyPatch) -> None:
     """The row moves, its source does not."""
+    reorder = Passes.reorder
 
-    def copy(self: Passes, source: int, to: int) -> None:
-        order = list(range(self.cache.rows))
-        order[to] = source
-        self.cache.reorder(order)
-        if self.sources is not None and self.sources.lengths[to] == 0:
-            self.sources.reorder(order)
+    def moved(self: Passes, order: Any, **named: Any) -> None:
+        reorder(self, order, sources=None if self.sources is None else range(self.sources.rows))
 
-    patch.setattr(Passes, "copy", copy)
+    patch.setattr(Passes, "reorder", moved)
 
 
 @mistake

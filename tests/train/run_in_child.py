@@ -10,8 +10,8 @@ from triform.core.forms import Form
 from triform.train.config import Config
 from triform.train.events import AnyEvent
 from triform.train.language import NextToken
-from triform.train.loop import Score, train
-from triform.train.validation import mean_loss
+from triform.train.loop import train
+from triform.train.validation import Score, mean_loss
 
 STEPS = 60
 CONFIG = Config(

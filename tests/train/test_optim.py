@@ -1,6 +1,10 @@
 """Schedules, optimizers, the average, LoRA and freezing do what their equations say."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -177,3 +181,27 @@ def test_dropout_of_the_config_is_in_place() -> None:
     prepare(net, Config(dropout=0.25))
     drops = [each.p for each in net.modules() if isinstance(each, torch.nn.Dropout)]
     assert drops == [0.25] * (1 + 2 * 2)
+
+
+COMPILED = """
+import torch
+from tiny_runs import network, texts
+from triform.train.config import Config
+from triform.train.language import NextToken
+from triform.train.loop import train
+
+plain, compiled = network("llama", dtype=torch.float32), network("llama", dtype=torch.float32)
+for net, compile in ((plain, False), (compiled, True)):
+    config = Config(steps=3, batch_tokens=40, compile=compile)
+    train(net, objective=NextToken(), examples=texts(*[20] * 6), config=config)
+for a, b in zip(plain.parameters(), compiled.parameters(), strict=True):
+    torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
+"""
+
+
+@pytest.mark.slow
+def test_compiled_blocks_learn_the_same() -> None:
+    """In a process of its own: the run-time checks of shapes that the other tests carry cannot be compiled."""
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": f"{here}:{here.parent}", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", COMPILED], check=True, env=environment)

@@ -14,9 +14,10 @@ from tiny_runs import digest, network, texts
 from triform.core.forms import Form
 from triform.train.checkpoint import CheckpointError
 from triform.train.config import Config
-from triform.train.events import AnyEvent, Stepped
+from triform.train.events import AnyEvent, Began, Saved, Stepped
 from triform.train.language import NextToken
-from triform.train.loop import Outcome, Score, ignore, train
+from triform.train.loop import Outcome, ignore, train
+from triform.train.validation import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -177,3 +178,37 @@ def test_the_best_is_kept_and_patience_ends(on_disk: bool, tmp_path: Path) -> No
     assert digest(net) == held[1], "the weights that were scored best, averaged as they were scored"
     if on_disk:
         assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000004", "step-00000008"]
+
+
+def test_one_save_a_step_and_the_best_may_be_damaged(tmp_path: Path) -> None:
+    """Evaluated first, then saved: a checkpoint is never written over one of the same step that is whole."""
+    saved: list[int] = []
+    values = [3.0, 2.0, 1.0, 0.5]
+
+    def once(stop: int | None = None) -> tuple[Outcome, list[str]]:
+        left, damaged = list(values), []
+
+        def watch(event: AnyEvent) -> None:
+            if isinstance(event, Saved):
+                saved.append(event.step)
+            if isinstance(event, Began):
+                damaged.extend(event.damaged)
+            if isinstance(event, Stepped) and event.step == stop:
+                raise Dies
+
+        config = Config(steps=12, batch_tokens=50, save_every=3, eval_every=3, keep=1)
+        outcome = train(
+            network(dtype=torch.float32), objective=NextToken(), examples=texts(9, 20, 3), config=config,
+            folder=tmp_path, resume=stop is None, watch=watch, evaluate=lambda net: Score("score", left.pop(0)),
+        )  # fmt: skip
+        return outcome, damaged
+
+    with pytest.raises(Dies):
+        once(8)
+    assert saved == [3, 6]
+    (tmp_path / "checkpoints/step-00000003/state.json").write_text("{}")
+    outcome, damaged = once()
+    assert len(damaged) == 1
+    assert "step-00000003" in damaged[0]
+    assert saved == [3, 6, 9, 12]
+    assert outcome.best_step == 9, "the best of those evaluated since"

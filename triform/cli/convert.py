@@ -7,6 +7,12 @@ import click
 from triform.errors import TriformError
 
 
+def check_fresh(out: Path) -> None:
+    """A conversion never takes the place of anything."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise TriformError(f"{out} already holds something; give another name, or delete it first")
+
+
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The model folder to write.")
@@ -21,6 +27,7 @@ def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     """
     from triform.weights import folder, gguf, llama2c
 
+    check_fresh(out)
     if not source.is_file():
         raise TriformError(f"there is no file {source}")
     with source.open("rb") as file:
@@ -48,5 +55,6 @@ def export_model(model: str, out: Path, dtype: str | None) -> None:
     """
     from triform.cli.models import open_model
 
+    check_fresh(out)
     open_model(model).save(out, dtype=dtype)
     click.echo(out)

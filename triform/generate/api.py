@@ -14,7 +14,7 @@ from triform.generate import beam
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
 from triform.generate.settings import Request, Settings, settings
-from triform.generate.writer import NoText, TextStream
+from triform.generate.writer import NoText, TextStream, ending
 from triform.spec import ModelSpec
 
 Prompt: TypeAlias = str | Sequence[int]
@@ -91,15 +91,9 @@ def complete(
     wanted = settings_of(model, asked)
     requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
     if beams != 1:
+        plan = beam.Plan(beams, length_penalty, early_stopping)
         found = beam.search(
-            model.network,
-            model.spec,
-            requests,
-            width=beams,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            start=start_of(model, start),
-            pack=pack,
+            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=ROWS * beams, pack=pack
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
     engine = engine_of(model, rows=min(ROWS, wanted.n * len(requests)), start=start, pack=pack)
@@ -155,14 +149,14 @@ def _answer(prompt: int, events: Sequence[Event]) -> Answer:
 
 
 def _spoken(model: ModelLike, wanted: Settings, prompt: int, sample: int, found: beam.Ending) -> Answer:
-    ended = not wanted.ignore_eos and found.tokens[-1] in wanted.eos
     text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
-    pieces = [text.push(token) for token in (found.tokens[:-1] if ended else found.tokens)]
+    finish = ending(wanted, found.tokens[-1]) or "length"
+    pieces = [text.push(token) for token in (found.tokens if finish == "length" else found.tokens[:-1])]
     return Answer(
         prompt=prompt,
         sample=sample,
         tokens=found.tokens,
         text="".join(pieces) + text.finish(),
         logprob=found.logprob,
-        finish="eos" if ended else "length",
+        finish=finish,
     )

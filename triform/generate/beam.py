@@ -22,6 +22,7 @@ from triform.generate.sampling import History, Untouched
 from triform.generate.settings import Request, Settings, SettingsError
 from triform.spec import ModelSpec
 
+CHUNK = 128  # tokens of a prompt read in one pass: a longer pass is no faster and needs more memory
 EarlyStopping: TypeAlias = bool | Literal["never"]
 
 
@@ -43,9 +44,11 @@ class Beam(NamedTuple):
 
 
 class Plan(NamedTuple):
+    """How many beams, how much longer texts are favoured, and when it is over."""
+
     width: int
-    length_penalty: float
-    early_stopping: EarlyStopping
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
 
     def check(self, settings: Settings) -> None:
         if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
@@ -65,7 +68,7 @@ class Search:
 
     def __init__(self, plan: Plan, settings: Settings, *, first: Beam, limit: int) -> None:
         self.plan, self.settings, self.limit = plan, settings, limit
-        self.ends = () if settings.ignore_eos else (*settings.eos, *settings.stop_ids)
+        self.ends = {*(() if settings.ignore_eos else settings.eos), *settings.stop_ids}
         self.beams = [first]
         self.rows = range(first.row, first.row + 1)  # of the cache
         self.endings: list[Ending] = []
@@ -119,21 +122,27 @@ def search(
     spec: ModelSpec,
     requests: Sequence[Request],
     *,
-    width: int,
-    length_penalty: float = 1.0,
-    early_stopping: EarlyStopping = False,
+    plan: Plan,
+    rows: int = 64,
     start: int | None = None,
-    chunk: int = 128,
     pack: bool | None = None,
 ) -> list[list[Ending]]:
-    """The n best endings of each request, the best first."""
-    plan = Plan(width, length_penalty, early_stopping)
+    """The n best endings of each request, the best first; as many prompts at a time as have a row for each beam."""
     prompts = [sides(request, spec, start=start, positions=spec.context) for request in requests]
     for request in requests:
         plan.check(request.settings)
         check_settings(request.settings, spec)
-    passes = Passes(network, spec, rows=len(prompts) * width, pack=pack, together=True)
-    searches, logprobs = begin(passes, plan, requests, prompts, chunk=chunk)
+    found: list[list[Ending]] = []
+    at_a_time = max(1, rows // plan.width)
+    for at in range(0, len(requests), at_a_time):
+        some = [*zip(requests, prompts, strict=True)][at : at + at_a_time]
+        passes = Passes(network, spec, rows=len(some) * plan.width, pack=pack, together=True)
+        found += side_by_side(passes, plan, some)
+    return found
+
+
+def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> list[list[Ending]]:
+    searches, logprobs = begin(passes, plan, prompts)
     running = searches
     while running:
         for one, rows in zip(running, torch.split(logprobs, [len(one.beams) for one in running]), strict=True):
@@ -144,19 +153,17 @@ def search(
     return [one.endings[: one.settings.n] for one in searches]
 
 
-def begin(
-    passes: Passes, plan: Plan, requests: Sequence[Request], prompts: Sequence[Sides], *, chunk: int
-) -> tuple[list[Search], Tensor]:
+def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
     """Every prompt is read into a row of its own; the log-probabilities of what comes after them, [prompts, V]."""
     searches, rows = [], []
-    for row, (request, (source, read)) in enumerate(zip(requests, prompts, strict=True)):
+    for row, (request, (source, read)) in enumerate(prompts):
         settings = request.settings
         limit = min(settings.max_tokens, passes.positions - len(read) + 1)
         passes.make_room(len(read) + limit - 1, source=len(source))
         if source:
             passes.encode(row, source)
-        for at in range(0, len(read), chunk):
-            logits = passes.read(row, read[at : at + chunk])
+        for at in range(0, len(read), CHUNK):
+            logits = passes.read(row, read[at : at + CHUNK])
         rows.append(logits)
         history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits)
         searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))

@@ -1,7 +1,7 @@
 """Batches that change while they run: `add` a request, `step` for events, `cancel`. No threads, no clocks, no HTTP.
 
 Rows that write stand first in the cache, the row whose prompt is being read behind them. In each step the writing rows
-go first, then at most one chunk of prompt is read, so that a long prompt never holds up the others. A finished row's
+go first, then about one chunk of prompt is read, so that a long prompt never holds up the others. A finished row's
 place is taken by the last writing row: one row is moved, never the whole past.
 """
 
@@ -103,11 +103,11 @@ class Engine:
     def cancel(self, id: int) -> None:
         """The request is gone at once, with all its samples; an id that is unknown or finished is no error."""
         self.waiting = deque(job for job in self.waiting if job.id != id)
-        for place in reversed(range(len(self.writing))):
-            if self.writing[place][0].id == id:
-                self._leave(place)
         if self.reading is not None and self.reading.id == id:
             self._stop_reading()
+        for job, row in self.writing:
+            row.finished = row.finished or job.id == id
+        self._clear_finished()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -145,21 +145,22 @@ class Engine:
         return [() if row.lookup is None else row.lookup.draft(DRAFT) for _, row in self.writing]
 
     def _clear_finished(self) -> None:
-        for place in reversed(range(len(self.writing))):
+        """The last writing rows take the places of finished ones, the reading row follows; no other row is moved."""
+        total = len(self.writing)
+        count = sum(not row.finished for _, row in self.writing)
+        if count == total:
+            return
+        order = list(range(self.passes.cache.rows))
+        last = (place for place in range(count, total) if not self.writing[place][1].finished)
+        for place in range(count):
             if self.writing[place][1].finished:
-                self._leave(place)
-
-    def _leave(self, place: int) -> None:
-        """The last writing row takes the place, the reading row follows."""
-        last = len(self.writing) - 1
-        if place != last:
-            self.passes.copy(last, place)
-            self.writing[place] = self.writing[last]
-        self.writing.pop()
-        self.passes.forget(last)
-        if self.reading is not None:
-            self.passes.copy(last + 1, last)
-            self.passes.forget(last + 1)
+                order[place] = next(last)
+        reading = self.reading is not None
+        if reading:
+            order[count] = total
+        self.writing = [self.writing[order[place]] for place in range(count)]
+        self.passes.reorder(order)
+        self.passes.forget(count + reading, total + reading)
 
     # --- prompts ----------------------------------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Engine:
 
     def _stop_reading(self) -> None:
         self.reading = None
-        self.passes.forget(len(self.writing))
+        self.passes.forget(len(self.writing), len(self.writing) + 1)
 
 
 def take(row: Writer, logits: Tensor, best: Sequence[Best], draft: Sequence[int]) -> list[Event]:

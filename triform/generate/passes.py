@@ -25,9 +25,10 @@ SMALLEST = 64  # positions a row has room for at first
 
 
 class Passes:
-    """`rows` places, each for at most `positions` tokens and, in an encoder–decoder, `sources` tokens of source.
+    """`rows` places, each for at most `positions` tokens and, in an encoder–decoder, as many tokens of source.
 
-    Room grows by doubling up to exactly that, and only in `make_room`: no pass allocates for the past.
+    Room grows by doubling, and only in `make_room`: no pass allocates for the past. `pack` chooses the packed twin of
+    the network (None: where it gains); without it rows are filled up to a whole multiple of `packed.PLAIN_ROWS`.
     """
 
     def __init__(
@@ -56,14 +57,16 @@ class Passes:
         self.cache = self._cache(filled)
         self.sources = self._cache(filled) if isinstance(network, EncoderDecoder) else None
         self.biases = Biases(self.cache.capacity)
-        self.rows = rows
+
+    @property
+    def _doublings(self) -> int:
+        return max(0, (self.positions // SMALLEST).bit_length() - 1)
 
     def _cache(self, rows: int) -> Cache:
-        doublings = max(0, (self.positions // SMALLEST).bit_length() - 1)
         return cache_for(
             self.spec,
             rows=rows,
-            capacity=-(-self.positions // 2**doublings),
+            capacity=-(-self.positions // 2**self._doublings),
             dtype=self.network.token.weight.dtype,
             device=self.device,
         )
@@ -72,6 +75,12 @@ class Passes:
     def bytes(self) -> int:
         """2 · L · rows · G · K · capacity · bytes of a number, for the past and for the sources"""
         return self.cache.bytes + (0 if self.sources is None else self.sources.bytes)
+
+    @property
+    def most_bytes(self) -> int:
+        """The same once every cache has grown to `positions` (rounded up to what doubling reaches)."""
+        most = -(-self.positions // 2**self._doublings) * 2**self._doublings
+        return sum(cache.bytes // cache.capacity * most for cache in (self.cache, self.sources) if cache is not None)
 
     def make_room(self, positions: int, *, source: int = 0) -> None:
         for cache, needed in ((self.cache, positions), (self.sources, source)):
@@ -144,11 +153,11 @@ class Passes:
         if self.sources is not None:
             self.sources.reorder(order if sources is None else sources)
 
-    def forget(self, row: int) -> None:
-        """The row's place is free and holds nothing of it."""
+    def forget(self, first: int, last: int) -> None:
+        """Rows `first` to `last` are free and hold nothing of what they held."""
         for cache in (self.cache, self.sources):
             if cache is not None:
-                cache.roll_back([length if at == row else 0 for at, length in enumerate(cache.lengths)])
+                cache.roll_back([length if first <= row < last else 0 for row, length in enumerate(cache.lengths)])
 
     def keep(self, row: int, first: int, last: int) -> Tensor:
         """A copy of what a row remembers of some positions, [L, 2, G, positions, K]."""

@@ -5,7 +5,7 @@ numbers, whoever else is in the pass. It needs no mask and copies no past. Rows 
 together where nobody compares bits (beam search).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -18,57 +18,44 @@ from triform.core.masks import AnyView, Documents, DocumentViews, Door, Kernel, 
 from triform.shapes import BGSK, BHTK
 
 
-class Part(NamedTuple):
-    """So many queries from `at` on, in row order; each sees keys `first` to `last` of its row."""
+class Span(NamedTuple):
+    """So many queries, one behind another, that see keys `first` to `last` of their rows."""
 
-    at: int
     queries: int
     first: int
     last: int
-    sight: Sight
+
+
+def spans(seen: Iterable[tuple[int, int]], *, together: bool) -> tuple[Span, ...]:
+    """One span a query, or one for all neighbours that see as much."""
+    if not together:
+        return tuple(Span(1, first, last) for first, last in seen)
+    return tuple(Span(len(list(same)), *keys) for keys, same in groupby(seen))
 
 
 class EachRow(Documents):
-    """Every query looks at its own keys; rows behind the last part are filling and get zeros."""
+    """Every query looks at its own keys; rows behind the last span are filling and get zeros."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[Span, Sight], ...]
 
-    def __new__(cls, parts: tuple[Part, ...]) -> "EachRow":
+    def __new__(cls, parts: tuple[tuple[Span, Sight], ...]) -> "EachRow":
         self = super().__new__(cls, (), ())
         self.parts = parts
         return self
 
     def over(self, kernel: Kernel, q: BHTK, k: BGSK, v: BGSK) -> BHTK:
         rows, heads, each, width = q.shape
-        queries = q.transpose(1, 2).reshape(rows * each, heads, 1, width)
-        answers = []
-        for at, count, first, last, sight in self.parts:
+        if each > 1:
+            q = q.transpose(1, 2).reshape(rows * each, heads, 1, width)
+        answers, at = [], 0
+        for (count, first, last), sight in self.parts:
             row = slice(at // each, at // each + count)
-            answers.append(kernel(queries[at : at + count], k[row, :, first:last], v[row, :, first:last], sight))
-        if (filling := rows * each - sum(part.queries for part in self.parts)) > 0:
-            answers.append(queries.new_zeros(filling, heads, 1, width))
-        x = answers[0] if len(answers) == 1 else torch.cat(answers)
-        return x.reshape(rows, each, heads, width).transpose(1, 2)
-
-
-class Spans(NamedTuple):
-    """Which keys each query sees, row by row."""
-
-    spans: tuple[tuple[int, int], ...]
-    together: bool  # neighbours that see the same keys' places are one call
-
-    def parts(self, sights: Sequence[Sight]) -> tuple[Part, ...]:
-        if not self.together:
-            return tuple(
-                Part(at, 1, first, last, sight)
-                for at, ((first, last), sight) in enumerate(zip(self.spans, sights, strict=True))
-            )
-        parts, at = [], 0
-        for (first, last), same in groupby(self.spans):
-            count = len(list(same))
-            parts.append(Part(at, count, first, last, sights[at]))
+            answers.append(kernel(q[at : at + count], k[row, :, first:last], v[row, :, first:last], sight))
             at += count
-        return tuple(parts)
+        if at < len(q):
+            answers.append(q.new_zeros(len(q) - at, heads, 1, width))
+        x = answers[0] if len(answers) == 1 else torch.cat(answers)
+        return x if each == 1 else x.reshape(rows, each, heads, width).transpose(1, 2)
 
 
 class Biases:
@@ -78,30 +65,30 @@ class Biases:
         self.length = length
         self.tables: dict[Door, Tensor | None] = {}
 
-    def sights(self, door: Door, spans: Spans, dtype: torch.dtype, device: torch.device) -> list[Sight]:
+    def sight(self, door: Door, span: Span, dtype: torch.dtype, device: torch.device) -> Sight:
         if door not in self.tables:
             keys = counting(self.length, device)
             self.tables[door] = View(keys[None, -1:], keys).through(door, dtype).added
         table = self.tables[door]
         if table is None:
-            return [Sight(causal=False, added=None)] * len(spans.spans)
-        return [Sight(causal=False, added=table[..., self.length - last + first :]) for first, last in spans.spans]
+            return Sight(causal=False, added=None)
+        return Sight(causal=False, added=table[..., self.length - span.last + span.first :])
 
 
 class EachView(DocumentViews):
     """Spans before the third door."""
 
-    spans: Spans
+    spans: tuple[Span, ...]
     biases: Biases
     device: torch.device
 
-    def __new__(cls, spans: Spans, biases: Biases, device: torch.device) -> "EachView":
+    def __new__(cls, spans: tuple[Span, ...], biases: Biases, device: torch.device) -> "EachView":
         self = super().__new__(cls, (), ())
         self.spans, self.biases, self.device = spans, biases, device
         return self
 
     def through(self, door: Door, dtype: torch.dtype) -> EachRow:
-        return EachRow(self.spans.parts(self.biases.sights(door, self.spans, dtype, self.device)))
+        return EachRow(tuple((span, self.biases.sight(door, span, dtype, self.device)) for span in self.spans))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,8 +101,10 @@ class NextTokens(Text):
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         ends = [length + t for length in past[: self.real] for t in range(1, self.ids.shape[1] + 1)]
-        spans = tuple((0 if window is None else max(0, end - window), end) for end in ends)
-        return EachView(Spans(spans, self.together), self.biases, self.ids.device)
+        return self.view([(0 if window is None else max(0, end - window), end) for end in ends])
+
+    def view(self, seen: Iterable[tuple[int, int]]) -> AnyView:
+        return EachView(spans(seen, together=self.together), self.biases, self.ids.device)
 
 
 class SourceRows(UnequalRows):
@@ -124,6 +113,4 @@ class SourceRows(UnequalRows):
     def seen_by(self, target: Text) -> AnyView:
         if not isinstance(target, NextTokens):
             return super().seen_by(target)
-        each = target.ids.shape[1]
-        spans = tuple((0, length) for length in self.lengths[: target.real] for _ in range(each))
-        return EachView(Spans(spans, target.together), target.biases, target.ids.device)
+        return target.view([(0, n) for n in self.lengths[: target.real] for _ in range(target.ids.shape[1])])

@@ -4,7 +4,7 @@ Owns everything that belongs to a single row: its settings, history, text and ra
 """
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -122,7 +122,7 @@ class Writer:
 
     def _say(self, token: int) -> tuple[str, Finish | None]:
         """The text that is certain by now, and whether it ends here."""
-        finish = self._ends(token)
+        finish = ending(self.settings, token) or ("length" if self.written == self.limit else None)
         piece = "" if finish in ("eos", "stop") else self.text.push(token)
         text, stopped = self.stops.push(piece)
         if stopped:
@@ -132,12 +132,12 @@ class Writer:
         rest, stopped = self.stops.push(self.text.finish())
         return (text + rest, "stop") if stopped else (text + rest + self.stops.finish(), finish)
 
-    def _ends(self, token: int) -> Finish | None:
-        if token in self.settings.eos and not self.settings.ignore_eos:
-            return "eos"
-        if token in self.settings.stop_ids:
-            return "stop"
-        return "length" if self.written == self.limit else None
+
+def ending(settings: Settings, token: int) -> Literal["eos", "stop"] | None:
+    """Why a text ends with this token, if it does."""
+    if token in settings.eos and not settings.ignore_eos:
+        return "eos"
+    return "stop" if token in settings.stop_ids else None
 
 
 def failed(error: Exception, *, request: int, sample: int) -> Event:

@@ -5,7 +5,7 @@ are masked, where spans begin): the same place draws the same, whatever came bef
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ class Listed(Examples[E]):
             raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give a length for each")
         self._examples = examples
         self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._fingerprint = fingerprint or digest([repr(example) for example in examples])
+        self._fingerprint = fingerprint or digest(*(_plain(example) for example in examples))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -118,6 +118,11 @@ class Listed(Examples[E]):
 
     def at(self, place: Place) -> E:
         return self._examples[place.row]
+
+
+def _plain(example: Any) -> list[Any]:
+    """An example's fields as JSON says them."""
+    return [None if field is None else np.asarray(field).tolist() for field in example]
 
 
 class Windows(Examples[Tokens]):

@@ -34,7 +34,6 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     best: float | None = None
     best_step: int | None = None
     since_best: int = 0  # evaluations
-    evaluated: int = 0  # the step of the last evaluation
     guard: GuardState = GuardState()
 
 

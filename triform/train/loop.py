@@ -7,9 +7,9 @@ that is limited by time ends where the time ends; this alone no machine repeats.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,24 +29,10 @@ from triform.train.objectives import B, Objective
 from triform.train.prepare import finish, precision, prepare
 from triform.train.schedule import factor, warmup_steps
 from triform.train.stopping import Wish, listening
+from triform.train.validation import Evaluate
 from triform.weights.errors import listed
 
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
-
-
-class Score(NamedTuple):
-    """What an evaluation says: one number that decides, and others to look at."""
-
-    name: str
-    value: float
-    higher: bool = True  # is better
-    others: dict[str, float] = {}  # noqa: RUF012
-
-    def beats(self, best: float | None) -> bool:
-        return best is None or (self.value > best if self.higher else self.value < best)
-
-
-Evaluate: TypeAlias = Callable[[Form], Score]
 
 
 class Outcome(NamedTuple):
@@ -120,7 +106,6 @@ class Run(Generic[E, B]):
         self.state = RunState(config=config, data=examples.fingerprint)
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
-        self.saved = 0  # the step of the last checkpoint
         self.refused = ""  # the last step that was
         self.before, self.started = 0.0, time.monotonic()
 
@@ -132,21 +117,23 @@ class Run(Generic[E, B]):
         with listening() as wish:
             while not (why := self.over(wish)):
                 self.step(next(steps))
-                if self.guard.enough:
-                    self.save()
-                    raise TrainingStopped(f"{self.guard.in_row} unusable steps in a row; {self.refused}")
-                if evaluate is not None and self.state.step % self.config.eval_every == 0:
-                    self.evaluate(evaluate)
-                elif self.state.step % self.config.save_every == 0:
-                    self.save()
-        if evaluate is not None and not wish.name and self.state.evaluated != self.state.step:
-            self.evaluate(evaluate)
-        if self.saved != self.state.step:
-            self.save()
+                self.look(evaluate, wish)
         self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
         self.finish()
         state = self.state
         return Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed)
+
+    def look(self, evaluate: Evaluate | None, wish: Wish) -> None:
+        """After a step: evaluated where it is time or the end; then saved, once, where it is time, best or the end."""
+        at, config = self.state.step, self.config
+        ending = bool(self.over(wish)) or self.guard.enough
+        if evaluate is not None and (at % config.eval_every == 0 or (ending and not wish.name)):
+            self.evaluate(evaluate)
+            ending = ending or bool(self.over(wish))
+        if ending or at % config.save_every == 0 or at == self.state.best_step:
+            self.save()
+        if self.guard.enough:
+            raise TrainingStopped(f"{self.guard.in_row} unusable steps in a row; {self.refused}")
 
     def over(self, wish: Wish) -> str:
         """Why the run ends here; nothing while it goes on."""
@@ -224,7 +211,7 @@ class Run(Generic[E, B]):
         if self.config.minutes is not None:
             # How many steps the time will allow, as far as is known by now.
             share = self.elapsed / (60 * self.config.minutes)
-            allowed = max(at + 1, round(at / share)) if at else FIRST_GUESS
+            allowed = max(at + 1, round(at / max(share, 1e-9))) if at else FIRST_GUESS
             total = allowed if total is None else min(total, allowed)
         total = total or FIRST_GUESS
         return factor(self.config.schedule, at, total=total, warmup=warmup_steps(self.config.warmup, total=total))
@@ -232,7 +219,6 @@ class Run(Generic[E, B]):
     # --- looking, keeping, telling ----------------------------------------------------------------------------------
 
     def evaluate(self, evaluate: Evaluate) -> None:
-        """A better score is saved at once, so that the best is always on disk."""
         self.network.eval()
         with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
             score = evaluate(self.network)
@@ -240,14 +226,11 @@ class Run(Generic[E, B]):
         best = score.beats(state.best)
         self.state = changed(
             state,
-            evaluated=step,
             best=score.value if best else state.best,
             best_step=step if best else state.best_step,
             since_best=0 if best else state.since_best + 1,
         )
         self.tell(Scored(step=step, name=score.name, value=score.value, best=best, others=score.others))
-        if best or step % self.config.save_every == 0:
-            self.save()
 
     def save(self) -> None:
         self.state = changed(self.state, elapsed=self.elapsed)
@@ -256,9 +239,8 @@ class Run(Generic[E, B]):
             "optimizer": self.optimizer.tensors(),
             "average": self.average.tensors(),
         }
-        self.saved = self.state.step
         if place := self.keeper.save(self.state, groups):
-            self.tell(Saved(step=self.saved, folder=place))
+            self.tell(Saved(step=self.state.step, folder=place))
 
     def resume(self) -> tuple[str, ...]:
         """Takes up the newest whole checkpoint; names those that are damaged."""
@@ -271,12 +253,16 @@ class Run(Generic[E, B]):
             other.append(f"the data was {then.data[:12]}, is {self.state.data[:12]}")
         if other:
             raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
-        put(found.groups["weights"], into=self.network.state_dict())
+        put(found.groups["weights"], into=self.network.state_dict(), all_of_it=True)
         self.optimizer.restore(found.groups["optimizer"])
         self.average.restore(found.groups["average"])
         self.guard = Guard(most=self.config.skips, state=then.guard)
-        self.state = changed(then, config=self.config)
-        self.saved, self.before = then.step, then.elapsed
+        self.state, self.before = changed(then, config=self.config), then.elapsed
+        try:
+            self.keeper.best(then)
+        except TriformError as error:  # the next evaluation is the best then
+            self.state = changed(self.state, best=None, best_step=None)
+            return (*found.damaged, str(error))
         return found.damaged
 
     @property
@@ -303,9 +289,12 @@ class Run(Generic[E, B]):
 
 
 @torch.no_grad()
-def put(tensors: Mapping[str, Tensor], *, into: Mapping[str, Tensor]) -> None:
+def put(tensors: Mapping[str, Tensor], *, into: Mapping[str, Tensor], all_of_it: bool = False) -> None:
     """Numbers copied to where they belong."""
+    strange = [name for name, tensor in tensors.items() if name not in into or into[name].shape != tensor.shape]
+    if all_of_it:
+        strange += into.keys() - tensors.keys()
+    if strange:
+        raise CheckpointError(f"the checkpoint is of another model: {listed(strange)} do not agree")
     for name, tensor in tensors.items():
-        if name not in into or into[name].shape != tensor.shape:
-            raise CheckpointError(f"the checkpoint holds {name} {list(tensor.shape)}: it is of another model")
         into[name].copy_(tensor)

@@ -48,7 +48,8 @@ def orthogonal(matrix: Tensor, *, rounds: int = 5) -> Tensor:
     x = x / (x.norm() + 1e-7)
     for _ in range(rounds):
         a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        b = torch.addmm(a, a, a, beta=-4.7750, alpha=2.0315)
+        x = torch.addmm(x, b, x, beta=3.4445)
     return x.T if matrix.shape[0] > matrix.shape[1] else x
 
 

@@ -37,6 +37,7 @@ def finish(network: nn.Module) -> None:
     lora.merge(network)
     for block in [each for each in network.modules() if isinstance(each, Block)]:
         block.__dict__.pop("forward", None)
+        block._compiled_call_impl = None
     network.requires_grad_(True).eval()
 
 

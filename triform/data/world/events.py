@@ -9,25 +9,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.data.world.german import after, past, sentence, verb_last, verb_second
-from triform.data.world.phrases import (
-    CALM,
-    ME,
-    MOODY,
-    NAMES,
-    NO_ONE,
-    NOTHING,
-    TIMES,
-    UNSAID,
-    Core,
-    Kind,
-    Moods,
-    Nominal,
-    Phrase,
-    Place,
-)
+from triform.data.world.german import after, past, verb_last, verb_second, written
+from triform.data.world.phrases import CALM, ME, MOODY, NAMES, NO_ONE, NOTHING, Core, Kind, Moods, Nominal, Phrase
 from triform.data.world.telling import DeadEnd, Menu, Teller, Telling
-from triform.data.world.words import NEUTRAL, Adjective, Tokens, Verb, tagged
+from triform.data.world.where import TIMES, UNSAID
+from triform.data.world.words import NEUTRAL, Adjective, Fixed, Tokens, Verb, tagged
 
 Role: TypeAlias = Literal["subject", "object"]
 Shape: TypeAlias = Literal[
@@ -123,7 +109,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     moods: Moods = MOODY
     to: Kind = NO_ONE
     what: Kind = NO_ONE
-    where: tuple[Menu[Place], ...] = (UNSAID,)
+    where: tuple[Menu[Fixed], ...] = (UNSAID,)
     reasons: tuple[Adjective, ...] = ()
 
     def tell(self, p: Teller, topic: str) -> Telling:
@@ -133,7 +119,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         p.words(FULL_STOP)
         opinions = (said.subject.core.mood, said.object.core.mood)
         mood = next((mood for mood in opinions if mood != NEUTRAL), NEUTRAL)
-        return Telling(topic, mood, sentence(said.german(shape)))
+        return Telling(topic, mood, written(said.german(shape)))
 
     def _active(self, p: Teller, verb: Verb, shape: Shape) -> Said:
         front = _front(p, shape)

@@ -101,6 +101,6 @@ def verb_last(conjunction: str, *parts: str) -> str:
     return ", " + " ".join(filter(None, (conjunction, *parts)))
 
 
-def sentence(text: str) -> str:
+def written(text: str) -> str:
     """A sentence begins with a capital letter and ends with a full stop."""
     return text[0].upper() + text[1:] + "."

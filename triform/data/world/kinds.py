@@ -1,31 +1,9 @@
 """Who and what there is, as sentences meet it: nouns with the determiners and places that suit them. Tables only."""
 
+from triform.data.world.adjectives import AGE, COLOUR, SIZE, STATE
 from triform.data.world.german import after
-from triform.data.world.phrases import (
-    COUNTED,
-    MASS,
-    MEASURED,
-    NAMES,
-    SHOWN,
-    SINGULAR,
-    SOME,
-    THE_ONE,
-    UNSAID,
-    Amount,
-    Amounts,
-    People,
-    Place,
-    Things,
-    cities,
-    core_of,
-    moles_of,
-    places,
-)
-from triform.data.world.telling import Menu
-from triform.data.world.words import (
-    AGE,
+from triform.data.world.nouns import (
     BURROWS,
-    COLOUR,
     CUDDLY,
     EXPERIMENTS,
     FEED,
@@ -40,17 +18,32 @@ from triform.data.world.words import (
     SELLERS,
     SHOPS,
     SIGHTS,
-    SIZE,
     SKIN,
-    STATE,
     SUBSTANCES,
     SWIMMERS,
     TOYS,
     VEHICLES,
     WILD,
-    Noun,
-    tagged,
 )
+from triform.data.world.phrases import (
+    COUNTED,
+    MASS,
+    MEASURED,
+    NAMES,
+    SHOWN,
+    SINGULAR,
+    SOME,
+    THE_ONE,
+    Amount,
+    Amounts,
+    People,
+    Things,
+    core_of,
+    moles_of,
+)
+from triform.data.world.telling import Menu
+from triform.data.world.where import UNSAID, cities, places
+from triform.data.world.words import Fixed, Noun, tagged
 
 # --- where ----------------------------------------------------------------------------------------------------------
 
@@ -83,7 +76,7 @@ WATER, TREES = places("in in: sea river lake"), places("from von: tree*")
 BODY = places("on an: arm back leg hand shoulder")
 IN_CITIES, TO_CITIES = cities("in", "in"), cities("to", "nach")
 WITH_MOLES = Menu(
-    Place(
+    Fixed(
         tokens=(*tagged("with/ADP"), *count.tokens, *moles_of(count), *substance.one),
         german=after("mit", Amount(count, core_of(substance)).german("dative")),
     )
@@ -114,7 +107,7 @@ def few(nouns: tuple[Noun, ...]) -> Things:
     return Things(nouns=nouns, determiners=COUNTED)
 
 
-def these(nouns: tuple[Noun, ...], *where: Menu[Place]) -> Things:
+def these(nouns: tuple[Noun, ...], *where: Menu[Fixed]) -> Things:
     """The old cat, whose state and worth are still to be told."""
     return Things(nouns=nouns, determiners=SHOWN, ranks=(AGE, COLOUR), where=where)
 
@@ -129,7 +122,7 @@ shop = Things(nouns=SHOPS, determiners=COUNTED)
 sight = Things(nouns=SIGHTS, determiners=SOME, where=(UNSAID, IN_CITIES))
 mark, removable_mark = (
     Things(nouns=nouns, determiners=SOME, ranks=(SIZE, STATE, AGE, COLOUR), where=(UNSAID, BODY))
-    for nouns in (SKIN, named("Muttermal Warze"))
+    for nouns in (SKIN, named("Muttermal Warze Narbe"))
 )
 experiment = Things(nouns=EXPERIMENTS, determiners=THE_ONE, counts=(0,), where=(WITH_MOLES,))
 amount = Amounts()

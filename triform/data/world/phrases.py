@@ -6,24 +6,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from triform.data.world.german import Article, Case, after, decline
+from triform.data.world.adjectives import RANKS
+from triform.data.world.german import Article, Case, decline
+from triform.data.world.nouns import PEOPLE, SUBSTANCES
 from triform.data.world.telling import DeadEnd, Menu, Teller
-from triform.data.world.words import (
-    CITIES,
-    NEUTRAL,
-    PEOPLE,
-    RANKS,
-    SPOTS,
-    SUBSTANCES,
-    Adjective,
-    Mood,
-    Noun,
-    Token,
-    Tokens,
-    Word,
-    spell,
-    tagged,
-)
+from triform.data.world.words import NEUTRAL, Adjective, Fixed, Mood, Noun, Token, Tokens, Word, linked, spell, tagged
 
 Moods: TypeAlias = tuple[Mood, ...]
 CALM: Moods = (NEUTRAL,)
@@ -36,31 +23,13 @@ class Determiner(Word, frozen=True, eq=False, kw_only=True):
     plural: bool
 
 
-class Place(Word, frozen=True, eq=False, kw_only=True):
-    german: str
-
-
-NOWHERE = Place(tokens=(), german="")
-UNSAID = Menu((NOWHERE,))  # the menu of a place that is not mentioned
-
-
-class Time(Word, frozen=True, eq=False, kw_only=True):
-    german: str
-
-
 class Core(Word, frozen=True, eq=False, kw_only=True):
     """Adjectives and their noun: what a determiner can be put before."""
 
     noun: Noun
     adjectives: tuple[Adjective, ...]
     plural: bool
-
     mood: Mood
-
-    def links(self, start: int) -> list[tuple[int, int]]:
-        """(adjective, noun) for each adjective, if the core's first token stands at `start`."""
-        last = start + len(self.tokens) - 1
-        return [(start + k, last) for k, token in enumerate(self.tokens) if token.pos == "ADJ"]
 
 
 class Nominal(Protocol):
@@ -160,13 +129,15 @@ class Name(Word, frozen=True, eq=False, kw_only=True):
 
 
 def core_of(noun: Noun, *adjectives: Adjective, plural: bool = False) -> Core:
+    tokens = (*(token for a in adjectives for token in a.tokens), *(noun.many if plural else noun.one))
     return Core(
-        tokens=(*(token for a in adjectives for token in a.tokens), *(noun.many if plural else noun.one)),
+        tokens=tokens,
+        links=linked(tokens),
         noun=noun,
         adjectives=adjectives,
         plural=plural,
         mood=next((a.mood for a in adjectives if a.mood != NEUTRAL), NEUTRAL),
-        combination=" ".join((*(a.concept for a in adjectives), noun.name)),
+        combination=" ".join((*(a.combination for a in adjectives), noun.name)),
     )
 
 
@@ -214,12 +185,11 @@ class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     determiners: Menu[Determiner]
     counts: tuple[int, ...] = (0, 1, 1, 2)  # how many adjectives
     ranks: tuple[int, ...] = RANKS
-    where: tuple[Menu[Place], ...] = ()
+    where: tuple[Menu[Fixed], ...] = ()
 
     def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Phrase:
         determiner = p.say(role + ".determiner", self.determiners)
         core = p.say(role + ".core", *_menus(self, moods, determiner.plural), owner=owner)
-        p.links.extend(core.links(p.starts[role + ".core"]))
         place = p.say(role + ".place", *self.where).german if self.where else ""
         return Phrase(determiner, core, place)
 
@@ -281,7 +251,6 @@ class Amounts(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         count = p.say(role + ".determiner", MEASURED)
         p.words(moles_of(count))
         core = p.say(role + ".core", *_SUBSTANCES, owner=owner)
-        p.links.extend(core.links(p.starts[role + ".core"]))
         return Amount(count, core)
 
 
@@ -300,44 +269,3 @@ def _name(name: str) -> Name:
 
 
 NAMES = Menu(map(_name, PEOPLE))
-
-
-# --- where and when -------------------------------------------------------------------------------------------------
-
-
-def places(table: str) -> Menu[Place]:
-    """Lines of `english German: spots`; each spot is said with `the`, and with `a` too if it is marked with a star."""
-    found = []
-    for line in table.strip().splitlines():
-        prepositions, _, spots = line.partition(":")
-        english, german = prepositions.split()
-        for spot in spots.split():
-            for determiner in (THE, A) if spot.endswith("*") else (THE,):
-                noun = SPOTS[spot.rstrip("*")]
-                phrase = Phrase(determiner, core_of(noun)).german("dative")
-                tokens = (*spell(english, "ADP"), *determiner.tokens, *noun.one)
-                found.append(Place(tokens=tokens, german=after(german, phrase)))
-    return Menu(found)
-
-
-def cities(english: str, german: str) -> Menu[Place]:
-    return Menu(
-        Place(tokens=(Token(english, "ADP"), Token(city, "PROPN", "B-LOC")), german=f"{german} {there}")
-        for city, there in CITIES.items()
-    )
-
-
-def _time(english: str, german: str, *pos: str) -> Time:
-    return Time(tokens=tuple(Token(w, p) for w, p in zip(english.split(), pos, strict=True)), german=german)
-
-
-TIMES = Menu(
-    (
-        _time("yesterday", "gestern", "ADV"),
-        _time("today", "heute", "ADV"),
-        _time("last week", "letzte Woche", "ADJ", "NOUN"),
-        _time("on Monday", "am Montag", "ADP", "PROPN"),
-        _time("on Sunday", "am Sonntag", "ADP", "PROPN"),
-        _time("in the evening", "am Abend", "ADP", "DET", "NOUN"),
-    )
-)

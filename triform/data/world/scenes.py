@@ -6,29 +6,10 @@ Only tables, and the grammar's one door `sentence`. Refuses to know how a senten
 from typing import Any, Protocol
 
 from triform.data.world import kinds, truths
+from triform.data.world.adjectives import ADJECTIVES
 from triform.data.world.events import Event, Role, Shapes
 from triform.data.world.kinds import CLEAR, THINGS, few, named, some, these
-from triform.data.world.phrases import (
-    ANY,
-    COUNTED,
-    MANY,
-    MASS,
-    MOODY,
-    SHOWN,
-    THE,
-    THIS,
-    UNSAID,
-    A,
-    Couples,
-    Kind,
-    Moods,
-    Place,
-    Things,
-)
-from triform.data.world.statements import Biopsy, Caption, Existence, Opinion, Property, Request
-from triform.data.world.telling import Menu, Teller, Telling
-from triform.data.world.words import (
-    ADJECTIVES,
+from triform.data.world.nouns import (
     CUDDLY,
     DEVICES,
     FRUIT,
@@ -40,12 +21,29 @@ from triform.data.world.words import (
     SWIMMERS,
     TOYS,
     TREATS,
-    VERBS,
     VESSELS,
     WILD,
-    Noun,
-    Verb,
 )
+from triform.data.world.phrases import (
+    ANY,
+    COUNTED,
+    MANY,
+    MASS,
+    MOODY,
+    SHOWN,
+    THE,
+    THIS,
+    A,
+    Couples,
+    Kind,
+    Moods,
+    Things,
+)
+from triform.data.world.statements import Biopsy, Caption, Existence, Opinion, Property, Request
+from triform.data.world.telling import Menu, Teller, Telling
+from triform.data.world.verbs import VERBS
+from triform.data.world.where import UNSAID
+from triform.data.world.words import Fixed, Noun, Verb
 
 
 class Scene(Protocol):
@@ -62,7 +60,7 @@ def _verbs(names: str) -> tuple[Verb, ...]:
     return tuple(VERBS[name] for name in names.split())
 
 
-def _stays(who: Kind, verbs: str, *where: Menu[Place], because: str = "", shapes: Shapes = TOLD) -> Event:
+def _stays(who: Kind, verbs: str, *where: Menu[Fixed], because: str = "", shapes: Shapes = TOLD) -> Event:
     """The cat sat on a mat."""
     reasons = tuple(ADJECTIVES[name] for name in because.split())
     shapes = (*shapes, "reason") if reasons else shapes
@@ -77,7 +75,7 @@ def _acts(who: Kind, verbs: str, what: Kind) -> Event:
 def _does(
     verbs: str,
     what: Kind,
-    *where: Menu[Place],
+    *where: Menu[Fixed],
     who: Kind = kinds.person,
     because: str = "",
     shapes: Shapes = DONE_OR_WISHED,
@@ -195,7 +193,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     "places": (
         *4 * (_does("visit photograph see", kinds.sight),),
         *2 * (_stays(kinds.person, "travel fly", kinds.TO_CITIES),),
-        Opinion(what=these(SIGHTS, UNSAID, kinds.IN_CITIES)),
+        Opinion(what=Things(nouns=SIGHTS, determiners=SHOWN, where=(UNSAID, kinds.IN_CITIES))),
         *2 * (Property(what=these(SIGHTS, UNSAID, kinds.IN_CITIES)),),
         *2 * (Existence(what=Things(nouns=SIGHTS, determiners=ANY), where=kinds.IN_CITIES),),
         truths.HOMES,
@@ -203,8 +201,8 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Caption(what=Things(nouns=SIGHTS, determiners=COUNTED, where=(kinds.IN_CITIES,))),
     ),
     "medicine": (
-        *6 * (_does("examine photograph look_at", kinds.mark, who=kinds.healer, shapes=DONE, moody="subject"),),
-        *2 * (_does("remove treat", kinds.removable_mark, who=kinds.healer, shapes=DONE, moody="subject"),),
+        *6 * (_does("examine photograph treat look_at", kinds.mark, who=kinds.healer, shapes=DONE, moody="subject"),),
+        *2 * (_does("remove", kinds.removable_mark, who=kinds.healer, shapes=DONE, moody="subject"),),
         *2 * (Biopsy(what=Things(nouns=SKIN, determiners=Menu((THE, A, THIS)), where=(UNSAID, kinds.BODY))),),
         Request(verbs=_verbs("examine photograph"), what=kinds.mark),
         *3 * (Property(what=these(SKIN, kinds.BODY), forms=("one", "not", "and")),),

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from triform.data.world.adjectives import OPINION, SIZE, STATE
 from triform.data.world.events import FULL_STOP
-from triform.data.world.german import sentence, verb_last, verb_second
-from triform.data.world.phrases import CALM, MOODY, NAMES, Kind, Place
+from triform.data.world.german import verb_last, verb_second, written
+from triform.data.world.phrases import CALM, MOODY, NAMES, Kind
 from triform.data.world.telling import Menu, Teller, Telling
-from triform.data.world.words import NEUTRAL, OPINION, SIZE, STATE, Adjective, Mood, Noun, Tokens, Verb, Word, tagged
+from triform.data.world.words import NEUTRAL, Adjective, Fixed, Mood, Noun, Tokens, Verb, Word, tagged
 
 _AND, _BUT, _NOT = tagged("and/CCONJ"), tagged("but/CCONJ"), tagged("not/PART")
 _THINKS_THAT = tagged("thinks/VERB that/SCONJ")
@@ -50,8 +51,7 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         p.words(english)
         noun = subject.core.noun
         predicate = p.say("predicate", *(predicates(noun, form) for form in self.forms), owner=f"be {noun.name}")
-        head, start = p.starts["subject.core"] + len(subject.core.tokens) - 1, p.starts["predicate"]
-        p.links.extend((start + k, head) for k, token in enumerate(predicate.tokens) if token.pos == "ADJ")
+        p.link("predicate", p.starts["subject.core"] + len(subject.core.tokens) - 1)
         p.words(FULL_STOP)
         name = subject.german("nominative")
         german = (
@@ -59,7 +59,7 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if thinker
             else verb_second(name, be, predicate.german)
         )
-        return Telling(topic, predicate.mood, sentence(german))
+        return Telling(topic, predicate.mood, written(german))
 
 
 @cache
@@ -70,7 +70,7 @@ def predicates(noun: Noun, form: Form) -> Menu[Predicate]:
 
 def _one(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
     for a in adjectives:
-        yield Predicate(tokens=a.tokens, german=a.german, mood=a.mood, combination=a.concept)
+        yield Predicate(tokens=a.tokens, german=a.german, mood=a.mood, combination=a.combination)
 
 
 def _negated(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
@@ -79,7 +79,7 @@ def _negated(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
         if a.mood != "negative":
             mood: Mood = "negative" if a.mood == "positive" else NEUTRAL
             tokens = (*_NOT, *a.tokens)
-            yield Predicate(tokens=tokens, german=f"nicht {a.german}", mood=mood, combination=f"not {a.concept}")
+            yield Predicate(tokens=tokens, german=f"nicht {a.german}", mood=mood, combination=f"not {a.combination}")
 
 
 def _both(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
@@ -101,7 +101,7 @@ def _joined(a: Adjective, word: Tokens, german: str, b: Adjective) -> Predicate:
         tokens=(*a.tokens, *word, *b.tokens),
         german=f"{a.german}{german} {b.german}",
         mood=b.mood,
-        combination=f"{a.concept} {word[0].word} {b.concept}",
+        combination=f"{a.combination} {word[0].word} {b.combination}",
     )
 
 
@@ -137,7 +137,7 @@ class Opinion(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         what = self.what.tell(p, "object", CALM, owner=feeling.german)
         p.words(FULL_STOP)
         german = verb_second(who.german("nominative"), feeling.german, what.german("accusative"))
-        return Telling(topic, feeling.mood, sentence(german))
+        return Telling(topic, feeling.mood, written(german))
 
 
 class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -152,7 +152,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         what = self.what.tell(p, "object", MOODY, owner=verb.name)
         p.words(FULL_STOP)
         german = verb_second(verb.infinitive, "Sie", what.german("accusative"), verb.prefix)
-        return Telling(topic, what.core.mood, sentence(german))
+        return Telling(topic, what.core.mood, written(german))
 
 
 _TAKE_A_BIOPSY_OF = tagged("take/VERB a/DET biopsy/NOUN of/ADP")
@@ -167,16 +167,10 @@ class Biopsy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         p.words(_TAKE_A_BIOPSY_OF)
         what = self.what.tell(p, "object", CALM, owner="biopsy")
         p.words(FULL_STOP)
-        return Telling(topic, NEUTRAL, sentence(f"machen Sie eine Biopsie {what.german('genitive')}"))
+        return Telling(topic, NEUTRAL, written(f"machen Sie eine Biopsie {what.german('genitive')}"))
 
 
 # --- facts and captions ---------------------------------------------------------------------------------------------
-
-
-class Complement(Word, frozen=True, eq=False, kw_only=True):
-    """What is said of the subject, in both languages."""
-
-    german: str
 
 
 class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -184,16 +178,18 @@ class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
     verbs: dict[bool, tuple[Tokens, str]]  # by whether the subject is plural
-    truths: Callable[[Any], Menu[Complement]]
+    truths: Callable[[Any], Menu[Fixed]]
     combining: str = ""  # what its subjects combine with, where there are so many that some can be held out
 
     def tell(self, p: Teller, topic: str) -> Telling:
         subject = self.what.tell(p, "subject", CALM, owner=self.combining)
         english, finite = self.verbs[subject.plural]
         p.words(english)
+        head = len(p.tokens) - len(english) - 1
         truth = p.say("truth", self.truths(subject))
+        p.link("truth", head)
         p.words(FULL_STOP)
-        return Telling(topic, NEUTRAL, sentence(verb_second(subject.german("nominative"), finite, truth.german)))
+        return Telling(topic, NEUTRAL, written(verb_second(subject.german("nominative"), finite, truth.german)))
 
 
 _THERE_IS = tagged("there/PRON is/VERB")
@@ -203,7 +199,7 @@ class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """There is a famous tower in Paris."""
 
     what: Kind
-    where: Menu[Place]
+    where: Menu[Fixed]
 
     def tell(self, p: Teller, topic: str) -> Telling:
         p.words(_THERE_IS)
@@ -211,7 +207,7 @@ class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         place = p.say("place", self.where)
         p.words(FULL_STOP)
         german = verb_second(place.german, "gibt", "es", what.german("accusative"))
-        return Telling(topic, what.core.mood, sentence(german))
+        return Telling(topic, what.core.mood, written(german))
 
 
 class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -222,4 +218,4 @@ class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def tell(self, p: Teller, topic: str) -> Telling:
         what = self.what.tell(p, "subject", MOODY, owner="picture")
         p.words(FULL_STOP)
-        return Telling(topic, what.core.mood, sentence(what.german("nominative")))
+        return Telling(topic, what.core.mood, written(what.german("nominative")))

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from triform.data.world.events import Event
 from triform.data.world.kinds import ANIMALS
-from triform.data.world.phrases import TIMES, Core, core_of
+from triform.data.world.nouns import HEALERS, ROLES, SELLERS, SUBSTANCES
+from triform.data.world.phrases import Core, core_of
 from triform.data.world.scenes import TOPICS
 from triform.data.world.sentences import Draft, draw
 from triform.data.world.statements import Caption, Request
 from triform.data.world.telling import Split, render
-from triform.data.world.words import HEALERS, ROLES, SELLERS, SUBSTANCES, Verb
+from triform.data.world.where import TIMES
+from triform.data.world.words import Verb
 
 
 class Episode(NamedTuple):

@@ -104,12 +104,19 @@ class Teller:
         self.tokens.extend(tokens)
 
     def _said(self, name: str, option: W, owner: str) -> W:
+        start = self.starts[name] = len(self.tokens)
         self.choices[name] = option
-        self.starts[name] = len(self.tokens)
         self.tokens.extend(option.tokens)
+        for adjective, noun in option.links:
+            self.links.append((start + adjective, start + noun))
         if owner:
             self.combination = f"{owner} {option.combination}"
         return option
+
+    def link(self, name: str, head: int) -> None:
+        """The adjectives that were just said under this name belong to the noun at `head`."""
+        start = self.starts[name]
+        self.links.extend((k, head) for k in range(start, len(self.tokens)) if self.tokens[k].pos == "ADJ")
 
 
 class Dice(Teller):

@@ -7,41 +7,14 @@ Tables of what is said of whom, by German names (a mole is a Maulwurf or a Mutte
 from collections import defaultdict
 from collections.abc import Iterator
 
+from triform.data.world.adjectives import ORIGIN
 from triform.data.world.german import decline
-from triform.data.world.phrases import (
-    ANY,
-    GENERIC,
-    MANY,
-    MASS,
-    NAMES,
-    ONE,
-    SINGULAR,
-    THREE,
-    TWO,
-    Amounts,
-    People,
-    Things,
-)
-from triform.data.world.statements import Complement, Fact
+from triform.data.world.kinds import ANIMALS, IN_CITIES, person
+from triform.data.world.nouns import FRUIT, MOLAR_MASSES, SELLERS, SUBSTANCES
+from triform.data.world.phrases import ANY, GENERIC, MANY, MASS, ONE, THREE, TWO, Amounts, Things
+from triform.data.world.statements import Fact
 from triform.data.world.telling import Menu
-from triform.data.world.words import (
-    CITIES,
-    FRUIT,
-    HERDS,
-    MOLAR_MASSES,
-    ORIGIN,
-    PETS,
-    PREY,
-    ROLES,
-    SELLERS,
-    SUBSTANCES,
-    SWIMMERS,
-    WILD,
-    Noun,
-    tagged,
-)
-
-ANIMALS = (*PETS, *WILD, *SWIMMERS, *PREY, *HERDS)
+from triform.data.world.words import Fixed, Noun, tagged
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -52,15 +25,15 @@ def _rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
         yield english, german, names.split()
 
 
-def _truths(table: str) -> dict[str, Menu[Complement]]:
+def _truths(table: str) -> dict[str, Menu[Fixed]]:
     found = defaultdict(list)
     for english, german, names in _rows(table):
         for name in names:
-            found[name].append(Complement(tokens=tagged(english), german=german))
+            found[name].append(Fixed(tokens=tagged(english), german=german))
     return {name: Menu(truths) for name, truths in found.items()}
 
 
-def _among(nouns: tuple[Noun, ...], truths: dict[str, Menu[Complement]]) -> tuple[Noun, ...]:
+def _among(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Noun, ...]:
     return tuple(noun for noun in nouns if noun.name in truths)
 
 
@@ -109,9 +82,6 @@ _HABITATS = _truths("""
     in/ADP Asia/PROPN/B-LOC = in Asien: Tiger Elefant Affe
 """)
 _SOILS = _truths("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
-_HOMES = Menu(
-    Complement(tokens=tagged(f"in/ADP {city}/PROPN/B-LOC"), german=f"in {there}") for city, there in CITIES.items()
-)
 _LIVE = {False: (tagged("lives/VERB"), "lebt"), True: (tagged("live/VERB"), "leben")}
 
 HABITATS = Fact(
@@ -126,9 +96,9 @@ SOILS = Fact(
 )
 HOMES = Fact(
     combining="live",
-    what=People(names=NAMES, others=Things(nouns=ROLES, determiners=SINGULAR, counts=(0,))),
+    what=person,
     verbs=_LIVE,
-    truths=lambda subject: _HOMES,
+    truths=lambda subject: IN_CITIES,
 )
 
 # --- how big and heavy they are, and who sells what -----------------------------------------------------------------
@@ -145,18 +115,18 @@ _SIZE_OF = {name: size for size, names in enumerate(_SIZES) for name in names.sp
 _SIZED = tuple(noun for noun in ANIMALS if noun.name in _SIZE_OF)
 
 
-def _comparisons(noun: Noun) -> Iterator[Complement]:
+def _comparisons(noun: Noun) -> Iterator[Fixed]:
     for other in _SIZED:
         step = _SIZE_OF[other.name] - _SIZE_OF[noun.name]
         if abs(step) > 1:
             english, german = ("smaller", "kleiner") if step > 0 else ("bigger", "größer")
             tokens = (*tagged(f"{english}/ADJ than/ADP a/DET"), *other.one)
-            yield Complement(tokens=tokens, german=f"{german} als {decline('ein', (), other, 'nominative')}")
+            yield Fixed(tokens=tokens, german=f"{german} als {decline('ein', (), other, 'nominative')}")
 
 
 _COMPARISONS = {noun.name: Menu(_comparisons(noun)) for noun in _SIZED}
 _WEIGHTS = {
-    (noun.name, count): Menu((Complement(tokens=tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
+    (noun.name, count): Menu((Fixed(tokens=tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
     for noun, mass in MOLAR_MASSES.items()
     for n, count in enumerate((ONE, TWO, THREE), start=1)
 }
