@@ -127,6 +127,8 @@ def test_beams_are_the_best_first(of: Model) -> None:
     for first in (0, 3):
         scores = [answer.logprob for answer in answers[first : first + 3]]
         assert scores == sorted(scores, reverse=True)
+    sampling = of._replace(generation=Generation(sample=True, first=START))
+    assert complete(sampling, ["abc", "d"], beams=4, n=3, max_tokens=8, length_penalty=0.0) == answers
     greedy = complete(of, ["abc", "d"], max_tokens=8)
     assert answers[0].logprob >= greedy[0].logprob - 1e-9
     assert all(answer.text == of.tokenizer.decode([t for t in answer.tokens if t != EOS]) for answer in answers)

@@ -378,6 +378,11 @@ def test_models_that_cannot_write_say_so() -> None:
         tiny("gpt2").engine(rows=0)
 
 
+def test_half_precision_writes_too() -> None:
+    events = alone(tiny("gpt2", torch.bfloat16), Request(prompt=(1, 2), settings=Settings(max_tokens=4, logprobs=29)))
+    assert torch.tensor([one.logprob for one in events[-1].alternatives]).exp().sum() == pytest.approx(1.0, abs=1e-5)
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,8 @@
 """What batch independence rests on, measured again where the tests run: a row has the same bits among any others."""
 
+import gc
+from weakref import ref
+
 import pytest
 import torch
 from generate_tiny import tiny
@@ -51,6 +54,16 @@ def test_the_twin_answers_like_its_network_and_follows_its_numbers() -> None:
     with torch.inference_mode():
         assert packed(network) is not twin
         torch.testing.assert_close(packed(network)(text), network(text))
+
+
+@needs_packing
+def test_a_twin_goes_with_its_network() -> None:
+    network = build(gpt2(vocab=29, width=16, layers=1, heads=2, context=32), seed=1)
+    twin = ref(packed(network))
+    assert twin() is not None
+    del network
+    gc.collect()
+    assert twin() is None
 
 
 def test_only_what_gains_is_packed() -> None:

@@ -69,7 +69,7 @@ def stream(
 ) -> Iterator[Event]:
     """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`"""
     request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, asked))
-    engine = engine_of(model, rows=request.settings.n, start=start, pack=pack)
+    engine = engine_of(model, rows=min(ROWS, request.settings.n), start=start, pack=pack)
     engine.add(request)
     return _events(engine)
 
@@ -88,7 +88,7 @@ def complete(
     """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search."""
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
-    wanted = settings_of(model, asked)
+    wanted = settings_of(model, asked if beams == 1 else {"temperature": 0.0} | asked)
     requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
     if beams != 1:
         plan = beam.Plan(beams, length_penalty, early_stopping)
@@ -97,11 +97,11 @@ def complete(
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
     engine = engine_of(model, rows=min(ROWS, wanted.n * len(requests)), start=start, pack=pack)
-    ids = [engine.add(request) for request in requests]
-    written: dict[tuple[int, int], list[Event]] = {(id, n): [] for id in ids for n in range(wanted.n)}
+    place = {engine.add(request): at for at, request in enumerate(requests)}
+    written: dict[tuple[int, int], list[Event]] = {(at, n): [] for at in place.values() for n in range(wanted.n)}
     for event in _events(engine):
-        written[event.request, event.sample].append(event)
-    return [_answer(ids.index(id), events) for (id, _), events in written.items()]
+        written[place[event.request], event.sample].append(event)
+    return [_answer(at, events) for (at, _), events in written.items()]
 
 
 def engine_of(model: ModelLike, *, start: int | None = None, **options: Any) -> Engine:

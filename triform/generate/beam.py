@@ -172,17 +172,17 @@ def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) 
 
 def place(passes: Passes, searches: Sequence[Search]) -> list[Beam]:
     """Each beam gets a row of its own, those of a prompt side by side; the rows of prompts that are over fall free."""
-    beams = [beam for one in searches for beam in one.beams]
+    beams: list[Beam] = []
     order = list(range(passes.cache.rows))
     sources = list(order)
-    row = 0
     for one in searches:
-        rows = range(row, row + len(one.beams))
+        rows = range(len(beams), len(beams) + len(one.beams))
         for row, beam in zip(rows, one.beams, strict=True):
             order[row] = beam.row
             sources[row] = row if row in one.rows else beam.row  # beams of one prompt have the same source
         one.beams = [beam._replace(row=row) for row, beam in zip(rows, one.beams, strict=True)]
-        one.rows, row = rows, rows.stop
+        one.rows = rows
+        beams += one.beams
     passes.reorder(order, sources=sources)
     return beams
 

@@ -18,9 +18,8 @@ from triform.core.heads import LanguageHead
 from triform.shapes import VD, XD, XV
 
 PLAIN_ROWS = 4
-WORTH_PACKING = (
-    2**22
-)  # numbers: smaller networks live in the machine's own cache, where calling costs more than reading
+# Numbers: smaller networks live in the machine's own cache, where calling costs more than reading.
+WORTH_PACKING = 2**22
 
 
 class PackedLinear(nn.Module):

@@ -101,8 +101,7 @@ class Passes:
     def read(self, row: int, ids: Sequence[int]) -> Tensor:
         """The next piece of a row's prompt; the logits of its last token, [V]."""
         x = self._decode(Text.of(self._ids([ids])), self.cache.window(row, row + 1), self._memory(row, row + 1))
-        logits: Tensor = self.network.head(x[:, -1:])
-        return logits[0, 0]
+        return self._logits(x[:, -1:])[0, 0]
 
     def next(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """The next tokens of rows 0 to len(ids), as many in each: the logits of every one, [rows, T, V]."""
@@ -116,8 +115,12 @@ class Passes:
         x = self._decode(text, rows, self._memory(0, real + filling))
         if filling:
             self.cache.advance_rows(real, real + filling, -each)
+        return self._logits(x)[:real]
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """At least in float32: sums over a vocabulary need it."""
         logits: Tensor = self.network.head(x)
-        return logits[:real]
+        return logits if logits.dtype.itemsize >= 4 else logits.float()
 
     def _decode(self, text: Text, cache: CacheRows, memory: Memory) -> Tensor:
         if isinstance(self.network, EncoderDecoder):
@@ -149,9 +152,9 @@ class Passes:
 
     def reorder(self, order: Sequence[int], *, sources: Sequence[int] | None = None) -> None:
         """Row i becomes what row order[i] was, with the source that row sources[i] had."""
-        self.cache.reorder(order)
-        if self.sources is not None:
-            self.sources.reorder(order if sources is None else sources)
+        for cache, rows in ((self.cache, order), (self.sources, order if sources is None else sources)):
+            if cache is not None and any(row != was for row, was in enumerate(rows)):
+                cache.reorder(rows)
 
     def forget(self, first: int, last: int) -> None:
         """Rows `first` to `last` are free and hold nothing of what they held."""

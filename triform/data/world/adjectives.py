@@ -26,8 +26,8 @@ _ADJECTIVES: dict[tuple[int, str, Mood], str] = {
     (STATE, "noise", NEUTRAL): "quiet ruhig",
     (STATE, "fame", NEUTRAL): "famous berühmt",
     (STATE, "form", NEUTRAL): "round rund; flat flach",
-    (STATE, "purity", NEUTRAL): "pure rein",
-    (STATE, "heat", NEUTRAL): "cold kalt; hot heiß",
+    (STATE, "purity", NEUTRAL): "pure rein; clean sauber",
+    (STATE, "heat", NEUTRAL): "warm warm",
     (AGE, "age", NEUTRAL): "old alt; young jung; new neu",
     (COLOUR, "colour", NEUTRAL): """
         ginger rot; black schwarz; white weiß; brown braun; red rot; green grün; yellow gelb; blue blau;

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from triform.data.world.german import after, past, verb_last, verb_second, written
-from triform.data.world.phrases import CALM, ME, MOODY, NAMES, NO_ONE, NOTHING, Core, Kind, Moods, Nominal, Phrase
-from triform.data.world.telling import DeadEnd, Menu, Teller, Telling
+from triform.data.world.phrases import CALM, GLAD, ME, MOODY, NAMES, NO_ONE, NOTHING, Core, Kind, Moods, Nominal, Phrase
+from triform.data.world.telling import DeadEnd, Menu, Teller, Told
 from triform.data.world.where import TIMES, UNSAID
 from triform.data.world.words import NEUTRAL, Adjective, Fixed, Tokens, Verb, tagged
 
@@ -105,21 +105,20 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     verbs: tuple[Verb, ...]
     shapes: Shapes
     theme: Role
-    moody: Role | None = None  # whose adjectives may be opinions, where it is not the theme
-    moods: Moods = MOODY
+    moody: Role  # whose adjectives may be opinions: one role only, so that they cannot contradict each other
     to: Kind = NO_ONE
     what: Kind = NO_ONE
     where: tuple[Menu[Fixed], ...] = (UNSAID,)
     reasons: tuple[Adjective, ...] = ()
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         shape = p.choose("shape", self.shapes, saying=_SIGNALS.__getitem__)
         verb = p.choose("verb", self.verbs, saying=lambda verb: (_english_form(verb, shape)[0].word,))
         said = self._passive(p, verb) if shape == "passive" else self._active(p, verb, shape)
         p.words(FULL_STOP)
         opinions = (said.subject.core.mood, said.object.core.mood)
         mood = next((mood for mood in opinions if mood != NEUTRAL), NEUTRAL)
-        return Telling(topic, mood, written(said.german(shape)))
+        return Told(mood, written(said.german(shape)))
 
     def _active(self, p: Teller, verb: Verb, shape: Shape) -> Said:
         front = _front(p, shape)
@@ -155,8 +154,10 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.what.tell(p, "object", self._moods("object", shape), owner=owner)
 
     def _moods(self, role: Role, shape: Shape) -> Moods:
-        """Opinions belong to one role only, so that they cannot contradict each other."""
-        return self.moods if role == (self.moody or self.theme) and shape != "reason" else CALM
+        """What one wishes for is not terrible; what has a reason needs no opinion."""
+        if role != self.moody or shape == "reason":
+            return CALM
+        return GLAD if shape in ("wish", "my wish") else MOODY
 
 
 def _english_form(verb: Verb, shape: Shape) -> Tokens:

@@ -33,7 +33,10 @@ from triform.data.world.phrases import (
     SHOWN,
     SINGULAR,
     SOME,
+    THE,
     THE_ONE,
+    THIS,
+    A,
     Amount,
     Amounts,
     People,
@@ -71,7 +74,7 @@ MARKETS = places("""
     in in: supermarket shop
 """)
 ROOMS, LABORATORY = places("in in: kitchen garden house office shop"), places("in in: laboratory")
-PARKS = places("in in: garden zoo")
+PARKS, GARDEN = places("in in: garden zoo"), places("in in: garden")
 WATER, TREES = places("in in: sea river lake"), places("from von: tree*")
 BODY = places("on an: arm back leg hand shoulder")
 IN_CITIES, TO_CITIES = cities("in", "in"), cities("to", "nach")
@@ -120,9 +123,9 @@ fish = Things(nouns=FISH, determiners=COUNTED, counts=(0, 1))
 burrow = Things(nouns=BURROWS, determiners=COUNTED)
 shop = Things(nouns=SHOPS, determiners=COUNTED)
 sight = Things(nouns=SIGHTS, determiners=SOME, where=(UNSAID, IN_CITIES))
-mark, removable_mark = (
-    Things(nouns=nouns, determiners=SOME, ranks=(SIZE, STATE, AGE, COLOUR), where=(UNSAID, BODY))
-    for nouns in (SKIN, named("Muttermal Warze Narbe"))
+mark, removable_mark, one_mark = (
+    Things(nouns=nouns, determiners=determiners, ranks=(SIZE, STATE, AGE, COLOUR), where=(UNSAID, BODY))
+    for nouns, determiners in ((SKIN, SOME), (named("Muttermal Warze Narbe"), SOME), (SKIN, Menu((THE, A, THIS))))
 )
 experiment = Things(nouns=EXPERIMENTS, determiners=THE_ONE, counts=(0,), where=(WITH_MOLES,))
 amount = Amounts()

@@ -211,7 +211,7 @@ SUBSTANCES = _nouns(
     methane - n Methan -
     carbon_dioxide - n Kohlendioxid -
     """,
-    shared="pure cold hot",
+    shared="pure clean warm",
 )
 MOLAR_MASSES = dict(zip(SUBSTANCES, (18, 32, 2, 28, 4, 16, 44), strict=True))  # grams per mole
 VESSELS = _nouns(

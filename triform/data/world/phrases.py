@@ -15,7 +15,7 @@ from triform.data.world.words import NEUTRAL, Adjective, Fixed, Mood, Noun, Toke
 Moods: TypeAlias = tuple[Mood, ...]
 CALM: Moods = (NEUTRAL,)
 MOODY: Moods = (NEUTRAL, NEUTRAL, "positive", "negative")
-POLAR: Moods = ("positive", "negative")
+GLAD: Moods = (NEUTRAL, NEUTRAL, "positive")
 
 
 class Determiner(Word, frozen=True, eq=False, kw_only=True):
@@ -54,7 +54,7 @@ def _determiner(word: str, article: Article, *, pos: str = "DET", plural: bool =
 THE, THE_MANY = _determiner("the", "der"), _determiner("the", "der", plural=True)
 A, ONE = _determiner("a", "ein"), _determiner("one", "ein", pos="NUM")
 THIS, BARE, BARE_MANY = _determiner("this", "dieser"), _determiner("", ""), _determiner("", "", plural=True)
-TWO, THREE = (_determiner(*n, pos="NUM", plural=True) for n in (("two", "zwei"), ("three", "drei")))  # type: ignore[arg-type]
+TWO, THREE = _determiner("two", "zwei", pos="NUM", plural=True), _determiner("three", "drei", pos="NUM", plural=True)
 
 SINGULAR, SHOWN = Menu((THE, A)), Menu((THE, THIS, THE_MANY))
 SOME = Menu((THE, A, THIS, TWO, THREE, THE_MANY))
@@ -148,12 +148,12 @@ _NOBODY = core_of(_MOL)
 class Nothing(NamedTuple):
     """Where a sentence has no such role; `ich` where the role is mine."""
 
-    german_word: str = ""
+    word: str = ""
     plural: bool = False
     core: Core = _NOBODY
 
     def german(self, case: Case) -> str:
-        return self.german_word
+        return self.word
 
 
 NOTHING, ME = Nothing(), Nothing("ich")
@@ -233,7 +233,7 @@ _AND = tagged("and/CCONJ")
 
 
 class People(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Mostly persons with a name, sometimes a child or a farmer."""
+    """Mostly persons with a name, sometimes a girl or a teacher."""
 
     names: Menu[Name]
     others: Things

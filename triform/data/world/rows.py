@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, Literal, TypeAlias, get_args
 
 from triform.data.world.sentences import Sentence, check, draw
-from triform.data.world.stories import alike, asked, told
+from triform.data.world.stories import alike, asked, summed
 from triform.data.world.telling import Split
 from triform.errors import UnknownName
 
@@ -43,7 +43,7 @@ def _translate(random: Random, split: Split) -> Row:
 
 
 def _summarize(random: Random, split: Split) -> Row:
-    passage, summary = told(random, split=split)
+    passage, summary = summed(random, split=split)
     return {"source": passage, "target": summary}
 
 

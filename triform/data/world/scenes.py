@@ -3,11 +3,11 @@
 Only tables, and the grammar's one door `sentence`. Refuses to know how a sentence is put together.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from triform.data.world import kinds, truths
 from triform.data.world.adjectives import ADJECTIVES
-from triform.data.world.events import Event, Role, Shapes
+from triform.data.world.events import Event, Shapes
 from triform.data.world.kinds import CLEAR, THINGS, few, named, some, these
 from triform.data.world.nouns import (
     CUDDLY,
@@ -24,30 +24,16 @@ from triform.data.world.nouns import (
     VESSELS,
     WILD,
 )
-from triform.data.world.phrases import (
-    ANY,
-    COUNTED,
-    MANY,
-    MASS,
-    MOODY,
-    SHOWN,
-    THE,
-    THIS,
-    A,
-    Couples,
-    Kind,
-    Moods,
-    Things,
-)
+from triform.data.world.phrases import ANY, COUNTED, MANY, MASS, SHOWN, Couples, Determiner, Kind, Things
 from triform.data.world.statements import Biopsy, Caption, Existence, Opinion, Property, Request
-from triform.data.world.telling import Menu, Teller, Telling
+from triform.data.world.telling import Menu, Teller, Telling, Told
 from triform.data.world.verbs import VERBS
 from triform.data.world.where import UNSAID
-from triform.data.world.words import Fixed, Noun, Verb
+from triform.data.world.words import Adjective, Fixed, Noun, Verb
 
 
 class Scene(Protocol):
-    def tell(self, p: Teller, topic: str) -> Telling: ...
+    def tell(self, p: Teller) -> Told: ...
 
 
 TOLD: Shapes = ("plain", "plain", "early", "late", "perfect", "known")
@@ -60,46 +46,52 @@ def _verbs(names: str) -> tuple[Verb, ...]:
     return tuple(VERBS[name] for name in names.split())
 
 
-def _stays(who: Kind, verbs: str, *where: Menu[Fixed], because: str = "", shapes: Shapes = TOLD) -> Event:
-    """The cat sat on a mat."""
-    reasons = tuple(ADJECTIVES[name] for name in because.split())
-    shapes = (*shapes, "reason") if reasons else shapes
-    return Event(who=who, verbs=_verbs(verbs), shapes=shapes, theme="subject", where=where, reasons=reasons)
+def _reasons(names: str) -> tuple[Adjective, ...]:
+    return tuple(ADJECTIVES[name] for name in names.split())
+
+
+def _stays(who: Kind, verbs: str, *where: Menu[Fixed], because: str = "", seen: bool = False) -> Event:
+    """The cat sat on a mat (and was seen there when Anna came home)."""
+    return Event(
+        who=who,
+        verbs=_verbs(verbs),
+        shapes=(*TOLD, *(("reason",) if because else ()), *(("arrival",) if seen else ())),
+        theme="subject",
+        moody="subject",
+        where=where,
+        reasons=_reasons(because),
+    )
 
 
 def _acts(who: Kind, verbs: str, what: Kind) -> Event:
     """The fox chased a mouse."""
-    return Event(who=who, verbs=_verbs(verbs), what=what, shapes=DONE, theme="subject")
+    return Event(who=who, verbs=_verbs(verbs), what=what, shapes=DONE, theme="subject", moody="subject")
 
 
-def _does(
-    verbs: str,
-    what: Kind,
-    *where: Menu[Fixed],
-    who: Kind = kinds.person,
-    because: str = "",
-    shapes: Shapes = DONE_OR_WISHED,
-    moody: Role = "object",
-    moods: Moods = MOODY,
-) -> Event:
+def _does(verbs: str, what: Kind, *where: Menu[Fixed], because: str = "", shapes: Shapes = DONE_OR_WISHED) -> Event:
     """Anna bought a new phone."""
-    reasons = tuple(ADJECTIVES[name] for name in because.split())
     return Event(
-        who=who,
+        who=kinds.person,
         verbs=_verbs(verbs),
         what=what,
-        shapes=(*shapes, "reason") if reasons else shapes,
+        shapes=(*shapes, "reason") if because else shapes,
         theme="object",
-        moody=moody,
-        moods=moods,
+        moody="object",
         where=(UNSAID, *where),
-        reasons=reasons,
+        reasons=_reasons(because),
     )
 
 
+def _handles(who: Kind, verbs: str, what: Kind, *where: Menu[Fixed], shapes: Shapes = DONE) -> Event:
+    """A friendly doctor examined the mole: all opinions are about the doctor."""
+    where = (UNSAID, *where)
+    return Event(who=who, verbs=_verbs(verbs), what=what, shapes=shapes, theme="object", moody="subject", where=where)
+
+
 def _gives(to: Kind, what: Kind, *, verbs: str = "give show") -> Event:
-    """Anna gave the child a red ball."""
-    return Event(who=kinds.person, verbs=_verbs(verbs), to=to, what=what, shapes=WISHED, theme="object")
+    """Anna gave the boy a red ball."""
+    verb = _verbs(verbs)
+    return Event(who=kinds.person, verbs=verb, to=to, what=what, shapes=WISHED, theme="object", moody="object")
 
 
 def _opinions(nouns: tuple[Noun, ...]) -> tuple[Scene, ...]:
@@ -112,31 +104,31 @@ def _pictures(nouns: tuple[Noun, ...]) -> tuple[Scene, ...]:
     return Caption(what=few(nouns)), Caption(what=Couples(each=few(nouns)))
 
 
-def _in_general(nouns: tuple[Noun, ...], determiner: Menu[Any]) -> Property:
+def _in_general(nouns: tuple[Noun, ...], determiners: Menu[Determiner]) -> Property:
     """Apple pie is sweet."""
-    return Property(what=Things(nouns=nouns, determiners=determiner, counts=(0,)), tenses=("is", "thinks"))
+    what = Things(nouns=nouns, determiners=determiners, counts=(0,))
+    return Property(what=what, lasting=True, tenses=("is", "thinks"))
 
+
+SMALL_THINGS = (*TOYS, *CUDDLY, *GOODS)
+PLANT_EATERS, FISHERS = named("Kaninchen Hamster Affe Elefant Ziege"), named("Katze Bär Seelöwe Otter Pinguin")
 
 SCENES: dict[str, tuple[Scene, ...]] = {
     "animals": (
-        *2
-        * (_stays(some(PETS), "sleep lie", kinds.HOME, kinds.NATURE, because="tired old", shapes=(*TOLD, "arrival")),),
-        *2
-        * (
-            _stays(
-                some(PETS), "sit wait", kinds.HOME, kinds.NATURE, because="hungry thirsty", shapes=(*TOLD, "arrival")
-            ),
-        ),
+        *2 * (_stays(some(PETS), "sleep lie", kinds.HOME, kinds.NATURE, because="tired old", seen=True),),
+        *2 * (_stays(some(PETS), "sit wait", kinds.HOME, kinds.NATURE, because="hungry thirsty", seen=True),),
         *2 * (_stays(some((*WILD, *SWIMMERS)), "sleep lie", kinds.NATURE, because="tired old"),),
         *2 * (_stays(some((*WILD, *SWIMMERS)), "sit wait", kinds.NATURE, because="hungry thirsty"),),
         _stays(some(SWIMMERS), "swim", kinds.WATER),
-        *4 * (_acts(some(kinds.ANIMALS), "chase follow watch see look_at", some(kinds.ANIMALS)),),
-        _acts(some(named("Kaninchen Hamster Affe Elefant Ziege")), "devour", kinds.snack),
-        _acts(some(named("Katze Bär Seelöwe Otter Pinguin")), "devour", kinds.fish),
+        *2 * (_acts(some(kinds.ANIMALS), "follow watch see look_at", some(kinds.ANIMALS)),),
+        _acts(some(named("Katze Hund Fuchs")), "chase", some(named("Maus Frosch Kaninchen Ente"))),
+        _acts(some(named("Löwe Tiger Wolf")), "chase", some(named("Zebra Ziege Kaninchen"))),
+        _acts(some(PLANT_EATERS), "devour", kinds.snack),
+        _acts(some(FISHERS), "devour", kinds.fish),
         *2 * (_acts(some(named("Hund Kaninchen Hamster Fuchs Maulwurf")), "dig", kinds.burrow),),
         *4 * (_does("feed stroke wash find see photograph", some(CLEAR), kinds.PARKS),),
-        _gives(some(named("Kaninchen Hamster Affe Elefant Ziege")), kinds.snack, verbs="give"),
-        _gives(some(named("Katze Bär Seelöwe Otter Pinguin")), kinds.fish, verbs="give"),
+        _gives(some(PLANT_EATERS), kinds.snack, verbs="give"),
+        _gives(some(FISHERS), kinds.fish, verbs="give"),
         _gives(kinds.person, some(CLEAR), verbs="show"),
         *_opinions(CLEAR),
         *2 * (Property(what=these(CLEAR)),),
@@ -147,12 +139,14 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *_pictures(CLEAR),
     ),
     "fruit": (
-        *3 * (_does("buy sell", some(FRUIT), kinds.MARKETS, because="ripe sweet cheap"),),
-        *3 * (_does("eat wash find pick", some(FRUIT), kinds.ROOMS),),
+        *2 * (_does("buy", some(FRUIT), kinds.MARKETS, because="ripe sweet cheap"),),
+        _does("sell", some(FRUIT), kinds.MARKETS),
+        *3 * (_does("eat wash find", some(FRUIT), kinds.ROOMS),),
+        _does("pick", some(FRUIT), kinds.GARDEN),
         _does("peel", some(named("Apfel Orange Banane Birne Pfirsich")), kinds.ROOMS),
         _does("buy eat wash", Couples(each=few(FRUIT)), shapes=WISHED),
         *2 * (_gives(kinds.person, some(FRUIT)),),
-        *2 * (_stays(some(FRUIT), "lie", kinds.TABLES, shapes=(*TOLD, "arrival")),),
+        *2 * (_stays(some(FRUIT), "lie", kinds.TABLES, seen=True),),
         _stays(some(named("Apfel Birne Pflaume Kirsche")), "fall", kinds.TREES),
         *_opinions(FRUIT),
         Opinion(what=Things(nouns=TREATS, determiners=MASS, counts=(0, 1))),
@@ -164,13 +158,15 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *_pictures(FRUIT),
     ),
     "phones": (
-        *2 * (_does("buy sell", some(DEVICES), kinds.MARKETS, because="cheap fast"),),
-        *2 * (_does("use lose find clean repair", some(DEVICES), kinds.ROOMS),),
+        _does("buy", some(DEVICES), kinds.MARKETS, because="cheap fast"),
+        _does("sell", some(DEVICES), kinds.MARKETS, because="slow old"),
+        _does("lose", some(DEVICES), kinds.ROOMS, shapes=DONE),
+        *2 * (_does("use find clean repair", some(DEVICES), kinds.ROOMS),),
         *2 * (_does("switch_on switch_off charge", some(DEVICES), kinds.ROOMS),),
         *2 * (_gives(kinds.person, some(DEVICES)),),
-        _stays(some(DEVICES), "lie", kinds.TABLES, shapes=(*TOLD, "arrival")),
-        _stays(some(tuple(n for n in DEVICES if "Handy" in n.name)), "ring", kinds.ROOMS, shapes=(*TOLD, "arrival")),
-        _does("open", kinds.shop, kinds.IN_CITIES, who=kinds.company, shapes=DONE),
+        _stays(some(DEVICES), "lie", kinds.TABLES, seen=True),
+        _stays(some(tuple(noun for noun in DEVICES if "Handy" in noun.name)), "ring", kinds.ROOMS, seen=True),
+        _handles(kinds.company, "open", kinds.shop, kinds.IN_CITIES),
         *_opinions(DEVICES),
         *2 * (Property(what=these(DEVICES)),),
         _in_general(DEVICES, MANY),
@@ -179,12 +175,14 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *_pictures(DEVICES),
     ),
     "things": (
-        *2 * (_does("buy sell", some(THINGS), kinds.MARKETS, because="cheap"),),
-        *2 * (_does("lose find clean repair", some(THINGS), kinds.ROOMS),),
-        _does("pick_up", some((*TOYS, *CUDDLY, *GOODS)), kinds.ROOMS),
+        _does("buy", some(THINGS), kinds.MARKETS, because="cheap new"),
+        _does("sell", some(THINGS), kinds.MARKETS, because="old"),
+        _does("lose", some(THINGS), shapes=DONE),
+        *2 * (_does("find clean repair", some(THINGS), kinds.GARDEN),),
+        _does("pick_up", some(SMALL_THINGS), kinds.ROOMS),
         _does("hug", some(CUDDLY), kinds.ROOMS),
         *2 * (_gives(kinds.person, some(THINGS)),),
-        *2 * (_stays(some((*TOYS, *CUDDLY, *GOODS)), "lie", kinds.TABLES, shapes=(*TOLD, "arrival")),),
+        *2 * (_stays(some(SMALL_THINGS), "lie", kinds.TABLES, seen=True),),
         *_opinions(THINGS),
         *2 * (Property(what=these(THINGS)),),
         Request(verbs=_verbs("clean repair"), what=some(THINGS)),
@@ -201,17 +199,17 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Caption(what=Things(nouns=SIGHTS, determiners=COUNTED, where=(kinds.IN_CITIES,))),
     ),
     "medicine": (
-        *6 * (_does("examine photograph treat look_at", kinds.mark, who=kinds.healer, shapes=DONE, moody="subject"),),
-        *2 * (_does("remove", kinds.removable_mark, who=kinds.healer, shapes=DONE, moody="subject"),),
-        *2 * (Biopsy(what=Things(nouns=SKIN, determiners=Menu((THE, A, THIS)), where=(UNSAID, kinds.BODY))),),
+        *6 * (_handles(kinds.healer, "examine photograph treat look_at", kinds.mark),),
+        *2 * (_handles(kinds.healer, "remove", kinds.removable_mark),),
+        *2 * (Biopsy(what=kinds.one_mark),),
         Request(verbs=_verbs("examine photograph"), what=kinds.mark),
         *3 * (Property(what=these(SKIN, kinds.BODY), forms=("one", "not", "and")),),
         Opinion(what=Things(nouns=HEALERS, determiners=SHOWN)),
         Caption(what=Things(nouns=SKIN, determiners=COUNTED, where=(kinds.BODY,))),
     ),
     "chemistry": (
-        *4 * (_does("heat cool weigh", kinds.amount, kinds.LABORATORY, moody="subject"),),
-        *2 * (_does("contain", kinds.amount, who=some(VESSELS), shapes=TOLD, moody="subject"),),
+        *4 * (_handles(kinds.person, "heat cool weigh", kinds.amount, kinds.LABORATORY, shapes=DONE_OR_WISHED),),
+        *2 * (_handles(some(VESSELS), "contain", kinds.amount, shapes=("plain", "early", "late", "known")),),
         *2 * (truths.WEIGHTS,),
         truths.SUBSTANCE_CLASSES,
         *2 * (Property(what=kinds.experiment, forms=("one", "not")),),
@@ -225,4 +223,4 @@ TOPICS = tuple(SCENES)
 def sentence(p: Teller, *, topics: tuple[str, ...] = TOPICS) -> Telling:
     """One sentence of the little world."""
     topic = p.choose("topic", topics)
-    return p.choose("scene", SCENES[topic]).tell(p, topic)
+    return Telling(topic, *p.choose("scene", SCENES[topic]).tell(p))

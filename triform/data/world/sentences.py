@@ -17,6 +17,7 @@ from triform.data.world.telling import (
     Split,
     Teller,
     Telling,
+    joined,
     readings,
     render,
     split_of,
@@ -76,30 +77,34 @@ class Draft(NamedTuple):
         return Draft(script, sentence(script))
 
     def finished(self) -> Sentence:
-        tokens, telling = self.teller.tokens, self.telling
         words = surface(self.words)
+        _, pos, tags = zip(*self.teller.tokens, strict=True)
         return Sentence(
-            english=render(self.words),
-            german=telling.german,
-            topic=telling.topic,
-            sentiment=telling.mood,
+            english=joined(words),
+            german=self.telling.german,
+            topic=self.telling.topic,
+            sentiment=self.telling.mood,
             tokens=tuple(words),
-            pos=tuple(token.pos for token in tokens),
-            tags=tuple(token.tag for token in tokens),
-            entities=tuple(_entities(words, [token.tag for token in tokens])),
+            pos=pos,
+            tags=tags,
+            entities=_entities(words, tags),
             adjective_of=tuple(self.teller.links),
             combination=self.teller.combination,
         )
 
 
-def _entities(words: list[str], tags: list[str]) -> Iterator[tuple[int, int, str]]:
-    """All names are one word long, so every B- tag is an entity of its own."""
-    at = 0
-    for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
-        at += place > 0 and word not in ".,"
-        if tag != "O":
-            yield at, at + len(word), tag[2:]
-        at += len(word)
+def _entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
+    """An entity begins at B-x and ends with the last I-x that follows it."""
+    found: list[tuple[int, int, str]] = []
+    end = -1
+    for word, tag in zip(words, tags, strict=True):
+        start = end if word in ".," else end + 1
+        end = start + len(word)
+        if tag[0] == "B":
+            found.append((start, end, tag[2:]))
+        elif tag[0] == "I":
+            found[-1] = (found[-1][0], end, tag[2:])
+    return tuple(found)
 
 
 def draw(random: Random, *, split: Split, topics: tuple[str, ...] = TOPICS) -> Draft:

@@ -14,7 +14,7 @@ from triform.data.world.adjectives import OPINION, SIZE, STATE
 from triform.data.world.events import FULL_STOP
 from triform.data.world.german import verb_last, verb_second, written
 from triform.data.world.phrases import CALM, MOODY, NAMES, Kind
-from triform.data.world.telling import Menu, Teller, Telling
+from triform.data.world.telling import Menu, Teller, Told
 from triform.data.world.words import NEUTRAL, Adjective, Fixed, Mood, Noun, Tokens, Verb, Word, tagged
 
 _AND, _BUT, _NOT = tagged("and/CCONJ"), tagged("but/CCONJ"), tagged("not/PART")
@@ -25,6 +25,7 @@ _WAS = {False: (tagged("was/AUX"), "war"), True: (tagged("were/AUX"), "waren")}
 
 # --- properties -----------------------------------------------------------------------------------------------------
 
+Tense: TypeAlias = Literal["is", "was", "thinks"]
 Form: TypeAlias = Literal["one", "not", "and", "but"]
 
 
@@ -39,10 +40,11 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Something is or was so, or someone thinks that it is."""
 
     what: Kind
-    tenses: tuple[str, ...] = ("is", "was", "thinks")
+    lasting: bool = False  # said of all of a kind, which cannot all be broken
+    tenses: tuple[Tense, ...] = ("is", "was", "thinks")
     forms: tuple[Form, ...] = ("one", "one", "not", "and", "but")
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         tense = p.choose("tense", self.tenses)
         thinker = p.say("thinker", NAMES) if tense == "thinks" else None
         p.words(_THINKS_THAT if thinker else ())
@@ -50,7 +52,8 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         english, be = (_WAS if tense == "was" else _IS)[subject.plural]
         p.words(english)
         noun = subject.core.noun
-        predicate = p.say("predicate", *(predicates(noun, form) for form in self.forms), owner=f"be {noun.name}")
+        menus = (predicates(noun, form, lasting=self.lasting) for form in self.forms)
+        predicate = p.say("predicate", *menus, owner=f"be {noun.name}")
         p.link("predicate", p.starts["subject.core"] + len(subject.core.tokens) - 1)
         p.words(FULL_STOP)
         name = subject.german("nominative")
@@ -59,13 +62,14 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if thinker
             else verb_second(name, be, predicate.german)
         )
-        return Telling(topic, predicate.mood, written(german))
+        return Told(predicate.mood, written(german))
 
 
 @cache
-def predicates(noun: Noun, form: Form) -> Menu[Predicate]:
-    """What can be said of a noun: opinions, sizes and states."""
-    return Menu(_FORMS[form](tuple(a for a in noun.adjectives if a.rank in (OPINION, SIZE, STATE))))
+def predicates(noun: Noun, form: Form, *, lasting: bool) -> Menu[Predicate]:
+    """What can be said of a noun: opinions, sizes and states, of which the bad ones do not last."""
+    fitting = (a for a in noun.adjectives if a.rank in (OPINION, SIZE, STATE))
+    return Menu(_FORMS[form](tuple(a for a in fitting if not lasting or a.rank != STATE or a.mood == NEUTRAL)))
 
 
 def _one(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
@@ -116,12 +120,15 @@ class Feeling(Word, frozen=True, eq=False, kw_only=True):
     mood: Mood
 
 
+def _feeling(english: str, german: str, mood: Mood) -> Feeling:
+    return Feeling(tokens=tagged(f"{english}/VERB"), german=german, mood=mood)
+
+
 FEELINGS = Menu(
-    Feeling(tokens=tagged(f"{english}/VERB"), german=german, mood=mood)
-    for english, german, mood in (
-        ("loves", "liebt", "positive"),
-        ("likes", "mag", "positive"),
-        ("hates", "hasst", "negative"),
+    (
+        _feeling("loves", "liebt", "positive"),
+        _feeling("likes", "mag", "positive"),
+        _feeling("hates", "hasst", "negative"),
     )
 )
 
@@ -131,13 +138,13 @@ class Opinion(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         who = p.say("subject.name", NAMES)
         feeling = p.say("feeling", FEELINGS)
-        what = self.what.tell(p, "object", CALM, owner=feeling.german)
+        what = self.what.tell(p, "object", CALM, owner=feeling.tokens[0].word)
         p.words(FULL_STOP)
         german = verb_second(who.german("nominative"), feeling.german, what.german("accusative"))
-        return Telling(topic, feeling.mood, written(german))
+        return Told(feeling.mood, written(german))
 
 
 class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -146,13 +153,13 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     verbs: tuple[Verb, ...]
     what: Kind
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         verb = p.choose("verb", self.verbs)
         p.words(verb.base)
-        what = self.what.tell(p, "object", MOODY, owner=verb.name)
+        what = self.what.tell(p, "object", CALM, owner=verb.name)
         p.words(FULL_STOP)
         german = verb_second(verb.infinitive, "Sie", what.german("accusative"), verb.prefix)
-        return Telling(topic, what.core.mood, written(german))
+        return Told(NEUTRAL, written(german))
 
 
 _TAKE_A_BIOPSY_OF = tagged("take/VERB a/DET biopsy/NOUN of/ADP")
@@ -163,11 +170,11 @@ class Biopsy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         p.words(_TAKE_A_BIOPSY_OF)
         what = self.what.tell(p, "object", CALM, owner="biopsy")
         p.words(FULL_STOP)
-        return Telling(topic, NEUTRAL, written(f"machen Sie eine Biopsie {what.german('genitive')}"))
+        return Told(NEUTRAL, written(f"machen Sie eine Biopsie {what.german('genitive')}"))
 
 
 # --- facts and captions ---------------------------------------------------------------------------------------------
@@ -181,15 +188,15 @@ class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     truths: Callable[[Any], Menu[Fixed]]
     combining: str = ""  # what its subjects combine with, where there are so many that some can be held out
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         subject = self.what.tell(p, "subject", CALM, owner=self.combining)
+        noun = len(p.tokens) - 1
         english, finite = self.verbs[subject.plural]
         p.words(english)
-        head = len(p.tokens) - len(english) - 1
         truth = p.say("truth", self.truths(subject))
-        p.link("truth", head)
+        p.link("truth", noun)
         p.words(FULL_STOP)
-        return Telling(topic, NEUTRAL, written(verb_second(subject.german("nominative"), finite, truth.german)))
+        return Told(NEUTRAL, written(verb_second(subject.german("nominative"), finite, truth.german)))
 
 
 _THERE_IS = tagged("there/PRON is/VERB")
@@ -201,13 +208,13 @@ class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     what: Kind
     where: Menu[Fixed]
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         p.words(_THERE_IS)
         what = self.what.tell(p, "object", MOODY, owner="there is")
         place = p.say("place", self.where)
         p.words(FULL_STOP)
         german = verb_second(place.german, "gibt", "es", what.german("accusative"))
-        return Telling(topic, what.core.mood, written(german))
+        return Told(what.core.mood, written(german))
 
 
 class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -215,7 +222,7 @@ class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
 
-    def tell(self, p: Teller, topic: str) -> Telling:
+    def tell(self, p: Teller) -> Told:
         what = self.what.tell(p, "subject", MOODY, owner="picture")
         p.words(FULL_STOP)
-        return Telling(topic, what.core.mood, written(what.german("nominative")))
+        return Told(what.core.mood, written(what.german("nominative")))

@@ -107,7 +107,7 @@ def _companion(random: Random, it: Episode, *, split: Split) -> Draft:
 # --- summaries ------------------------------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
+class Summed(NamedTuple):
     passage: str
     summary: str
 
@@ -115,7 +115,7 @@ class Told(NamedTuple):
 _WEATHER = ("It was raining.", "The sun was shining.", "It was cold.", "It was a quiet day.", "Nobody else was there.")
 
 
-def told(random: Random, *, split: Split) -> Told:
+def summed(random: Random, *, split: Split) -> Summed:
     """What happened, what it was like and when, each in its own sentence, and all of it in one."""
     while True:
         it = episode(random, split=split)
@@ -133,7 +133,7 @@ def told(random: Random, *, split: Split) -> Told:
     ]
     random.shuffle(about)
     event = it.told("plain", **{f"{it.scene.theme}.core": bare}).english
-    return Told(" ".join((event, *about)), it.told("late", time=when).english)
+    return Summed(" ".join((event, *about)), it.told("late", time=when).english)
 
 
 # --- likeness -------------------------------------------------------------------------------------------------------

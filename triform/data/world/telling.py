@@ -6,6 +6,7 @@ Forks come in the order of the English words. Refuses to know the grammar and th
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
@@ -70,15 +71,22 @@ def variants(words: list[str], at: int) -> set[str]:
     return {words[at], words[at][0].lower() + words[at][1:]} if at == 0 else {words[at]}
 
 
+class Told(NamedTuple):
+    """What a construction says about the sentence it has just told."""
+
+    mood: Mood
+    german: str
+
+
 class Telling(NamedTuple):
-    """What a grammar says about the sentence it has just told."""
+    """What the grammar says about it."""
 
     topic: str
     mood: Mood
     german: str
 
 
-class Teller:
+class Teller(ABC):
     """The English side grows here, word by word; `choices` remembers what was decided under which name."""
 
     def __init__(self) -> None:
@@ -88,16 +96,16 @@ class Teller:
         self.links: list[tuple[int, int]] = []  # (adjective, noun) as places of tokens
         self.combination = ""
 
+    @abstractmethod
     def choose(self, name: str, options: tuple[T, ...], *, saying: Callable[[T], Iterable[str]] | None = None) -> T:
         """A silent decision; an option that stands twice is twice as likely. It will be heard as one of `saying`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         """A decision that is heard at once: one of the menus, then one of its words.
 
         With an owner (a verb), both together are the combination that decides the sentence's split.
         """
-        raise NotImplementedError
 
     def words(self, tokens: Iterable[Token]) -> None:
         """No decision: these words follow."""
@@ -129,7 +137,7 @@ class Dice(Teller):
 
     def choose(self, name: str, options: tuple[T, ...], *, saying: Callable[[T], Iterable[str]] | None = None) -> T:
         option = self.choices[name] = options[int(self._random() * len(options))]
-        return option  # type: ignore[return-value]
+        return option
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         menu = menus[int(self._random() * len(menus))]
@@ -151,7 +159,7 @@ class Script(Teller):
         return option  # type: ignore[return-value]
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
-        return self._said(name, self._written[name], owner)  # type: ignore[type-var]
+        return self._said(name, self._written[name], owner)  # type: ignore[return-value, type-var]
 
 
 class Reader(Teller):
@@ -216,18 +224,26 @@ def readings(grammar: Callable[[Teller], Telling], text: str) -> Iterator[tuple[
 def surface(words: Iterable[str]) -> list[str]:
     """The words as they are written: `a` before a vowel is `an`, the first letter is a capital."""
     written = list(words)
-    for place, word in enumerate(written[:-1]):
-        if word == "a" and _begins_with_a_vowel(written[place + 1]):
+    for place, word in enumerate(written[1:]):
+        if written[place] == "a" and _begins_with_a_vowel(word):
             written[place] = "an"
     if written:
-        written[0] = written[0][:1].upper() + written[0][1:]
+        written[0] = written[0][0].upper() + written[0][1:]
     return written
 
 
 def _begins_with_a_vowel(word: str) -> bool:
-    return word[0].lower() in "aeiou" and not word.lower().startswith(("eu", "use"))  # a European, a useful
+    return word[0] in "aeiouAEIOU" and not word.lower().startswith(("eu", "use"))  # a European, a useful
+
+
+def joined(words: list[str]) -> str:
+    """Spaces between words, none before a full stop, a comma or a question mark."""
+    return _MARK.sub(r"\1", " ".join(words))
+
+
+_MARK = re.compile(r" ([.,?])")
 
 
 def render(words: Iterable[str]) -> str:
-    """The text of a sentence: spaces between words, none before a full stop, a comma or a question mark."""
-    return re.sub(r" ([.,?])", r"\1", " ".join(surface(words)))
+    """The text of a sentence."""
+    return joined(surface(words))

@@ -132,7 +132,7 @@ _WEIGHTS = {
 }
 _PRODUCTS = _truths("""
     phones/NOUN = Handys: Apple Samsung Nokia Sony
-    tablets/NOUN = Tablets: Apple Samsung
+    tablets/NOUN = Tablets: Apple Samsung Nokia
     computers/NOUN = Computer: Apple Samsung
     cameras/NOUN = Kameras: Sony
 """)
