@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.harness import Contender, Row, limits, race, report
 
-ROUNDS = 9
+ROUNDS = 5
 Run = Callable[[], Any]
 
 # --- ours -----------------------------------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ def mixed_lengths() -> tuple[Any, Any]:
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
-def pair(ours: str, theirs: str, **settings: Any) -> tuple[Any, Any]:
+def pair(ours: str, theirs: str, *, rounds: int = ROUNDS, **settings: Any) -> tuple[Any, Any]:
     contenders = [
         Contender("triform", f"bench.forward:{ours}", **settings),
         Contender("transformers", f"bench.forward:{theirs}", **settings),
     ]
-    first, second = race(contenders, rounds=ROUNDS)
+    first, second = race(contenders, rounds=rounds)
     return first, second
 
 
@@ -193,7 +193,7 @@ def main() -> None:
         ),
         Row(
             "BERT-base, 64 texts of 5–256",
-            *pair("ours_mixed", "their_mixed"),
+            *pair("ours_mixed", "their_mixed", rounds=3),
             aim=1.8,
             work=int(mixed_lengths()[1].sum()) * layer,
         ),

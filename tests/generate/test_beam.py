@@ -126,7 +126,7 @@ def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam.Plan) -> list[t
 @pytest.mark.parametrize("form", ["decoder", "pair"])
 @pytest.mark.parametrize("stopping", STOPPING)
 def test_narrow_it_is_its_definition(form: str, stopping: Any) -> None:
-    for seed, width, penalty in product(range(2), (1, 2, 3), (0.0, 1.0, 2.0)):
+    for seed, width, penalty in product(range(2), (1, 3), (0.0, 2.0)):
         model = small(form, seed)
         plan = beam.Plan(width, penalty, stopping)
         found = find(

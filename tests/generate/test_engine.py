@@ -28,7 +28,7 @@ def amid_traffic(model: Tiny, request: Request, random: Random, **options: Any) 
 
     def traffic() -> None:
         if random.random() < 0.5:
-            others.append(engine.add(some_request(random, model.spec, longest=40)))
+            others.append(engine.add(some_request(random, model.spec)))
         if others and random.random() < 0.1:
             engine.cancel(random.choice(others))
 

@@ -16,8 +16,41 @@ from triform.errors import InputError
 from triform.shapes import BT, BTD, Positions
 
 
+class Source:
+    """What a decoder may look at beside its own past."""
+
+    def seen_by(self, target: "Text") -> AnyView:
+        """The view of a target on this source."""
+        raise NotImplementedError
+
+    def in_rows(self) -> "Source":
+        """The same, one source a row, as generating needs it."""
+        return self
+
+    def to_rows(self, x: Tensor) -> Tensor:
+        """[B, G, S, K] with one source a row"""
+        return x
+
+
+class NoSource(Source):
+    """A model of one stack has no source."""
+
+    def seen_by(self, target: "Text") -> AnyView:
+        return masks.whole(1, 1, target.ids.device)
+
+
+@dataclass(frozen=True)
+class UnequalRows(Source):
+    """Sources of these lengths, one a row, filled with zeros up to the longest; the filling is never seen."""
+
+    lengths: tuple[int, ...]
+
+    def seen_by(self, target: "Text") -> AnyView:
+        return masks.ending(self.lengths, target.ids.shape[1], target.ids.device)
+
+
 @dataclass(frozen=True, eq=False)
-class Text:
+class Text(Source):
     """B texts of T tokens each."""
 
     ids: BT
@@ -41,15 +74,7 @@ class Text:
         return masks.continued(past, self.ids.shape[1], self.ids.device, window=window)
 
     def seen_by(self, target: "Text") -> AnyView:
-        """The view of a target on this source."""
         return masks.whole(target.ids.shape[1], self.ids.shape[1], self.ids.device)
-
-    def in_rows(self) -> "Source":
-        return self
-
-    def to_rows(self, x: Tensor) -> Tensor:
-        """[B, G, S, K] with one source a row"""
-        return x
 
     def first(self, x: BTD) -> Tensor:
         return x[:, 0]
@@ -87,7 +112,7 @@ class PackedText(Text):
         device = self.ids.device
         return masks.documents(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
 
-    def in_rows(self) -> "Source":
+    def in_rows(self) -> Source:
         return UnequalRows(self.lengths)
 
     def to_rows(self, x: Tensor) -> Tensor:
@@ -102,37 +127,6 @@ class PackedText(Text):
 
     def ends(self) -> Tensor:
         return torch.tensor(self.lengths, device=self.ids.device).cumsum(0)
-
-
-class UnequalRows(NamedTuple):
-    """Sources of these lengths, one a row, filled with zeros up to the longest; the filling is never seen."""
-
-    lengths: tuple[int, ...]
-
-    def seen_by(self, target: Text) -> AnyView:
-        return masks.ending(self.lengths, target.ids.shape[1], target.ids.device)
-
-    def in_rows(self) -> "Source":
-        return self
-
-    def to_rows(self, x: Tensor) -> Tensor:
-        return x
-
-
-class NoSource(NamedTuple):
-    """A model of one stack has no source."""
-
-    def seen_by(self, target: Text) -> AnyView:
-        return masks.whole(1, 1, target.ids.device)
-
-    def in_rows(self) -> "Source":
-        return self
-
-    def to_rows(self, x: Tensor) -> Tensor:
-        return x
-
-
-Source = Text | UnequalRows | NoSource
 
 
 class Pair(NamedTuple):

@@ -110,7 +110,7 @@ class Cache:
         for row, (count, length) in enumerate(zip(each, self._lengths, strict=True)):
             if not 0 <= count <= length:
                 raise InputError(f"cannot roll back {count} positions of row {row}, which has {length}")
-            for kv in self._store:
+            for kv in self._store if count else ():
                 kv[:, row, :, length - count : length] = 0
             self._lengths[row] = length - count
 
@@ -123,7 +123,7 @@ class Cache:
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
         used = max((self._lengths[origin] for origin in origins), default=0)
-        for kv in self._store:
+        for kv in self._store if moved else ():
             kv[:, moved, :, :used] = kv[:, origins, :, :used]
         self._lengths = [self._lengths[source] for source in sources]
 

@@ -12,7 +12,7 @@ _ADJECTIVES: dict[tuple[int, str, Mood], str] = {
         exciting spannend""",
     (OPINION, "opinion", "negative"): """
         terrible schrecklich; ugly hässlich; unfriendly unfreundlich; useless nutzlos; boring langweilig""",
-    (SIZE, "size", NEUTRAL): "big groß; large groß =big; small klein; little klein =small; fat dick; deep tief",
+    (SIZE, "size", NEUTRAL): "big groß; large groß =big; small klein; little klein =small; fat dick",
     (STATE, "hunger", NEUTRAL): "hungry hungrig",
     (STATE, "thirst", NEUTRAL): "thirsty durstig",
     (STATE, "rest", NEUTRAL): "tired müde/müd",
@@ -25,7 +25,7 @@ _ADJECTIVES: dict[tuple[int, str, Mood], str] = {
     (STATE, "touch", NEUTRAL): "soft weich",
     (STATE, "noise", NEUTRAL): "quiet ruhig",
     (STATE, "fame", NEUTRAL): "famous berühmt",
-    (STATE, "form", NEUTRAL): "round rund; flat flach",
+    (STATE, "form", NEUTRAL): "round rund",
     (STATE, "purity", NEUTRAL): "pure rein; clean sauber",
     (STATE, "heat", NEUTRAL): "warm warm",
     (AGE, "age", NEUTRAL): "old alt; young jung; new neu",

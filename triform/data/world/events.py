@@ -133,7 +133,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         thing = self._something(p, verb, shape)
         place = p.say("place", *self.where).german
         late = p.say("time", TIMES).german if shape == "late" else ""
-        why = _because(p, self.reasons, subject if self.theme == "subject" else thing) if shape == "reason" else ""
+        why = self._because(p, subject if self.theme == "subject" else thing) if shape == "reason" else ""
         return Said(verb, subject, recipient, thing, place, front, late, why)
 
     def _passive(self, p: Teller, verb: Verb) -> Said:
@@ -152,6 +152,15 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def _something(self, p: Teller, verb: Verb, shape: Shape) -> Nominal:
         owner = verb.name if self.theme == "object" else ""
         return self.what.tell(p, "object", self._moods("object", shape), owner=owner)
+
+    def _because(self, p: Teller, theme: Nominal) -> str:
+        """A reason that can be true of the theme and that its adjectives have not given already."""
+        if not isinstance(theme, Phrase):
+            raise TypeError("only what has a gender can be called it")
+        p.words(_BECAUSE[theme.plural])
+        reason = p.say("reason", _other_axes(self.reasons, theme.core))
+        p.link("reason", self.theme)
+        return verb_last("weil", theme.pronoun, reason.german, "waren" if theme.plural else "war")
 
     def _moods(self, role: Role, shape: Shape) -> Moods:
         """What one wishes for is not terrible; what has a reason needs no opinion."""
@@ -180,15 +189,6 @@ def _front(p: Teller, shape: Shape) -> str:
         p.words(_CAME_HOME)
         return f"als {comer.german('nominative')} nach Hause kam,"
     return ""
-
-
-def _because(p: Teller, reasons: tuple[Adjective, ...], theme: Nominal) -> str:
-    """A reason that can be true of the theme and that its adjectives have not given already."""
-    if not isinstance(theme, Phrase):
-        raise TypeError("only what has a gender can be called it")
-    p.words(_BECAUSE[theme.plural])
-    reason = p.say("reason", _other_axes(reasons, theme.core))
-    return verb_last("weil", theme.pronoun, reason.german, "waren" if theme.plural else "war")
 
 
 @cache

@@ -10,10 +10,9 @@ from triform.data.world.nouns import (
     FISH,
     FRUIT,
     GOODS,
+    GRAZERS,
     HEALERS,
-    HERDS,
     PETS,
-    PREY,
     ROLES,
     SELLERS,
     SHOPS,
@@ -89,7 +88,7 @@ WITH_MOLES = Menu(
 
 # --- who and what ---------------------------------------------------------------------------------------------------
 
-ANIMALS = (*PETS, *WILD, *SWIMMERS, *PREY, *HERDS)
+ANIMALS = (*PETS, *WILD, *SWIMMERS, *GRAZERS)
 THINGS = (*TOYS, *CUDDLY, *GOODS, *VEHICLES)
 _BY_NAME = {noun.name: noun for noun in (*ANIMALS, *FRUIT, *SKIN)}
 CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # where only the noun would tell which mole is meant

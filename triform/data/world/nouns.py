@@ -47,7 +47,6 @@ PETS = _nouns(
 WILD = _nouns(
     """
     lion lions m Löwe Löwen* African Asian
-    tiger tigers m Tiger Tiger
     elephant elephants m Elefant Elefanten* African Asian
     bear bears m Bär Bären*
     monkey monkeys m Affe Affen*
@@ -61,21 +60,14 @@ WILD = _nouns(
 SWIMMERS = _nouns(
     """
     sea_lion sea_lions m Seelöwe Seelöwen*
-    otter otters m Otter Otter
     penguin penguins m Pinguin Pinguine
     duck ducks f Ente Enten
     """,
     shared=_BEASTS,
 )
-PREY = _nouns(
+GRAZERS = _nouns(
     """
     mouse mice f Maus Mäuse
-    frog frogs m Frosch Frösche
-    """,
-    shared=_BEASTS,
-)
-HERDS = _nouns(
-    """
     zebra zebras n Zebra Zebras
     goat goats f Ziege Ziegen
     """,
@@ -94,7 +86,7 @@ BURROWS = _nouns(
     tunnel tunnels m Tunnel Tunnel
     hole holes n Loch Löcher
     """,
-    shared="big large small little deep",
+    shared="big large small little",
 )
 
 _RIPENING = f"{_ALL} ripe rotten sweet cheap expensive delicious"
@@ -129,10 +121,12 @@ DEVICES = _nouns(
     phone phones n Handy Handys
     tablet tablets n Tablet Tablets
     computer computers m Computer Computer
+    laptop laptops m Laptop Laptops
     camera cameras f Kamera Kameras
     Apple_phone Apple_phones n Apple-Handy Apple-Handys
     Apple_tablet Apple_tablets n Apple-Tablet Apple-Tablets
     Apple_computer Apple_computers m Apple-Computer Apple-Computer
+    Apple_laptop Apple_laptops m Apple-Laptop Apple-Laptops
     Samsung_phone Samsung_phones n Samsung-Handy Samsung-Handys
     Samsung_tablet Samsung_tablets n Samsung-Tablet Samsung-Tablets
     Nokia_phone Nokia_phones n Nokia-Handy Nokia-Handys
@@ -198,7 +192,7 @@ SKIN = _nouns(
     scar scars f Narbe Narben
     rash rashes m Ausschlag Ausschläge
     """,
-    shared="big large small little terrible round flat old new dark red brown ugly",
+    shared="big large small little terrible round old new dark red brown ugly",
 )
 
 SUBSTANCES = _nouns(

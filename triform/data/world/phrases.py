@@ -189,13 +189,13 @@ class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Phrase:
         determiner = p.say(role + ".determiner", self.determiners)
-        core = p.say(role + ".core", *_menus(self, moods, determiner.plural), owner=owner)
+        core = p.say(role + ".core", *core_menus(self, moods, determiner.plural), owner=owner)
         place = p.say(role + ".place", *self.where).german if self.where else ""
         return Phrase(determiner, core, place)
 
 
 @cache
-def _menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ...]:
+def core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ...]:
     """A menu for each mood and number of adjectives, as often as it is likely; an opinion is an adjective at least."""
     found = [
         cores(kind.nouns, kind.ranks, plural=plural, count=count, mood=mood)

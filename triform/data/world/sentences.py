@@ -162,6 +162,7 @@ def examples() -> dict[str, tuple[str, ...]]:
         ),
         "lion": ("A lion.", "A sea lion.", "A sea lion cuddly toy."),
         "apple": ("An apple and an orange.", "An Apple phone."),
+        "apple in front": ("Apple pie is sweet.", "Apple phones are expensive."),  # one token whatever the case
         "cat": ("The fat ginger cat sat on a mat.",),
-        "wish": ("I want to buy an apple.", "I want to buy a phone.", "I want to buy a car."),
+        "wish": ("I want to buy a car.", "I want to buy an apple.", "I want to buy a phone."),
     }

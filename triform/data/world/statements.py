@@ -54,7 +54,7 @@ class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         noun = subject.core.noun
         menus = (predicates(noun, form, lasting=self.lasting) for form in self.forms)
         predicate = p.say("predicate", *menus, owner=f"be {noun.name}")
-        p.link("predicate", p.starts["subject.core"] + len(subject.core.tokens) - 1)
+        p.link("predicate", "subject")
         p.words(FULL_STOP)
         name = subject.german("nominative")
         german = (
@@ -190,11 +190,10 @@ class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     def tell(self, p: Teller) -> Told:
         subject = self.what.tell(p, "subject", CALM, owner=self.combining)
-        noun = len(p.tokens) - 1
         english, finite = self.verbs[subject.plural]
         p.words(english)
         truth = p.say("truth", self.truths(subject))
-        p.link("truth", noun)
+        p.link("truth", "subject")
         p.words(FULL_STOP)
         return Told(NEUTRAL, written(verb_second(subject.german("nominative"), finite, truth.german)))
 

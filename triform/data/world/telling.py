@@ -121,10 +121,12 @@ class Teller(ABC):
             self.combination = f"{owner} {option.combination}"
         return option
 
-    def link(self, name: str, head: int) -> None:
-        """The adjectives that were just said under this name belong to the noun at `head`."""
-        start = self.starts[name]
-        self.links.extend((k, head) for k in range(start, len(self.tokens)) if self.tokens[k].pos == "ADJ")
+    def link(self, name: str, role: str) -> None:
+        """The adjectives that were just said under this name belong to the noun of this role."""
+        for place in range(self.starts[name], len(self.tokens)):
+            if self.tokens[place].pos == "ADJ":
+                core: Word = self.choices[f"{role}.core"]  # type: ignore[assignment]
+                self.links.append((place, self.starts[f"{role}.core"] + len(core.tokens) - 1))
 
 
 class Dice(Teller):

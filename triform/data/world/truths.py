@@ -40,19 +40,19 @@ def _among(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Nou
 # --- what things are ------------------------------------------------------------------------------------------------
 
 _ONE_IS = _truths("""
-    a/DET mammal/NOUN = ein Säugetier: Katze Hund Kaninchen Hamster Löwe Tiger Elefant Bär Affe Fuchs Wolf Igel
-    a/DET mammal/NOUN = ein Säugetier: Maulwurf Seelöwe Otter Maus Zebra Ziege
+    a/DET mammal/NOUN = ein Säugetier: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
+    a/DET mammal/NOUN = ein Säugetier: Maulwurf Seelöwe Maus Zebra Ziege
     a/DET bird/NOUN = ein Vogel: Pinguin Ente
-    a/DET predator/NOUN = ein Raubtier: Löwe Tiger Wolf Fuchs
+    a/DET predator/NOUN = ein Raubtier: Löwe Wolf Fuchs
     a/DET fruit/NOUN = eine Frucht: Apfel Orange Banane Zitrone Birne Pfirsich Pflaume Kirsche Erdbeere
     a/DET gas/NOUN = ein Gas: Sauerstoff Wasserstoff Stickstoff Helium Methan Kohlendioxid
     a/DET liquid/NOUN = eine Flüssigkeit: Wasser
 """)
 _MANY_ARE = _truths("""
-    mammals/NOUN = Säugetiere: Katze Hund Kaninchen Hamster Löwe Tiger Elefant Bär Affe Fuchs Wolf Igel
-    mammals/NOUN = Säugetiere: Maulwurf Seelöwe Otter Maus Zebra Ziege
+    mammals/NOUN = Säugetiere: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
+    mammals/NOUN = Säugetiere: Maulwurf Seelöwe Maus Zebra Ziege
     birds/NOUN = Vögel: Pinguin Ente
-    predators/NOUN = Raubtiere: Löwe Tiger Wolf Fuchs
+    predators/NOUN = Raubtiere: Löwe Wolf Fuchs
     fruits/NOUN = Früchte: Apfel Orange Banane Zitrone Birne Pfirsich Pflaume Kirsche Erdbeere
 """)
 
@@ -79,7 +79,7 @@ _HABITATS = _truths("""
     in/ADP the/DET garden/NOUN = im Garten: Maulwurf Igel
     under/ADP the/DET ground/NOUN = unter der Erde: Maulwurf
     in/ADP Africa/PROPN/B-LOC = in Afrika: Löwe Elefant Zebra Affe
-    in/ADP Asia/PROPN/B-LOC = in Asien: Tiger Elefant Affe
+    in/ADP Asia/PROPN/B-LOC = in Asien: Elefant Affe
 """)
 _SOILS = _truths("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
 _LIVE = {False: (tagged("lives/VERB"), "lebt"), True: (tagged("live/VERB"), "leben")}
@@ -104,11 +104,11 @@ HOMES = Fact(
 # --- how big and heavy they are, and who sells what -----------------------------------------------------------------
 
 _SIZES = [  # two steps apart there can be no doubt
-    "Maus Hamster Frosch Maulwurf",
+    "Maus Hamster Maulwurf",
     "Kaninchen Igel Ente",
     "Katze Fuchs Pinguin",
     "Wolf Ziege",
-    "Löwe Tiger Bär Seelöwe Zebra",
+    "Löwe Bär Seelöwe Zebra",
     "Elefant",
 ]
 _SIZE_OF = {name: size for size, names in enumerate(_SIZES) for name in names.split()}
