@@ -95,13 +95,25 @@ def _who(it: Episode) -> list[str]:
 
 
 def _companion(random: Random, it: Episode, *, split: Split) -> Draft:
-    """A sentence that can stand beside the episode and does not answer a question about it."""
+    """A sentence that can stand beside the episode and tells of others, so that it answers no question about it."""
     while True:
         draft = draw(random, split=split, topics=(it.draft.telling.topic,))
-        verb = draft.teller.choices.get("verb")
-        same = isinstance(verb, Verb) and verb.past == it.verb.past
-        if not same and not isinstance(draft.teller.choices["scene"], Caption | Request):
+        shared = _marks(it.draft) & _marks(draft)
+        if not shared and not isinstance(draft.teller.choices["scene"], Caption | Request):
             return draft
+
+
+def _marks(draft: Draft) -> set[object]:
+    """What a question would recognise a sentence by: names, nouns, the verb and the time."""
+    choices = draft.teller.choices
+    names: set[object] = {token.word for token in draft.teller.tokens if token.pos == "PROPN"}
+    nouns = {choice.noun for choice in choices.values() if isinstance(choice, Core)}
+    others = {
+        choice.past if isinstance(choice, Verb) else choice
+        for name in ("verb", "time")
+        if (choice := choices.get(name))
+    }
+    return names | nouns | others
 
 
 # --- summaries ------------------------------------------------------------------------------------------------------
