@@ -29,6 +29,12 @@ def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float3
     return network.eval()
 
 
+class Linear(nn.Linear):
+    """x Wᵀ + b, made without numbers: they are drawn by `initialize`, or come from a file."""
+
+    def reset_parameters(self) -> None: ...
+
+
 def skeleton(spec: s.ModelSpec) -> Form:
     """The network without numbers: names and shapes only, nothing is allocated."""
     with torch.device("meta"):
@@ -122,8 +128,8 @@ def attention_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAtten
         return nn.Identity() if a.qk_norm is None else norm_of(a.qk_norm, a.head_width)
 
     return SelfAttention(
-        qkv=nn.Linear(spec.width, (a.heads + 2 * a.kv_heads) * a.head_width, bias=a.bias),
-        out=nn.Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
+        qkv=Linear(spec.width, (a.heads + 2 * a.kv_heads) * a.head_width, bias=a.bias),
+        out=Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
         q_norm=head_norm(),
         k_norm=head_norm(),
         turn=positions.Turn() if isinstance(spec.position, s.Rotary) else positions.Still(),
@@ -135,9 +141,9 @@ def attention_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAtten
 
 def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttention:
     return CrossAttention(
-        q=nn.Linear(spec.width, a.heads * a.head_width, bias=a.bias),
-        kv=nn.Linear(spec.width, 2 * a.kv_heads * a.head_width, bias=a.bias),
-        out=nn.Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
+        q=Linear(spec.width, a.heads * a.head_width, bias=a.bias),
+        kv=Linear(spec.width, 2 * a.kv_heads * a.head_width, bias=a.bias),
+        out=Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
         attend=Attend(a.score_scale),
         layer=layer,
         head_width=a.head_width,
@@ -146,7 +152,7 @@ def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttentio
 
 def feedforward_of(f: s.FeedForwardSpec, width: int) -> FeedForward:
     kind, rows = (GatedFeedForward, 2 * f.width) if f.gated else (FeedForward, f.width)
-    return kind(nn.Linear(width, rows, bias=f.bias), nn.Linear(f.width, width, bias=f.bias), act=act_of(f.act))
+    return kind(Linear(width, rows, bias=f.bias), Linear(f.width, width, bias=f.bias), act=act_of(f.act))
 
 
 def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
@@ -239,19 +245,19 @@ def head_of(spec: s.ModelSpec) -> nn.Module:
         case s.Own():
             return OwnHead(spec.vocab, width)
         case s.Transformed(act=act, norm=norm):
-            return TransformedHead(nn.Linear(width, width), norm_of(norm, width), act=act_of(act), vocab=spec.vocab)
+            return TransformedHead(Linear(width, width), norm_of(norm, width), act=act_of(act), vocab=spec.vocab)
         case s.NoHead():
             return ReadHead(nn.Identity(), nn.Identity(), act=nn.Identity())
         case s.Pooled():
-            return ReadHead(nn.Linear(width, width), nn.Identity(), act=torch.tanh)
+            return ReadHead(Linear(width, width), nn.Identity(), act=torch.tanh)
         case s.Classify(labels=labels, act=None, bias=bias):
-            return ReadHead(nn.Identity(), nn.Linear(width, labels, bias=bias), act=nn.Identity())
+            return ReadHead(nn.Identity(), Linear(width, labels, bias=bias), act=nn.Identity())
         case s.Classify(labels=labels, act=str() as act, bias=bias):
-            return ReadHead(nn.Linear(width, width), nn.Linear(width, labels, bias=bias), act=act_of(act))
+            return ReadHead(Linear(width, width), Linear(width, labels, bias=bias), act=act_of(act))
         case s.Tag(labels=labels):
-            return ReadHead(nn.Identity(), nn.Linear(width, labels), act=nn.Identity())
+            return ReadHead(nn.Identity(), Linear(width, labels), act=nn.Identity())
         case s.Span():
-            return ReadHead(nn.Identity(), nn.Linear(width, 2), act=nn.Identity())
+            return ReadHead(nn.Identity(), Linear(width, 2), act=nn.Identity())
         case _:
             raise SpecError(f"no head is known for {spec.head!r}")
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from triform.core.build import Linear
 from triform.core.forms import Network
 from triform.core.heads import LanguageHead
 from triform.shapes import VD, XD, XV
@@ -87,4 +88,4 @@ def _twin(module: Module) -> Module:
 
 
 def _child(child: nn.Module) -> nn.Module:
-    return PackedLinear(child.weight, child.bias) if type(child) is nn.Linear else _twin(child)
+    return PackedLinear(child.weight, child.bias) if type(child) is Linear else _twin(child)

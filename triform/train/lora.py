@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triform.core.build import Linear
 from triform.core.heads import ReadHead
 from triform.errors import TriformError, UnknownName
 
@@ -32,7 +33,7 @@ class Adapted(nn.Linear):
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
+        linear = Linear(self.in_features, self.out_features, bias=False, device="meta")
         linear.weight, linear.bias = self.weight, self.bias
         linear.weight += self.factor * self.lora_up @ self.lora_down
         return linear.train(self.training)

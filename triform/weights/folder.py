@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
+MEMO = "triform.json"
 SHARD_BYTES = 5_000_000_000
 
 # Where one of these is there, the folder has a tokenizer.
@@ -51,6 +52,7 @@ class Loaded(NamedTuple):
     config: Config = NOTHING
     others: Config = NOTHING  # the rest of generation_config.json
     left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
+    memo: Config = NOTHING  # what the tasks it was trained for have to remember; theirs to read
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -76,6 +78,7 @@ def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | 
         config=config,
         others={name: value for name, value in said.items() if name not in generation.THEIRS},
         left_aside=outline.left_aside,
+        memo=box.json(MEMO) if box.has(MEMO) else NOTHING,
     )
 
 
@@ -137,6 +140,8 @@ def write(
         _save(draft / CONFIG, _config(model, described, precision))
         if said := model.others | generation.write(model.generation):
             _save(draft / GENERATION, said)
+        if model.memo:
+            _save(draft / MEMO, model.memo)
         tensors.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
         if model.pooling is not None:
             sentence.write(draft, model.pooling, width=model.spec.width)

@@ -15,7 +15,7 @@ from triform.data.world.sentences import Draft, draw
 from triform.data.world.statements import Caption, Request
 from triform.data.world.telling import Split, render
 from triform.data.world.where import TIMES
-from triform.data.world.words import Verb
+from triform.data.world.words import Fixed, Verb
 
 
 class Episode(NamedTuple):
@@ -104,16 +104,17 @@ def _companion(random: Random, it: Episode, *, split: Split) -> Draft:
 
 
 def _marks(draft: Draft) -> set[object]:
-    """What a question would recognise a sentence by: names, nouns, the verb and the time."""
-    choices = draft.teller.choices
-    names: set[object] = {token.word for token in draft.teller.tokens if token.pos == "PROPN"}
-    nouns = {choice.noun for choice in choices.values() if isinstance(choice, Core)}
-    others = {
-        choice.past if isinstance(choice, Verb) else choice
-        for name in ("verb", "time")
-        if (choice := choices.get(name))
-    }
-    return names | nouns | others
+    """What a question would recognise a sentence by: names, nouns, the verb, the place and the time."""
+    found: set[object] = {token.word for token in draft.teller.tokens if token.pos == "PROPN"}
+    for choice in draft.teller.choices.values():
+        match choice:
+            case Core():
+                found.add(choice.noun)
+            case Verb():
+                found.add(choice.past)
+            case Fixed() if choice.tokens:
+                found.add(choice)
+    return found
 
 
 # --- summaries ------------------------------------------------------------------------------------------------------

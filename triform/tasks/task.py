@@ -1,0 +1,102 @@
+"""What every task is, so that training, judging, running and serving it are the same four verbs for all of them.
+
+A task's own file holds all that is particular to it: the forms it runs on, its rows, head, objective, metric, how
+questions are answered and what an answer is. Refuses to know terminals, HTTP and how a run is kept.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from triform.data.rows import Row
+from triform.errors import TriformError
+from triform.spec import Form, ModelSpec
+from triform.train.config import Config
+from triform.train.examples import Examples
+from triform.train.objectives import Objective
+from triform.weights.folder import Loaded
+
+
+class CannotDo(TriformError):
+    """A model asked for what it was not made for."""
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation says. `values[main]` decides which of two models is better."""
+
+    main: str
+    values: dict[str, float]
+    rows: int
+    higher: bool = True  # is better
+    signature: str = ""  # how the main score was counted, where the field knows several ways
+    counts: dict[str, dict[str, int]] = {}  # right label → answered label → how often
+
+
+R = TypeVar("R", bound=Row)
+Q = TypeVar("Q")
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+class Task(ABC, Generic[R, Q, A]):
+    """R: a row with its answer, as files hold it. Q: the question alone. A: the answer, which prints and becomes JSON."""
+
+    name: ClassVar[str]
+    forms: ClassVar[tuple[Form, ...]]
+    kind: type[R]
+
+    # --- made for it ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def can(self, spec: ModelSpec) -> bool:
+        """Whether a model with this spec, head included, can be run on the task."""
+
+    def labels(self, rows: Iterable[R]) -> tuple[str, ...]:
+        """The names its head tells apart, in the order of their numbers."""
+        return ()
+
+    @abstractmethod
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        """The same stacks with the head this task reads."""
+
+    def memo(self, rows: Sequence[R]) -> dict[str, Any]:
+        """What else must be remembered in the model's folder, beside the task's name."""
+        return {}
+
+    # --- trained ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        """Settings that work: for a new model, or for one that already knows the language."""
+
+    @abstractmethod
+    def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
+        """Rows as the objective reads them, long ones cut into windows where the task has windows."""
+
+    @abstractmethod
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]: ...
+
+    def finished(self, rows: Sequence[R], *, model: Loaded) -> Loaded:
+        """After training, with validation rows: what is fitted last (a temperature)."""
+        return model
+
+    # --- run and judged ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def question(self, row: R) -> Q: ...
+
+    @abstractmethod
+    def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:
+        """An answer for each question, in their order; together through the model, without computing on padding."""
+
+    @abstractmethod
+    def score(self, answers: Sequence[A], rows: Sequence[R]) -> Scores: ...
+
+    def evaluate(self, rows: Sequence[R], *, model: Loaded, **settings: Any) -> Scores:
+        """The answers to the rows' questions, judged."""
+        return self.score(list(self.run([self.question(row) for row in rows], model=model, **settings)), rows)
+
+    def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
+        """What simpler means reach on the same rows."""
+        return {}
