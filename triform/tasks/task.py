@@ -40,7 +40,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Task(ABC, Generic[R, Q, A]):
-    """R: a row with its answer, as files hold it. Q: the question alone. A: the answer, which prints and becomes JSON."""
+    """R: a row with its answer, as files hold it. Q: the question alone. A: the answer; it prints and becomes JSON."""
 
     name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
