@@ -3,6 +3,9 @@
 The front door, and it opens slowly: nothing is imported until it is used, so that `import triform` costs nothing.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -30,9 +33,22 @@ __all__ = ["Model", "TriformError", "__version__", "build", "cost", "families", 
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module 'triform' has no attribute {name!r}; it has {', '.join(__all__)}")
-    if _WHERE[name] == "triform":
-        return import_module(f"triform.{name}")
-    return getattr(import_module(_WHERE[name]), name)
+    with _without_collecting():
+        if _WHERE[name] == "triform":
+            return import_module(f"triform.{name}")
+        return getattr(import_module(_WHERE[name]), name)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Importing torch makes a million objects, all of which stay: looking for garbage among them is a tenth of it."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+import triform
 from triform.families import NAMED
 from triform.inventory import parameters
 
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 
 def open_model(name: str, *, seed: int = 0) -> "Model":
     """A folder, a name on the shelf, or a family's size by name with random numbers of that seed."""
-    from triform.model import build, load
-
     if name in NAMED and not Path(name).is_dir():
-        return build(NAMED[name], seed=seed)
-    return load(name)
+        return triform.build(NAMED[name], seed=seed)
+    return triform.load(name)
 
 
 @click.command()
