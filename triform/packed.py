@@ -13,7 +13,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from triform.core.attention import CrossAttention, SelfAttention
+from triform.core.blocks import Residual
 from triform.core.build import Linear
+from triform.core.feedforward import FeedForward
 from triform.core.forms import Network
 from triform.core.heads import LanguageHead
 from triform.shapes import VD, XD, XV
@@ -80,10 +83,17 @@ def _packed(network: Network) -> Network:
     return twin
 
 
+# Nobody taps a twin: where these call their parts, the calls go straight to `forward`. A decoding step of twelve
+# layers is some 270 such calls, and finding and calling a module costs more than many of them compute.
+STRAIGHT = (Residual, SelfAttention, CrossAttention, FeedForward)
+
+
 def _twin(module: Module) -> Module:
     """The same module with the same tensors, but for linear layers, which are packed."""
     same = copy.copy(module)
     same._modules = {name: None if child is None else _child(child) for name, child in module._modules.items()}
+    if isinstance(module, STRAIGHT):
+        same.__dict__ |= {name: child.forward for name, child in same._modules.items() if child is not None}
     return same
 
 

@@ -10,7 +10,8 @@ from generate_tiny import alone, bits, some_request, tiny
 from test_engine import amid_traffic
 from test_roads import check
 
-from triform.generate import engine, packed, prefixes, rows, sampling
+from triform import packed
+from triform.generate import engine, prefixes, rows, sampling
 from triform.generate.engine import Engine
 from triform.generate.passes import Passes
 from triform.generate.rows import NextTokens, SourceRows
