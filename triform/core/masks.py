@@ -7,12 +7,26 @@ into one row, and `Documents` keeps them apart by slicing, which is exact and co
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from triform.shapes import BGSK, BHTK, Added, Allowed, KeyPositions, Positions
+
+
+@runtime_checkable
+class AnySight(Protocol):
+    """What is seen in a pass: it gives the kernel its rectangles, and joins the answers."""
+
+    def over(self, kernel: "Kernel", q: BHTK, k: BGSK, v: BGSK) -> BHTK: ...
+
+
+@runtime_checkable
+class AnyView(Protocol):
+    """Who may see whom, before the third door."""
+
+    def through(self, door: "Door", dtype: torch.dtype) -> AnySight: ...
 
 
 class Sight(NamedTuple):
@@ -106,9 +120,6 @@ class Documents(NamedTuple):
         return full
 
 
-AnySight: TypeAlias = Sight | Documents
-
-
 class DocumentViews(NamedTuple):
     """Views of packed texts, before the third door."""
 
@@ -117,9 +128,6 @@ class DocumentViews(NamedTuple):
 
     def through(self, door: Door, dtype: torch.dtype) -> Documents:
         return Documents(self.groups, tuple(view.through(door, dtype) for view in self.views))
-
-
-AnyView: TypeAlias = View | DocumentViews
 
 
 def unfold(x: Tensor, start: int, count: int, length: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from triform.core.batch import Text, UnequalRows
-from triform.core.masks import AnyView, Documents, DocumentViews, Door, Kernel, Sight, View, counting
+from triform.core.masks import AnyView, Door, Kernel, Sight, View, counting
 from triform.shapes import BGSK, BHTK
 
 
@@ -33,15 +33,10 @@ def spans(seen: Iterable[tuple[int, int]], *, together: bool) -> tuple[Span, ...
     return tuple(Span(len(list(same)), *keys) for keys, same in groupby(seen))
 
 
-class EachRow(Documents):
+class EachRow(NamedTuple):
     """Every query looks at its own keys; rows behind the last span are filling and get zeros."""
 
     parts: tuple[tuple[Span, Sight], ...]
-
-    def __new__(cls, parts: tuple[tuple[Span, Sight], ...]) -> "EachRow":
-        self = super().__new__(cls, (), ())
-        self.parts = parts
-        return self
 
     def over(self, kernel: Kernel, q: BHTK, k: BGSK, v: BGSK) -> BHTK:
         rows, heads, each, width = q.shape
@@ -68,24 +63,19 @@ class Biases:
     def sight(self, door: Door, span: Span, dtype: torch.dtype, device: torch.device) -> Sight:
         if door not in self.tables:
             keys = counting(self.length, device)
-            self.tables[door] = View(keys[None, -1:], keys).through(door, dtype).added
+            self.tables[door] = door(View(keys[None, -1:], keys), dtype).added
         table = self.tables[door]
         if table is None:
             return Sight(causal=False, added=None)
         return Sight(causal=False, added=table[..., self.length - span.last + span.first :])
 
 
-class EachView(DocumentViews):
+class EachView(NamedTuple):
     """Spans before the third door."""
 
     spans: tuple[Span, ...]
     biases: Biases
     device: torch.device
-
-    def __new__(cls, spans: tuple[Span, ...], biases: Biases, device: torch.device) -> "EachView":
-        self = super().__new__(cls, (), ())
-        self.spans, self.biases, self.device = spans, biases, device
-        return self
 
     def through(self, door: Door, dtype: torch.dtype) -> EachRow:
         return EachRow(tuple((span, self.biases.sight(door, span, dtype, self.device)) for span in self.spans))
