@@ -28,14 +28,16 @@ def ours_prefill(tokens: int, every: bool) -> Run:
     import torch
 
     from triform.core.batch import Text
+    from triform.packed import packed
 
     model = _ours("gpt2-small")
+    network = packed(model.network)  # as generating reads a prompt
     ids = torch.randint(0, 50_000, (1, tokens))
 
     @torch.no_grad()
     def run() -> None:
-        x = model.network.decode(Text.of(ids), model.cache(capacity=tokens))
-        model.network.head(x if every else x[:, -1:])
+        x = network.decode(Text.of(ids), model.cache(capacity=tokens))
+        network.head(x if every else x[:, -1:])
 
     return run
 
@@ -43,19 +45,29 @@ def ours_prefill(tokens: int, every: bool) -> Run:
 def ours_encoder(rows: int, tokens: int) -> Run:
     import torch
 
-    model = _ours("bert-base")
     ids = torch.randint(0, 30_000, (rows, tokens))
-    return lambda: _drop(model.logits(ids))
-
-
-def _drop(x: object) -> None:
-    return None
+    return _encoding(ids, torch.ones_like(ids, dtype=torch.bool))
 
 
 def ours_mixed() -> Run:
+    return _encoding(*mixed_lengths())
+
+
+def _encoding(ids: Any, keep: Any) -> Run:
+    """As the encoder tasks run: through the door, with packed matrices."""
+    import torch
+
+    from triform import door
+    from triform.packed import packed
+
     model = _ours("bert-base")
-    ids, keep = mixed_lengths()
-    return lambda: _drop(model.logits(ids, keep=keep))
+    network = packed(model.network)
+
+    @torch.no_grad()
+    def run() -> None:
+        door.logits(network, model.spec, ids, keep=keep)
+
+    return run
 
 
 def ours_training(rows: int, tokens: int) -> Run:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from triform.core.batch import Text
 from triform.core.build import build
 from triform.families import gpt2
-from triform.generate.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
+from triform.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
 
 SHAPES = [(16, 48), (20, 60), (6, 18), (24, 29), (64, 11), (128, 384), (768, 768)]
 needs_packing = pytest.mark.skipif(not can_pack(tiny("gpt2", torch.float32).network), reason="no oneDNN here")

@@ -10,12 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from triform import packed
 from triform.core.batch import Text
 from triform.core.build import cache_for
 from triform.core.cache import NO_MEMORY, Cache, CacheRows, KeysValues, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.errors import InputError
-from triform.generate import packed
 from triform.generate.admission import check_writes
 from triform.generate.rows import Biases, NextTokens, SourceRows
 from triform.spec import ModelSpec
