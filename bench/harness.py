@@ -81,18 +81,32 @@ def result(contender: Contender) -> Result:
 
 
 class Row(NamedTuple):
-    """One line of a bench: ours against a peer."""
+    """One line of a bench: ours against a peer; what is left out is not told."""
 
     what: str
     ours: Result
     peer: Result
-    aim: float  # the ratio we want at least
+    aim: float | None = None  # the ratio we want at least
     work: float = 0.0  # floating-point operations of our run
+    moved: float = 0.0  # bytes that our run must read
+    moved_aim: float | None = None  # the share of the reading limit we want at least
+    tokens: int = 0  # that each run writes
+    beside: str = ""  # a number that belongs beside the peer's speed: the error of a quantised one
     memory_matters: bool = False
+    memory_aim: float | None = None  # the most memory we want, as a share of the peer's
 
     @property
     def ratio(self) -> float:
         return self.peer.median / self.ours.median
+
+
+class Claim(NamedTuple):
+    """A figure of ours alone, and the most that it should be."""
+
+    what: str
+    value: float
+    most: float
+    points: dict[str, float]  # what it was made from
 
 
 class Limits(NamedTuple):
@@ -108,30 +122,64 @@ def limits() -> Limits:
     return Limits(results[0].note / results[0].best, results[1].note / results[1].best)
 
 
-def report(title: str, rows: Sequence[Row], machine: Limits) -> None:
+def report(
+    title: str, rows: Sequence[Row], machine: Limits, *, claims: Sequence[Claim] = (), keep: bool = True
+) -> None:
+    """A table on the screen and, unless it was only a try, JSON on disk."""
+    cells = [row_cells(row, machine) for row in rows]
+    shown = [name for name in cells[0] if any(one[name] for one in cells)]
     table = Table(title=title)
-    for column in ("what", "ours", "peer", "ratio", "aim", "of fp32 limit", "memory ours / peer"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for row in rows:
-        fraction = f"{row.work / row.ours.median / machine.flops:.0%}" if row.work else ""
-        memory = f"{row.ours.peak / 2**20:,.0f} / {row.peer.peak / 2**20:,.0f} MiB" if row.memory_matters else ""
-        mark = "" if row.ratio >= row.aim else " ✗"
-        table.add_row(
-            row.what, told(row.ours), told(row.peer), f"{row.ratio:.2f}×", f"{row.aim}×{mark}", fraction, memory
-        )
-    console = Console(width=140)
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("what", "peer", "beside") else "right")
+    for one in cells:
+        table.add_row(*(one[name] for name in shown))
+    console = Console(width=160)
     console.print(table)
+    for claim in claims:
+        console.print(f"{claim.what}: {claim.value:.2f}, aim at most {claim.most}{mark(claim.value <= claim.most)}")
     console.print(
         f"fp32 product {machine.flops / 1e9:.0f} GFLOP/s, reading {machine.bandwidth / 1e9:.1f} GB/s, same run"
     )
-    save(title, rows, machine)
+    if keep:
+        save(title, rows, machine, claims)
+
+
+def row_cells(row: Row, machine: Limits) -> dict[str, str]:
+    limit = f"{row.work / row.ours.median / machine.flops:.0%} of fp32" if row.work else ""
+    if row.moved:
+        share = row.moved / row.ours.median / machine.bandwidth
+        wanted = "" if row.moved_aim is None else f", aim {row.moved_aim:.0%}{mark(share >= row.moved_aim)}"
+        limit = f"{share:.0%} of reading{wanted}"
+    speeds = [row.tokens / one.median for one in (row.ours, row.peer)]
+    return {
+        "what": row.what,
+        "peer": row.peer.name,
+        "ours": told(row.ours),
+        "its time": told(row.peer),
+        "ratio": f"{row.ratio:.2f}×",
+        "aim": "" if row.aim is None else f"{row.aim}×{mark(row.ratio >= row.aim)}",
+        "tokens/s": f"{speeds[0]:,.1f} / {speeds[1]:,.1f}" if row.tokens else "",
+        "limit": limit,
+        "memory": memory_cell(row) if row.memory_matters else "",
+        "beside": row.beside,
+    }
+
+
+def memory_cell(row: Row) -> str:
+    share = row.ours.peak / row.peer.peak
+    wanted = "" if row.memory_aim is None else f" = {share:.2f}, aim {row.memory_aim}{mark(share <= row.memory_aim)}"
+    return f"{row.ours.peak / 2**20:,.0f} / {row.peer.peak / 2**20:,.0f} MiB{wanted}"
+
+
+def mark(reached: bool) -> str:
+    return "" if reached else " ✗"
 
 
 def told(one: Result) -> str:
     return f"{one.median * 1000:,.0f} ms ±{one.spread:.0%}"
 
 
-def save(title: str, rows: Sequence[Row], machine: Limits) -> None:
+def save(title: str, rows: Sequence[Row], machine: Limits, claims: Sequence[Claim]) -> None:
     RESULTS.mkdir(exist_ok=True)
     record = {
         "title": title,
@@ -139,14 +187,8 @@ def save(title: str, rows: Sequence[Row], machine: Limits) -> None:
         "machine": platform.processor() or platform.machine(),
         "limits": machine._asdict(),
         "rows": [
-            {
-                "what": row.what,
-                "ratio": row.ratio,
-                "aim": row.aim,
-                "ours": row.ours._asdict(),
-                "peer": row.peer._asdict(),
-            }
-            for row in rows
+            row._asdict() | {"ratio": row.ratio, "ours": row.ours._asdict(), "peer": row.peer._asdict()} for row in rows
         ],
+        "claims": [claim._asdict() for claim in claims],
     }
     (RESULTS / f"{title.replace(' ', '-')}.json").write_text(json.dumps(record, indent=2), encoding="utf-8")

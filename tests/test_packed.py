@@ -5,17 +5,17 @@ from weakref import ref
 
 import pytest
 import torch
-from generate_tiny import tiny
+from families_tiny import EVERY
 from torch import nn
 from torch.nn import functional as F
 
-from triform.core.batch import Text
+from triform.core.batch import Pair, Text
 from triform.core.build import build
 from triform.families import gpt2
 from triform.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
 
 SHAPES = [(16, 48), (20, 60), (6, 18), (24, 29), (64, 11), (128, 384), (768, 768)]
-needs_packing = pytest.mark.skipif(not can_pack(tiny("gpt2", torch.float32).network), reason="no oneDNN here")
+needs_packing = pytest.mark.skipif(not can_pack(build(EVERY["gpt2"])), reason="no oneDNN here")
 
 
 @needs_packing
@@ -57,6 +57,16 @@ def test_the_twin_answers_like_its_network_and_follows_its_numbers() -> None:
 
 
 @needs_packing
+@pytest.mark.parametrize("name", ["bert", "t5", "bart", "alibi decoder"])
+def test_twins_of_every_form(name: str) -> None:
+    spec = EVERY[name]
+    network, ids = build(spec, seed=1), torch.arange(12).view(2, 6)
+    text = Pair(Text.of(ids), Text.of(ids)) if spec.form == "encoder-decoder" else Text.of(ids)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(network)(text), network(text))
+
+
+@needs_packing
 def test_a_twin_goes_with_its_network() -> None:
     network = build(gpt2(vocab=29, width=16, layers=1, heads=2, context=32), seed=1)
     twin = ref(packed(network))
@@ -67,5 +77,5 @@ def test_a_twin_goes_with_its_network() -> None:
 
 
 def test_only_what_gains_is_packed() -> None:
-    assert not worth_packing(tiny("gpt2", torch.float32).network)
-    assert not can_pack(tiny("gpt2", torch.float64).network)
+    assert not worth_packing(build(EVERY["gpt2"]))
+    assert not can_pack(build(EVERY["gpt2"]).double())

@@ -533,13 +533,13 @@ SMALL_VOCAB = 8192
 FORM_FAMILY = {"encoder": "bert", "decoder": "llama", "encoder-decoder": "vaswani"}
 
 
-def sized(family: str, size: str, *, vocab: int = SMALL_VOCAB) -> ModelSpec:
-    """One of our small sizes of a family: `sized("gpt2", "mini", vocab=65)`."""
+def sized(family: str, size: str, *, vocab: int = SMALL_VOCAB, **changes: int) -> ModelSpec:
+    """One of our small sizes of a family, or near it: `sized("gpt2", "mini", vocab=65, layers=6)`."""
     if family not in FAMILIES:
         raise UnknownName("family", family, FAMILIES)
     if size not in SMALL:
         raise UnknownName("size", size, SMALL)
-    sizes = SMALL[size]
+    sizes = SMALL[size] | changes
     own: dict[str, int | bool | None] = {}
     if family in ("t5", "flan_t5", "qwen3"):
         own["head_width"] = sizes["width"] // sizes["heads"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from triform.observe.proofs import Report
     from triform.observe.view import View
     from triform.spec import ModelSpec
-    from triform.tasks.fill import Filled
+    from triform.tasks.index import Index
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
     from triform.weights.generation import Generation
@@ -115,11 +115,61 @@ class Model:
 
         return complete(self, prompts, **settings)
 
-    def fill(self, text: str, *, k: int = 5) -> Filled:
-        """The k likeliest tokens for each mask of the text."""
-        from triform.tasks.fill import fill
+    def fill(self, texts: str | Sequence[str], *, k: int = 5) -> Any:
+        """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
+        return self._answers("fill", texts, k=k)
 
-        return fill(self, text, k=k)
+    def translate(self, texts: str | Sequence[str], **settings: Any) -> Any:
+        """`model.translate("A lion.", beams=4).text`; `alignment=True` shows where each word came from."""
+        return self._answers("translate", texts, **settings)
+
+    def summarize(self, texts: str | Sequence[str], **settings: Any) -> Any:
+        """`model.summarize(article).text`"""
+        return self._answers("summarize", texts, **settings)
+
+    def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
+        """Whatever this model was trained for, else what its head can do."""
+        from triform.tasks.choice import own_task
+
+        return self._answers(own_task(self.loaded).name, texts, **settings)
+
+    def classify(self, texts: str | Sequence[str], **settings: Any) -> Any:
+        """`model.classify("A stirring film.").labels`"""
+        return self._answers("classify", texts, **settings)
+
+    def tag(self, texts: str | Sequence[str]) -> Any:
+        """`model.tag("Jack went to Rome.").entities`"""
+        return self._answers("tag", texts)
+
+    def answer(self, questions: str | Sequence[str], *, context: str, **settings: Any) -> Any:
+        """`model.answer("Who went?", context="Jack went to Rome.").text`"""
+        from triform.tasks.spans import Asked
+
+        asked = [Asked(each, context) for each in ([questions] if isinstance(questions, str) else questions)]
+        answers = self._answers("answer", asked, **settings)
+        return answers[0] if isinstance(questions, str) else answers
+
+    def embed(self, texts: str | Sequence[str]) -> Tensor:
+        """[D] of one text, [N, D] of several."""
+        from triform.tasks.embed import Embed
+
+        vectors = Embed().vectors([texts] if isinstance(texts, str) else texts, model=self.loaded)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def search(self, queries: str | Sequence[str], *, index: Index | str | Path, k: int = 10) -> Any:
+        """`model.search("lions", index="docs.index").hits`, nearest first."""
+        from triform.tasks.index import Index, opened
+
+        found = index if isinstance(index, Index) else opened(index, model=self.loaded)
+        return self._answers("search", queries, index=found, k=k)
+
+    def _answers(self, task: str, questions: Any, **settings: Any) -> Any:
+        """One answer to a text, a list of answers to several."""
+        from triform.tasks import named
+
+        several = [questions] if isinstance(questions, str) else list(questions)
+        answers = list(named(task).run(several, model=self.loaded, **settings))
+        return answers[0] if isinstance(questions, str) else answers
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
         """Every number inside one pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""

@@ -93,7 +93,10 @@ def _twin(module: Module) -> Module:
     same = copy.copy(module)
     same._modules = {name: None if child is None else _child(child) for name, child in module._modules.items()}
     if isinstance(module, STRAIGHT):
-        same.__dict__ |= {name: child.forward for name, child in same._modules.items() if child is not None}
+        parts = {name: child for name, child in same._modules.items() if child is not None}
+        # An encoder-decoder finds its cross-attention by path, to project the source: that one stays a module.
+        straight = {name: part.forward for name, part in parts.items() if not isinstance(part, CrossAttention)}
+        same.__dict__ |= straight
     return same
 
 

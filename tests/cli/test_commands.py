@@ -99,21 +99,52 @@ def test_the_command_line_is_frozen() -> None:
         for name in triform.list_commands(context)
         if (command := triform.get_command(context, name)) is not None
     }
+    asked = ["--column", "--file", "--json", "--out", "--resume", "--whole", "-f", "texts"]
     assert surface == {
+        "answer": sorted([*asked, "--url", "--context", "model"]),
         "chat": [
             *("--max-tokens", "--seed", "--stats", "--stop", "--system", "--temperature", "--top-k", "--top-p"),
-            *("message", "model"),
+            *("--url", "message", "model"),
         ],
         "check": ["--json", "--seed", "model"],
+        "classify": sorted([*asked, "--url", "--top", "model"]),
         "complete": [
-            *("--beams", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--seed", "--stats", "--stop"),
-            *("--stream", "--temperature", "--top-k", "--top-p", "model", "text"),
+            *("--beams", "--column", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
+            *("--resume", "--seed", "--stats", "--stop", "--stream", "--temperature", "--top-k", "--top-p", "--url"),
+            *("-f", "model", "text"),
         ],
-        "demo": [],
+        "cost": [
+            *("--bandwidth", "--batch", "--context", "--dtype", "--fit", "--growth", "--json", "--measure", "--new"),
+            *("--peak", "--phase", "--plot", "--source", "model"),
+        ],
+        "data": ["--count", "--label", "--out", "--seed", "--split", "--task", "name"],
+        "demo": ["--out", "--quick"],
+        "embed": sorted([*asked, "--url", "model"]),
+        "eval": ["--baseline", "--beams", "--json", "--limit", "--task", "--train", "data", "model"],
         "export": ["--dtype", "--out", "model"],
         "families": ["--json", "names"],
-        "fill": ["--candidates", "--json", "-k", "model", "text"],
+        "fill": sorted([*asked, "--url", "--candidates", "-k", "model"]),
         "import": ["--out", "--tokenizer", "source"],
+        "index": ["--hnsw", "--model", "--out", "places"],
+        "lecture": ["--again", "--all", "--book", "--experiment", "--json", "--quiz", "chapter"],
+        "lint": ["--json", "--strict", "--task", "--valid", "data"],
+        "look": [
+            *("--browser", "--head", "--json", "--kind", "--layer", "--out", "--plot", "--port", "--stack", "--target"),
+            *("model", "text"),
+        ],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],
+        "run": sorted([*asked, "model"]),
+        "search": sorted([*asked, "--url", "--model", "-k", "index"]),
+        "serve": [
+            *("--allow-host", "--api-key", "--api-key-file", "--check", "--cors", "--host", "--index", "--json"),
+            *("--limit", "--memory", "--port", "models"),
+        ],
+        "summarize": sorted([*asked, "--url", "--beams", "--max-tokens", "model"]),
+        "tag": sorted([*asked, "--url", "model"]),
+        "translate": sorted([*asked, "--url", "--alignment", "--beams", "--max-tokens", "model"]),
+        "train": [
+            *("--config", "--epochs", "--family", "--fit", "--from", "--minutes", "--out", "--resume", "--set"),
+            *("--size", "--steps", "--strict", "--valid", "data", "task"),
+        ],
     }

@@ -13,7 +13,7 @@ with atheris.instrument_imports(include=["triform"]):
     from triform.errors import TriformError
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
-    from triform.weights import folder
+    from triform.weights.outline import described
 
 FILES = {
     "config": "config.json",
@@ -38,7 +38,7 @@ def main() -> None:
             elif kind == "template":
                 ChatTemplate(data.decode(errors="replace"), special={}).render([{"role": "user", "content": "a"}])
             else:
-                folder.described(root)
+                described(root)
 
     atheris.Setup([sys.argv[0], "-timeout=5", "-rss_limit_mb=2048", *sys.argv[1:]], once)
     atheris.Fuzz()

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -112,12 +113,13 @@ def test_a_machine_has_limits() -> None:
 
 
 def test_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "SIDE", 64)
+    monkeypatch.setattr(machine, "SIDES", (64,))
     monkeypatch.setattr(machine, "READ", 2**16)
     monkeypatch.setattr(machine, "SECONDS", 0.0)
     machine.measure.cache_clear()
     found = machine.measure()
     assert machine.measure() is found
+    assert found.memory is not None
     assert found.memory <= 2**50
     machine.measure.cache_clear()
 
@@ -146,8 +148,37 @@ def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [point.positions for point in found.cached.points] == list(sizes)
     assert found.cached.least_exponent < found.uncached.least_exponent == found.prefill.least_exponent
     assert found.plot().svg.count("polyline") == 3
-    assert "n^" in str(found)
-    assert json.loads(found.to_json())["prefill"]["points"][0]["positions"] == 1
+    assert f"n^{found.uncached.exponent:.2f}" in shown(found)
+    said = json.loads(found.to_json())
+    assert said["prefill"]["points"][0]["positions"] == 1
+    assert said["cached"]["exponent"] == found.cached.exponent
+
+
+def test_growth_goes_only_as_far_as_the_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_growth, "SECONDS", 0.0)
+    spec, heard = EVERY["gpt2"], []
+    found = measure_growth(
+        build(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), said=heard.append
+    )
+    assert [point.positions for point in found.cached.points] == [8, 64]
+    assert len(heard) == 6
+    with pytest.raises(InputError, match="reads at most 130 positions; growth needs at least 256"):
+        measure_growth(build(spec), spec=spec, machine=FAST)
+    with pytest.raises(InputError, match="measured on decoders; this model is the form 'encoder'"):
+        measure_growth(build(EVERY["bert"]), spec=EVERY["bert"], machine=FAST)
+
+
+def test_a_machine_is_kept_under_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "not there yet"))
+    assert machine.kept() is None
+    machine.keep(FAST)
+    assert machine.kept() == FAST
+    (file,) = (tmp_path / "not there yet").iterdir()
+    for damaged in (b"{", b"[]", b'{"peak_flops": -1, "bandwidth": 1}', b"\xff"):
+        file.write_bytes(damaged)
+        assert machine.kept() is None
+    monkeypatch.setattr(machine.platform, "node", lambda: "another")
+    assert machine.kept() is None
 
 
 @given(st.floats(-3, 3), st.floats(0.1, 10))
@@ -158,6 +189,6 @@ def test_slope(power: float, scale: float) -> None:
 @pytest.mark.parametrize("name", ["gpt2-small", "t5-small", "bert-base"])
 def test_pictures_of_costs(name: str) -> None:
     costs = cost(named(name), phase="training", length=128)
-    for figure in (shares(costs), crossing(named(name)), roof(costs, machine=FAST)):
+    for figure in (shares(costs), crossing(named(name)), roof([costs], machine=FAST)):
         assert figure.svg.startswith("<svg")
     assert "= 6·d" in crossing(named("gpt2-small")).svg

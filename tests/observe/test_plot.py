@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from triform.errors import InputError
 from triform.observe import plot
-from triform.observe.plot import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short
+from triform.observe.plot import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short, stacked
 
 HOSTILE = '</script><img src=x onerror="alert(1)">&\u202e\x00\x1b[31m'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -71,6 +71,22 @@ def test_hostile_text_is_inert() -> None:
         assert kinds <= {"svg", "desc", "style", "text", "line", "path", "polyline", "rect", "g", "title"}
         assert "<img" not in figure.svg
         assert "\u202e" not in figure.svg
+
+
+def test_stacked_pictures_stand_below_each_other() -> None:
+    one, two = bars({"a": 1.0}, title="first"), lines(LINE, title="second", **LOG)
+    root = parsed(stacked([one, two]))
+    inner = root.findall(f"{SVG}svg")
+    assert [picture.get("y") for picture in inner] == ["0", inner[0].get("height")]
+    assert root.get("height") == str(sum(int(picture.get("height")) for picture in inner))
+    assert {"first", "second"} <= set(words(stacked([one, two])))
+
+
+def test_an_axis_may_have_its_own_ticks() -> None:
+    shown = words(
+        lines([Series("a", [(128, 1), (8192, 2)])], title="", x=Axis("n", True, ticks=[128, 8192]), y=LOG["y"])
+    )
+    assert {"128", "8,192"} <= set(shown)
 
 
 def test_light_and_dark() -> None:

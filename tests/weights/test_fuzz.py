@@ -19,7 +19,7 @@ from triform.errors import TriformError
 from triform.families import t5
 from triform.weights.box import Box
 from triform.weights.folder import read
-from triform.weights.tensors import header
+from triform.weights.headers import header
 
 T5 = t5(vocab=11, width=8, layers=2, heads=2, head_width=4, context=16)
 SPECS = {"bert": CLASSIFIER, "gpt2": GPT2, "llama": LLAMA, "t5": T5}

@@ -15,10 +15,16 @@ from triform.errors import TriformError
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "answer": ("triform.cli.answer:answer", "Answer questions about a text."),
     "chat": ("triform.cli.chat:chat", "Talk with a model."),
     "check": ("triform.cli.check:check", "Prove on a model that its roads agree and nothing leaks."),
+    "classify": ("triform.cli.classify:classify", "What a text is, by labels with probabilities."),
     "complete": ("triform.cli.complete:complete", "Let a model write on from a text."),
+    "cost": ("triform.cli.cost:cost", "What a model costs: FLOPs, bytes, memory, time; from its spec alone."),
+    "data": ("triform.cli.data:data", "Write rows of the little world, in each task's format."),
     "demo": ("triform.cli.demo:demo", "A first walk through all three forms."),
+    "embed": ("triform.cli.embed:embed", "Texts as vectors."),
+    "eval": ("triform.cli.eval:evaluate", "Judge a model on data, beside simpler means."),
     "export": ("triform.cli.convert:export_model", "Write a model as a Hugging Face model folder."),
     "families": (
         "triform.cli.families:families",
@@ -26,8 +32,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "fill": ("triform.cli.fill:fill", "The words a masked model would put where a text has none."),
     "import": ("triform.cli.convert:import_model", "Turn a GGUF or llama2.c file into a model folder."),
+    "index": ("triform.cli.index:index", "Make files searchable."),
+    "lecture": ("triform.cli.lecture:lecture", "Run the lectures: every number, mistake, quiz and experiment."),
+    "lint": ("triform.cli.lint:lint", "Count what is wrong with data before anything learns from it."),
+    "look": ("triform.cli.look:look", "Look inside a model while it reads a text: a page, a file, a picture."),
     "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
     "pull": ("triform.cli.pull:pull", "Get a model from the hub, or from a package that carries it."),
+    "run": ("triform.cli.run:run", "Do whatever a model was trained for."),
+    "search": ("triform.cli.search:search", "The passages of an index that are nearest to a query."),
+    "serve": ("triform.cli.serve:serve", "Serve models over HTTP: OpenAI's routes, and every task."),
+    "summarize": ("triform.cli.summarize:summarize", "Say in short what a text says."),
+    "tag": ("triform.cli.tag:tag", "The entities in a text."),
+    "train": ("triform.cli.train:train", "Train a model to do a task: from a data file to a model folder."),
+    "translate": ("triform.cli.translate:translate", "Translate with a model that was trained to."),
 }
 
 

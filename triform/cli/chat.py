@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triform.cli import asking
 from triform.cli.complete import Meter, asked, sampling_options, write_as_it_comes
 from triform.cli.models import open_model
 from triform.errors import TriformError
@@ -75,12 +76,46 @@ class Conversation:
                 click.echo(HELP)
 
 
+class Elsewhere(Conversation):
+    """A conversation with a model that a service has; the service reads all of it at each turn."""
+
+    def __init__(self, url: str, name: str, *, system: str | None, wanted: dict[str, Any]) -> None:
+        from triform.serve.client import Client
+
+        self.client, self.name, self.wanted = Client(url), name, wanted
+        self.opening = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = list(self.opening)
+
+    def say(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
+        pieces: list[str] = []
+        body = {"model": self.name, "messages": self.messages} | self.wanted
+        try:
+            for piece in self.client.pieces("/v1/chat/completions", body):
+                pieces.append(piece)
+                click.echo(piece, nl=False)
+            click.echo()
+        except TriformError:
+            self.messages.pop()
+            raise
+        except KeyboardInterrupt:
+            click.echo()
+        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+
+    def command(self, line: str) -> None:
+        if line.startswith("/stats"):
+            click.echo("the service keeps them, at /metrics")
+        else:
+            super().command(line)
+
+
 @click.command()
 @click.argument("model")
 @click.argument("message", required=False)
 @click.option("--system", help="What the model is told before the conversation.")
 @sampling_options
-def chat(model: str, message: str | None, system: str | None, stats: bool, **options: Any) -> None:
+@asking.url_option
+def chat(model: str, message: str | None, system: str | None, stats: bool, url: str | None, **options: Any) -> None:
     """Talk with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line a turn.
 
     \b
@@ -88,7 +123,13 @@ def chat(model: str, message: str | None, system: str | None, stats: bool, **opt
       triform chat smollm2
       triform chat smollm2 "What is the capital of France?" --temperature 0
     """
-    talk = Conversation(open_model(model), system=system, wanted=asked(**options))
+    talk: Conversation
+    if url is None:
+        talk = Conversation(open_model(model), system=system, wanted=asked(**options))
+    elif stats:
+        raise TriformError("--stats is about a model that runs here; with --url the service has them at /metrics")
+    else:
+        talk = Elsewhere(url, model, system=system, wanted=asked(**options))
     if message is not None:
         talk.say(message)
     elif sys.stdin.isatty():

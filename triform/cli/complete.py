@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from triform.cli import asking
 from triform.cli.models import open_model
 from triform.errors import TriformError
 
@@ -67,6 +68,8 @@ class Meter:
 @click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
 @click.option("--stream/--no-stream", default=None, help="Print as it is written; default: on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
+@asking.file_options
+@asking.url_option
 def complete(
     model: str, text: str | None, stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
 ) -> None:
@@ -77,14 +80,25 @@ def complete(
       triform complete smollm2 "The cat sat on"
       triform complete smollm2 "Once" --temperature 0.8 --seed 7 --n 3
       echo "Lily went" | triform complete models/stories --max-tokens 40 --json
+      triform complete models/stories --file openings.txt --out stories.txt
     """
     from triform.generate.api import complete as search
     from triform.generate.api import engine_of, settings_of, tokens_of
     from triform.generate.settings import Request
 
+    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")})
+    url = options.pop("url")
+    wanted = asked(**options)
+    if url is not None:
+        if ask.file or ask.out or beams != 1 or stats or options["lookup"]:
+            raise TriformError("with --url there is no --file, --out, --beams, --lookup or --stats; ask text by text")
+        from_service(url, model, given(text), wanted, as_json=as_json)
+        return
+    if ask.file or ask.out:
+        from_file(model, ask._replace(texts=() if text is None else (text,)), wanted)
+        return
     prompt = given(text)
     opened = open_model(model)
-    wanted = asked(**options)
     if beams != 1:
         for answer in search(opened, [prompt], beams=beams, **wanted):
             click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
@@ -103,6 +117,28 @@ def complete(
             click.echo(as_object(row) if as_json else as_lines(row))
     if stats:
         click.echo(meter.told(engine.passes.bytes), err=True)
+
+
+def from_file(model: str, ask: asking.Ask, wanted: dict[str, Any]) -> None:
+    """Every prompt of a file, written on side by side."""
+    from triform.tasks.complete import Complete
+
+    loaded = open_model(model).loaded
+    asking.answer(ask, lambda texts: Complete().run(texts, model=loaded, **wanted), about={"model": model} | wanted)
+
+
+def from_service(url: str, model: str, prompt: str, wanted: dict[str, Any], *, as_json: bool) -> None:
+    """As it is written; several answers, or all that is known of one, when they are whole."""
+    from triform.serve.client import Client
+
+    body = {"model": model, "prompt": prompt} | {name: value for name, value in wanted.items() if value}
+    if as_json or wanted["n"] > 1 or "logprobs" in body:
+        for choice in Client(url).choices("/v1/completions", body):
+            click.echo(msgspec.json.encode(choice).decode() if as_json else choice["text"])
+        return
+    for piece in Client(url).pieces("/v1/completions", body):
+        click.echo(piece, nl=False)
+    click.echo()
 
 
 def events(engine: "Engine", meter: Meter) -> "Iterator[Event]":
@@ -125,13 +161,9 @@ def write_as_it_comes(engine: "Engine", meter: Meter, pieces: list[str]) -> None
 
 
 def as_object(row: "list[Event]") -> str:
-    answer = {
-        "text": "".join(event.text for event in row),
-        "finish": row[-1].finish,
-        "logprob": sum(event.logprob for event in row),
-        "tokens": row,
-    }
-    return msgspec.json.encode(answer).decode()
+    from triform.tasks.complete import completed
+
+    return msgspec.json.encode(completed(row)).decode()
 
 
 def as_lines(row: "list[Event]") -> str:

@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 import triform
+from triform.errors import UnknownName
 from triform.families import NAMED
 from triform.inventory import parameters
+from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
     from triform.model import Model
@@ -21,6 +23,18 @@ def open_model(name: str, *, seed: int = 0) -> "Model":
     if name in NAMED and not Path(name).is_dir():
         return triform.build(NAMED[name], seed=seed)
     return triform.load(name)
+
+
+def spec_of(name: str) -> ModelSpec:
+    """What the model a person names is, without its numbers: no torch is needed."""
+    from triform.weights import shelf
+    from triform.weights.outline import described
+
+    if Path(name).expanduser().is_dir() or shelf.place(name).is_dir():
+        return described(shelf.find(name))
+    if name not in NAMED:
+        raise UnknownName("model folder or name", name, {*NAMED, *(folder.name for folder in shelf.folders())})
+    return NAMED[name]
 
 
 @click.command()

@@ -18,8 +18,8 @@ Records: TypeAlias = Iterator[tuple[int, Fields | Fault]]  # what every format g
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "content", "document", "review", "comment", "body"),
     "messages": ("messages", "conversation", "conversations"),
-    "source": ("source", "src", "input", "document", "article", "text"),
-    "target": ("target", "tgt", "output", "summary", "highlights", "translation"),
+    "source": ("source", "src", "input", "document", "article", "text", "query"),
+    "target": ("target", "tgt", "output", "summary", "highlights", "translation", "passage"),
     "labels": ("labels", "label", "class", "category", "sentiment", "topic"),
     "tokens": ("tokens", "words"),
     "tags": ("tags", "nertags", "labels"),

@@ -83,9 +83,13 @@ def complete(
     early_stopping: beam.EarlyStopping = False,
     start: int | None = None,
     pack: bool | None = None,
+    rows: int = ROWS,
     **asked: Any,
 ) -> list[Answer]:
-    """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search."""
+    """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search.
+
+    `rows` answers (or searches) stand side by side: more are faster together and need more memory.
+    """
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
     wanted = settings_of(model, asked if beams == 1 else {"temperature": 0.0} | asked)
@@ -93,15 +97,15 @@ def complete(
     if beams != 1:
         plan = beam.Plan(beams, length_penalty, early_stopping)
         found = beam.search(
-            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=ROWS * beams, pack=pack
+            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=rows * beams, pack=pack
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
-    engine = engine_of(model, rows=min(ROWS, wanted.n * len(requests)), start=start, pack=pack)
+    engine = engine_of(model, rows=min(rows, wanted.n * len(requests)), start=start, pack=pack)
     place = {engine.add(request): at for at, request in enumerate(requests)}
     written: dict[tuple[int, int], list[Event]] = {(at, n): [] for at in place.values() for n in range(wanted.n)}
     for event in _events(engine):
         written[place[event.request], event.sample].append(event)
-    return [_answer(at, events) for (at, _), events in written.items()]
+    return [answer_of(at, events) for (at, _), events in written.items()]
 
 
 def engine_of(model: ModelLike, *, start: int | None = None, **options: Any) -> Engine:
@@ -135,7 +139,7 @@ def _events(engine: Engine) -> Iterator[Event]:
         yield from engine.step()
 
 
-def _answer(prompt: int, events: Sequence[Event]) -> Answer:
+def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
     last = events[-1]
     return Answer(
         prompt=prompt,

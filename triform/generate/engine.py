@@ -241,7 +241,7 @@ class Engine:
         return events
 
     def _writer(self, job: Job, *, sample: int, like: Tensor) -> Writer:
-        return Writer(
+        writer = Writer(
             job.request.settings,
             request=job.id,
             sample=sample,
@@ -252,6 +252,9 @@ class Engine:
             text=NoText() if self.tokenizer is None else self.tokenizer.stream(),
             like=like,
         )
+        if job.request.grammar is not None:
+            writer.history = job.request.grammar.over(writer.history)
+        return writer
 
     def _limit(self, job: Job) -> int:
         """How much may be written: the last token needs no position, nobody reads it."""

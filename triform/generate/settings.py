@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from triform.errors import TriformError, UnknownName
 
 if TYPE_CHECKING:
+    from triform.generate.sampling import Untouched
     from triform.weights.generation import Generation
 
 LARGEST = 2**31 - 1
@@ -177,9 +178,16 @@ def forced(model: Generation) -> dict[int, int]:
     return {at: id for at, id in ((0, model.forced_first), (-1, last)) if id is not None}
 
 
+class Grammar(Protocol):
+    """What a text may look like: over a row's history it forbids every token that would lead out of it."""
+
+    def over(self, history: Untouched) -> Untouched: ...
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as tokens: what a decoder continues, or the source of an encoder–decoder and how its target begins."""
 
     prompt: tuple[int, ...]
     target: tuple[int, ...] = ()
     settings: Settings = Settings()
+    grammar: Grammar | None = None

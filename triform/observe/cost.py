@@ -6,7 +6,7 @@ cache and what training keeps, exactly. `cost_limits.py` asks where costs cross,
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from triform.spec import ModelSpec
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+OPTIMIZER = "optimizer"  # the name of its stack
 MOMENTS = 2  # AdamW keeps two numbers a parameter
 OPTIMIZER_MOVES = 7  # weight, gradient and moments read; weight and moments written
 
@@ -90,12 +91,16 @@ class Cost(msgspec.Struct, frozen=True):
                 return row
         raise UnknownName("operation", f"{name} of {stack}", {f"{row.name} of {row.stack}" for row in self.operations})
 
-    def to_json(self) -> str:
+    def to_builtins(self) -> dict[str, Any]:
+        """The struct as plain values, with the sums."""
         table = msgspec.to_builtins(self)
         for row, operation in zip(table["operations"], self.operations, strict=True):
             row |= {"flops": operation.flops, "intensity": operation.intensity}
         table["memory"]["total"] = self.memory.total
-        return msgspec.json.encode(table | {"stacks": self.stacks, "total": self.total}).decode()
+        return table | msgspec.to_builtins({"stacks": self.stacks, "total": self.total})
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self.to_builtins()).decode()
 
     def __rich__(self) -> "RenderableType":
         from triform.observe.cost_print import cost_table
@@ -137,7 +142,7 @@ def rows_of(walk: Walk) -> Iterator[Operation]:
 def optimizer(spec: ModelSpec, load: Load) -> Operation:
     """Element-wise over all parameters: bytes only."""
     return Operation(
-        stack="optimizer",
+        stack=OPTIMIZER,
         name="AdamW",
         path="*",
         moved=OPTIMIZER_MOVES * parameters(spec) * load.number,

@@ -5,13 +5,16 @@ For decoders. The exponent is the slope of the straight line through the logarit
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 
+from triform import families
 from triform.core.batch import Text
 from triform.core.build import cache_for
-from triform.core.forms import DecoderOnly
+from triform.core.forms import DecoderOnly, Form
+from triform.errors import InputError
 from triform.observe.cost import cost
 from triform.observe.cost_limits import roofline
 from triform.observe.cost_load import Phase
@@ -19,7 +22,14 @@ from triform.observe.machine import Machine, best
 from triform.observe.plot import Axis, Figure, Series, lines
 from triform.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 SECONDS = 0.3  # at least, for each point
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+CONTEXTS = (*LENGTHS, 8192)
+# Narrow and with room: n² overtakes d² within these lengths, so the uncached token shows its square.
+LONG = families.llama(width=64, layers=2, heads=4, vocab=512, context=8192, tied=True)
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -39,6 +49,11 @@ class Growth(msgspec.Struct, frozen=True):
         return slope([(point.positions, point.measured) for point in self.points])
 
     @property
+    def last(self) -> float:
+        """Over the last three points: at small sizes calling costs more than computing."""
+        return slope([(point.positions, point.measured) for point in self.points[-3:]])
+
+    @property
     def least_exponent(self) -> float:
         return slope([(point.positions, point.least) for point in self.points])
 
@@ -50,53 +65,96 @@ class Growths(msgspec.Struct, frozen=True):
     cached: Growth
     uncached: Growth
 
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+    @property
+    def each(self) -> tuple[Growth, ...]:
+        return self.prefill, self.cached, self.uncached
 
-    def __str__(self) -> str:
-        each = (self.prefill, self.cached, self.uncached)
-        return "\n".join(f"{one.name}: n^{one.exponent:.2f} measured, n^{one.least_exponent:.2f} least" for one in each)
+    def to_json(self) -> str:
+        table = msgspec.to_builtins(self)
+        for name, one in zip(self.__struct_fields__, self.each, strict=True):
+            table[name] |= {"exponent": one.exponent, "least_exponent": one.least_exponent, "last": one.last}
+        return msgspec.json.encode(table).decode()
+
+    def __rich__(self) -> "RenderableType":
+        from triform.observe.cost_print import growth_table
+
+        return growth_table(self)
 
     def plot(self) -> Figure:
         series = [
             Series(f"{one.name}, n^{one.exponent:.2f}", [(point.positions, point.measured) for point in one.points])
-            for one in (self.prefill, self.cached, self.uncached)
+            for one in self.each
         ]
-        return lines(series, title="seconds over positions", x=Axis("positions", log=True), y=Axis("s", log=True))
+        across = Axis("positions", log=True, ticks=[point.positions for point in self.cached.points])
+        return lines(series, title="time over positions", x=across, y=Axis("time", log=True, unit="s"))
 
 
 @torch.no_grad()
 def measure_growth(
-    network: DecoderOnly, *, spec: ModelSpec, lengths: Sequence[int], contexts: Sequence[int], machine: Machine
+    network: Form,
+    *,
+    spec: ModelSpec,
+    machine: Machine,
+    lengths: Sequence[int] = LENGTHS,
+    contexts: Sequence[int] = CONTEXTS,
+    said: Callable[[str], object] = str,
 ) -> Growths:
-    """`lengths` are read at once; a token is written after each of `contexts`."""
+    """`lengths` are read at once; a token is written after each of `contexts`; both only as far as the model reads."""
+    if not isinstance(network, DecoderOnly):
+        raise InputError(f"how time grows is measured on decoders; this model is the form {spec.form!r}")
+    if sum(n <= spec.context for n in lengths) < 2:
+        raise InputError(f"the model reads at most {spec.context} positions; growth needs at least {lengths[1]}")
+    timing = Timing(network, spec)
 
     def growth(name: str, phase: Phase, sizes: Sequence[int], run: Callable[[int], float]) -> Growth:
-        least = [roofline(cost(spec, phase=phase, length=n), machine=machine).seconds for n in sizes]
-        return Growth(name, tuple(Point(n, run(n), limit) for n, limit in zip(sizes, least, strict=True)))
-
-    def ids(count: int) -> Text:
-        return Text.of(torch.arange(count)[None] % spec.vocab)
-
-    def read(count: int) -> float:
-        return best(lambda: network.head(network.decode(ids(count))[:, -1:]), seconds=SECONDS)
-
-    def write(count: int) -> float:
-        cache, token = cache_for(spec, capacity=count), ids(1)
-        if count > 1:
-            network.decode(ids(count - 1), cache)
-
-        def step() -> None:
-            network.head(network.decode(token, cache))
-            cache.roll_back(1)
-
-        return best(step, seconds=SECONDS)
+        points = []
+        for n in (size for size in sizes if size <= spec.context):
+            said(f"{name}, n = {n:,}")
+            points.append(Point(n, run(n), roofline(cost(spec, phase=phase, length=n), machine=machine).seconds))
+        return Growth(name, tuple(points))
 
     return Growths(
-        growth("prefill", "prefill", lengths, read),
-        growth("one token, cached", "step", contexts, write),
-        growth("one token, uncached", "prefill", contexts, read),
+        growth("prefill", "prefill", lengths, timing.fill),
+        growth("one token, cached", "step", contexts, timing.write),
+        growth("one token, uncached", "prefill", contexts, timing.read),
     )
+
+
+class Timing:
+    """Seconds of one network's passes."""
+
+    def __init__(self, network: DecoderOnly, spec: ModelSpec) -> None:
+        self.network, self.spec = network, spec
+
+    def ids(self, count: int) -> Text:
+        return Text.of(torch.arange(count)[None] % self.spec.vocab)
+
+    def read(self, count: int) -> float:
+        """All positions, and the last one's logits."""
+        text = self.ids(count)
+        return best(lambda: self.network.head(self.network.decode(text)[:, -1:]), seconds=SECONDS)
+
+    def fill(self, count: int) -> float:
+        """The same, into a cache."""
+        cache, text = cache_for(self.spec, capacity=count), self.ids(count)
+
+        def run() -> None:
+            self.network.head(self.network.decode(text, cache)[:, -1:])
+            cache.advance(-count)
+
+        return best(run, seconds=SECONDS)
+
+    def write(self, count: int) -> float:
+        """The last position alone, with a cache of all before it."""
+        cache, token = cache_for(self.spec, capacity=count), self.ids(1)
+        if count > 1:
+            self.network.decode(self.ids(count - 1), cache)
+
+        def step() -> None:
+            self.network.head(self.network.decode(token, cache))
+            cache.advance(-1)
+
+        return best(step, seconds=SECONDS)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

@@ -82,6 +82,13 @@ def roofline(costs: Cost, *, machine: Machine) -> Roofline:
     return Roofline(machine, tuple(rows), sum(row.seconds for row in rows))
 
 
+class Turning(msgspec.Struct, frozen=True):
+    """The batch from which a token after `length` positions computes longer than it reads; None where there is none."""
+
+    length: int
+    batch: float | None
+
+
 def turning_batch(spec: ModelSpec, *, machine: Machine, length: int, dtype: str = "float32") -> float | None:
     """The batch from which a decoding step computes longer than it reads.
 

@@ -57,6 +57,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """Of the text at the end."""
         return self.length + self.steps
 
+    @property
+    def told(self) -> str:
+        """`1,024 positions`; of a generation what it reads and what it writes, of a pair its source too."""
+        source = f"source {self.source:,}, " if self.source else ""
+        read = f"position {self.length:,}" if self.phase == "step" or self.length == 1 else f"{self.length:,} positions"
+        return source + read + (f", {self.new:,} written" if self.new else "")
+
 
 def load_of(
     spec: ModelSpec,

@@ -1,8 +1,11 @@
 """Costs as pictures: where the FLOPs go, where n² overtakes d², and the roof that a machine puts over both."""
 
+from collections.abc import Sequence
+
 from triform.observe.cost import Cost, cost
 from triform.observe.cost_limits import crossovers
 from triform.observe.cost_rows import CROSS_SCORES, SCORES
+from triform.observe.cost_walk import Operation
 from triform.observe.machine import Machine
 from triform.observe.plot import Axis, Figure, Mark, Series, bars, lines
 from triform.spec import ModelSpec, replace
@@ -10,8 +13,12 @@ from triform.spec import ModelSpec, replace
 
 def shares(costs: Cost) -> Figure:
     """FLOPs of each operation."""
-    flops = {f"{row.stack}: {row.name}": float(row.flops) for row in costs.operations if row.flops}
-    return bars(flops, title=f"FLOPs of a {costs.load.phase}", unit="FLOP")
+    flops = {name(row): float(row.flops) for row in costs.operations if row.flops}
+    return bars(flops, title=f"FLOPs: {said(costs)}", unit="FLOP")
+
+
+def name(row: Operation) -> str:
+    return row.stack if row.name == "head" else f"{row.stack}: {row.name}"
 
 
 def crossing(spec: ModelSpec) -> Figure:
@@ -34,21 +41,34 @@ def crossing(spec: ModelSpec) -> Figure:
     )
 
 
-def roof(costs: Cost, *, machine: Machine) -> Figure:
-    """FLOP/s that each operation may reach, over its FLOPs a byte: a slope while reading limits, then flat."""
-    kinds: dict[str, list[tuple[float, float]]] = {"matrices": [], "attention": [], "head": []}
-    for row in costs.operations:
-        if row.flops:
-            kind = "attention" if row.path.endswith("attend") else "head" if row.name == "head" else "matrices"
-            kinds[kind].append((row.intensity, min(machine.peak_flops, row.intensity * machine.bandwidth)))
-    found = [intensity for points in kinds.values() for intensity, _ in points]
-    low, high = min(found), max(4 * machine.ridge, *found)
+def roof(costs: Sequence[Cost], *, machine: Machine) -> Figure:
+    """FLOP/s that each operation may reach, over its FLOPs a byte: a slope while reading limits, then flat.
+
+    The points of one phase are told apart by what they do, those of several by their phase.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    for one in costs:
+        for row in one.operations:
+            if row.flops:
+                name = kind(row) if len(costs) == 1 else one.load.phase
+                reached = min(machine.peak_flops, row.intensity * machine.bandwidth)
+                points.setdefault(name, []).append((row.intensity, reached))
+    found = [intensity for some in points.values() for intensity, _ in some]
+    low, high = min(machine.ridge / 4, *found), max(4 * machine.ridge, *found)
     edge = [(low, low * machine.bandwidth), (machine.ridge, machine.peak_flops), (high, machine.peak_flops)]
-    operations = [Series(kind, sorted(points), joined=False) for kind, points in kinds.items() if points]
+    operations = [Series(name, sorted(some), joined=False) for name, some in points.items()]
     return lines(
         [Series("the machine's roof", edge), *operations],
-        title=f"roofline of a {costs.load.phase}, batch {costs.load.batch}",
+        title="the roof over each operation: " + (said(costs[0]) if len(costs) == 1 else "all phases"),
         x=Axis("FLOPs a byte", log=True),
         y=Axis("FLOP/s", log=True),
         marks=[Mark(machine.ridge, f"{machine.ridge:.3g} FLOPs a byte")],
     )
+
+
+def kind(row: Operation) -> str:
+    return "attention" if row.path.endswith("attend") else "head" if row.name == "head" else "matrices"
+
+
+def said(costs: Cost) -> str:
+    return f"{costs.load.phase}, batch {costs.load.batch:,}, {costs.load.told}"

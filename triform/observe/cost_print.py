@@ -1,6 +1,7 @@
 """The tables as a terminal shows them. Rounded for the eye; the exact numbers are in `to_json()`."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -10,10 +11,15 @@ from rich.text import Text
 from triform.observe.cost import Cost, Totals
 from triform.observe.cost_beside import Beside
 from triform.observe.cost_fit import Fit
-from triform.observe.cost_limits import Roofline
+from triform.observe.cost_limits import Roofline, roofline
 from triform.observe.cost_load import Load
+from triform.observe.cost_overview import Overview
 from triform.observe.cost_walk import LECTURE, Operation
+from triform.observe.machine import Machine
 from triform.observe.plot import short
+
+if TYPE_CHECKING:
+    from triform.observe.cost_growth import Growths
 
 PLAIN: dict[str, Any] = {
     "title_justify": "left",
@@ -48,9 +54,7 @@ def cost_table(cost: Cost) -> RenderableType:
 
 
 def title(form: str, load: Load) -> str:
-    sizes = {"batch": load.batch, "length": load.length, "source": load.source, "new": load.new}
-    said = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size)
-    return f"{load.phase}, {form}, {load.dtype}: {said}"
+    return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.told}"
 
 
 def orders(flops: str, moved: str) -> Text:
@@ -92,10 +96,93 @@ def memory_line(cost: Cost) -> Text:
     return Text(f"{cost.parameters:,} parameters · memory {short(cost.memory.total, 'B')} = {parts}{useful}")
 
 
-def roofline_table(roofline: Roofline) -> RenderableType:
-    machine = roofline.machine
+# --- all phases -----------------------------------------------------------------------------------------------------
+
+
+def overview_table(overview: Overview) -> RenderableType:
+    """One phase operation by operation, or a row for each phase; then where costs cross."""
+    first = overview.costs[0]
+    head = Text.assemble((overview.model, "bold"), f": {first.form}, {first.parameters:,} parameters")
+    one = len(overview.costs) == 1
+    body = cost_table(first) if one else phases_table(overview)
+    said = [head, body, *limit_lines(overview)]
+    if one and overview.machine is not None:
+        said.insert(2, roofline_table(roofline(first, machine=overview.machine)))
+    return Group(*said)
+
+
+def phases_table(overview: Overview) -> RenderableType:
+    load = overview.costs[0].load
+    table = Table(title=f"{load.dtype}, batch {load.batch:,}", **PLAIN)
+    table.add_column("phase")
+    for name in ("FLOPs", "bytes moved", "FLOPs/B", "memory", "KV cache"):
+        table.add_column(name, justify="right")
+    if overview.machine is not None:
+        table.add_column("least time", justify="right")
+    for one in overview.costs:
+        held, least = one.memory, overview.least(one)
+        table.add_row(
+            lines(one.load.phase, one.load.told),
+            short(one.total.flops),
+            short(one.total.moved, "B"),
+            f"{one.total.intensity:.3g}",
+            short(held.total, "B"),
+            short(held.cache + held.cross, "B") if one.load.cached else "–",
+            *(() if least is None else (short(least, "s"),)),
+        )
+    hint = f"each operation with its formula: --phase {overview.costs[-2].load.phase}"
+    return Group(table, Text(hint, style="dim"))
+
+
+def limit_lines(overview: Overview) -> Iterator[Text]:
+    """Where n² overtakes d², and where decoding turns from reading to computing."""
+    for one in overview.crossovers:
+        yield Text(
+            f"{one.stack}: attention's n² overtakes the matrices' d² at n = {one.n:,.0f} = {one.widths:.3g}·d "
+            f"(in plain layers at 6·d, not at d)"
+        )
+    if overview.machine is None:
+        yield Text("no times: measure this machine once with `triform cost --measure`, or give --peak and --bandwidth")
+        return
+    yield machine_line(overview.machine)
+    if (turn := overview.turning) is not None:
+        whole = "at every batch, each row reading its own cache" if turn.batch is None else ""
+        until = whole or f"up to batch {turn.batch:,.0f}, from there on by computing"
+        yield Text(f"one token after {turn.length:,} positions is limited by bandwidth {until}")
+
+
+def machine_line(machine: Machine) -> Text:
+    memory = f", {short(machine.memory, 'B')} of memory" if machine.memory else ""
+    return Text(
+        f"machine: {short(machine.peak_flops, 'FLOP/s')} in matrix products, {short(machine.bandwidth, 'B/s')} read"
+        f"{memory}; equally long at {machine.ridge:.3g} FLOPs/byte"
+    )
+
+
+def growth_table(growths: "Growths") -> RenderableType:
+    table = Table(title="time over positions n, measured (least by the roofline)", **PLAIN)
+    table.add_column("n", justify="right")
+    for one in growths.each:
+        table.add_column(one.name, justify="right")
+    sizes = sorted({point.positions for one in growths.each for point in one.points})
+    for size in sizes:
+        found = [next((point for point in one.points if point.positions == size), None) for one in growths.each]
+        table.add_row(
+            f"{size:,}", *(lines(short(at.measured, "s"), short(at.least, "s")) if at else "" for at in found)
+        )
+    table.add_section()
+    table.add_row("grows as", *(lines(f"n^{one.exponent:.2f}", f"n^{one.least_exponent:.2f}") for one in growths.each))
+    table.add_row("last three", *(f"n^{one.last:.2f}" for one in growths.each))
+    return table
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def roofline_table(found: Roofline) -> RenderableType:
+    machine = found.machine
     table = Table(
-        title=f"at least {short(roofline.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} and "
+        title=f"at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} and "
         f"{short(machine.bandwidth, 'B/s')} (as much of either at {machine.ridge:.3g} FLOPs/byte)",
         **PLAIN,
     )
@@ -103,8 +190,8 @@ def roofline_table(roofline: Roofline) -> RenderableType:
     table.add_column("least time", justify="right")
     table.add_column("share", justify="right")
     table.add_column("limited by")
-    for row in roofline.rows:
-        share = f"{row.seconds / roofline.seconds:.1%}"
+    for row in found.rows:
+        share = f"{row.seconds / found.seconds:.1%}"
         table.add_row(lines(f"{row.stack}: {row.name}", row.path), short(row.seconds, "s"), share, row.by)
     return table
 
@@ -123,7 +210,7 @@ def fit_table(fit: Fit) -> RenderableType:
 
 
 def beside_table(beside: Beside) -> RenderableType:
-    table = Table(title="predicted | counted | measured", **PLAIN)
+    table = Table(title=f"predicted | counted | measured: {title(beside.form, beside.load)}", **PLAIN)
     table.add_column("module path", overflow="fold")
     for name in ("predicted FLOPs", "counted FLOPs", "least time", "measured", "of the limit"):
         table.add_column(name, justify="right")
@@ -133,4 +220,6 @@ def beside_table(beside: Beside) -> RenderableType:
         counted = Text(f"{line.counted:,}", style=same)
         times = (short(line.least, "s"), short(line.measured, "s"), of_limit)
         table.add_row(lines(line.names, line.path), f"{line.predicted:,}", counted, *times)
-    return table
+    same = "equal" if beside.equal else "NOT equal"
+    timed = "; times by path are of the forward pass, the total has both" if beside.load.training else ""
+    return Group(table, Text(f"predicted and counted FLOPs are {same}{timed}"), machine_line(beside.machine))

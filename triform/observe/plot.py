@@ -54,6 +54,8 @@ class Mark(NamedTuple):
 class Axis(NamedTuple):
     label: str
     log: bool = False
+    unit: str = ""  # written at each number
+    ticks: Sequence[float] = ()  # where round numbers are not the ones to show
 
 
 class Figure(NamedTuple):
@@ -129,7 +131,9 @@ def lines(series: Sequence[Series], *, title: str, x: Axis, y: Axis, marks: Sequ
     points = [point for one in series for point in one.points]
     across = Scale.over([px for px, _ in points] + [mark.x for mark in marks], LEFT, WIDTH - RIGHT, log=x.log)
     up = Scale.over([py for _, py in points], HEIGHT - BOTTOM, TOP, log=y.log)
-    parts = [*grid(across, up, x.label, y.label)]
+    if y.log:  # a little air, so that no line lies on the edge
+        up = up._replace(low=up.low / 1.2, high=up.high * 1.2)
+    parts = [*grid(across, up, x, y)]
     for mark in marks:
         at = across.at(mark.x)
         parts.append(f'<line class="mark" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>')
@@ -184,6 +188,16 @@ def heat(cells: Sequence[Sequence[float]], *, rows: Sequence[str], columns: Sequ
     return figure(parts, title=title, said=said, height=bottom + 34)
 
 
+def stacked(figures: Sequence[Figure]) -> Figure:
+    """Pictures one below another in one file."""
+    top, parts = 0, []
+    for one in figures:
+        parts.append(one.svg.replace("<svg ", f'<svg y="{top}" ', 1))
+        top += int(one.svg.split(' height="', 1)[1].split('"', 1)[0])
+    size = f'viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}"'
+    return Figure("\n".join((f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n")))
+
+
 # --- pieces ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,18 +233,20 @@ def cut(words: str) -> str:
     return words if len(words) <= 20 else f"{words[:19]}…"
 
 
-def grid(across: Scale, up: Scale, x_label: str, y_label: str) -> Iterable[str]:
-    for tick in across.ticks():
+def grid(across: Scale, up: Scale, x: Axis, y: Axis) -> Iterable[str]:
+    for tick in x.ticks or across.ticks():
         at = across.at(tick)
         yield f'<line class="grid" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>'
-        yield text(at, HEIGHT - BOTTOM + 18, short(tick), anchor="middle", kind="soft")
+        yield text(
+            at, HEIGHT - BOTTOM + 18, f"{tick:,g}" if x.ticks else short(tick, x.unit), anchor="middle", kind="soft"
+        )
     for tick in up.ticks():
         at = up.at(tick)
         yield f'<line class="grid" x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}"/>'
-        yield text(LEFT - 8, at + 4, short(tick), anchor="end", kind="soft")
-    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, anchor="middle")
+        yield text(LEFT - 8, at + 4, short(tick, y.unit), anchor="end", kind="soft")
+    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x.label, anchor="middle")
     middle = (TOP + HEIGHT - BOTTOM) / 2
-    yield f'<g transform="rotate(-90 16 {middle})">{text(16, middle + 4, y_label, anchor="middle")}</g>'
+    yield f'<g transform="rotate(-90 16 {middle})">{text(16, middle + 4, y.label, anchor="middle")}</g>'
 
 
 def curve(series: Series, index: int, across: Scale, up: Scale) -> Iterable[str]:

@@ -95,7 +95,9 @@ def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
 
 
 def fitting(network: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    return {path: module for path, module in network.named_modules() if fnmatchcase(path, pattern)}
+    """A pattern may be several, with spaces between."""
+    ways = pattern.split()
+    return {path: module for path, module in network.named_modules() if any(fnmatchcase(path, way) for way in ways)}
 
 
 def check_fits(network: nn.Module, pattern: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from triform.core.attention import WrittenOut, written_out
+from triform.core.masks import Sight, minus_infinity, seen
 from triform.errors import InputError
 from triform.observe.lab import distance
 from triform.observe.labelled import MOST_NUMBERS, Axis, Labelled
@@ -86,9 +87,14 @@ class Asked(NamedTuple):
         return head, group, group
 
     def added(self, head: int, queries: slice) -> Tensor:
-        """All that is added to the scores of a head, [1, 1, T, S]"""
+        """All that is added to the scores of a head, [1, 1, T, S], for the queries that are asked for"""
         size = len(self.queries), len(self.keys)
-        added: Tensor = self.call.inputs[3].matrix(*size)
+        sight = self.call.inputs[3]
+        if isinstance(sight, Sight) and sight.added is None:
+            places, keys = torch.arange(size[0])[queries][None], torch.arange(size[1])
+            allowed = seen(places, keys, window=None)
+            return minus_infinity(allowed if sight.causal else torch.ones_like(allowed), torch.float64)
+        added: Tensor = sight.matrix(*size)
         own = added[:, head : head + 1] if added.shape[1] > 1 else added
         return own.expand(1, 1, *size)[:, :, queries]
 

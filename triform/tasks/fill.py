@@ -1,15 +1,28 @@
 """Fill: the words a masked model would put where a text has none."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
+import numpy as np
 import torch
+from torch import Tensor
 
-from triform.errors import InputError, TriformError
-from triform.spec import Transformed
+from triform.core.batch import Text
+from triform.data import rows as data
+from triform.errors import InputError
+from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
+from triform.tasks.reading import Reader, through
+from triform.tasks.task import CannotDo, Reply, Scores, Task
+from triform.tasks.writing import words_of
+from triform.text.tokenizer import Encoding, Tokenizer
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed, Tokens
+from triform.train.language import MaskedToken
+from triform.train.objectives import Objective
+from triform.weights.folder import Loaded
 
-if TYPE_CHECKING:
-    from triform.model import Model
+PLACES = 64  # of a text that are asked for when it is judged, evenly spread
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -20,36 +33,157 @@ class Candidate(msgspec.Struct, frozen=True):
     probability: float
 
 
-class Filled(msgspec.Struct, frozen=True):
+class Filled(Reply, frozen=True):
     """The likeliest tokens of each mask, and the text with the first of each put in."""
 
     text: str
     masks: tuple[tuple[Candidate, ...], ...]
 
+    def __str__(self) -> str:
+        return self.text
 
-def fill(model: "Model", text: str, *, k: int = 5) -> Filled:
-    """The k likeliest tokens for each mask of the text, each mask on its own."""
-    tokenizer = model.tokenizer
-    if not isinstance(model.spec.head, Transformed):
-        raise TriformError(
+
+class Guess(msgspec.Struct, frozen=True):
+    """What a model says of one place: whether the right token is its first, and the log of its probability."""
+
+    right: bool
+    logprob: float
+
+
+class Fill(Task[data.Text, str, Filled]):
+    name = "fill"
+    forms = ("encoder",)
+    kind = data.Text
+
+    def can(self, spec: ModelSpec) -> bool:
+        return spec.form == "encoder" and isinstance(spec.head, Transformed)
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        if base.encoder is None or base.form != "encoder":
+            raise CannotDo(f"fill needs an encoder, not the form {base.form!r}")
+        if self.can(base):
+            return base
+        norm: NormSpec = base.encoder.norm
+        return replace(base, head=Transformed(act="gelu", norm=norm))
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        if fresh:
+            return Config(epochs=40, batch_tokens=4096, learning_rate=1e-3, warmup=0.1, weight_decay=0.01, dropout=0.1)
+        return Config(epochs=3, batch_tokens=4096, learning_rate=1e-4, warmup=0.1, weight_decay=0.01)
+
+    def examples(self, rows: Sequence[data.Text], *, model: Loaded) -> Examples[Any]:
+        """Long texts in windows that do not overlap."""
+        encodings = masked_words(model).encode_many([row.text for row in rows])
+        windows = [each for found in encodings for each in found.windows(length=model.spec.context, overlap=0)]
+        listed = [Tokens(each.ids, [not added for added in each.special]) for each in windows]
+        return Listed(listed, lengths=[len(each.ids) for each in listed])
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        tokenizer = masked_words(model)
+        never = sorted(tokenizer.special_ids)
+        return MaskedToken(
+            mask=mask_of(tokenizer), vocab=model.spec.vocab, never=never, smoothing=config.label_smoothing
+        )
+
+    def question(self, row: data.Text) -> str:
+        return row.text
+
+    def sample(self, row: data.Text, *, model: Loaded) -> str:
+        """With its middle word masked."""
+        words = row.text.split()
+        words[len(words) // 2] = masked_words(model).special["mask"]
+        return " ".join(words)
+
+    def run(self, questions: Sequence[str], *, model: Loaded, k: int = 5, **settings: Any) -> Iterator[Filled]:
+        """The k likeliest tokens for each mask, each mask on its own."""
+        if settings:
+            raise InputError(f"fill knows no {next(iter(settings))}; it takes k")
+        tokenizer = masked_words(model)
+        if not 1 <= k <= model.spec.vocab:
+            raise InputError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
+        asked = [masked(text, tokenizer, most=model.spec.context) for text in questions]
+        for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
+            yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
+
+    def evaluate(self, rows: Sequence[data.Text], *, model: Loaded, **settings: Any) -> Scores:
+        """Each token is masked in its turn and asked for: how often it is first, and exp(mean −log p)."""
+        tokenizer, guesses = masked_words(model), list[Guess]()
+        for row in rows:
+            for window in tokenizer.encode(row.text).windows(length=model.spec.context, overlap=0):
+                guesses += guessed(window, model=model)
+        count = max(1, len(guesses))
+        values = {
+            "accuracy": 100 * sum(guess.right for guess in guesses) / count,
+            "pseudo-perplexity": float(np.exp(min(700.0, -sum(guess.logprob for guess in guesses) / count))),
+        }
+        return Scores(main="accuracy", values=values, rows=len(rows))
+
+    def score(self, answers: Sequence[Filled], rows: Sequence[data.Text]) -> Scores:
+        raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and asks for them")
+
+
+# --- tokens ---------------------------------------------------------------------------------------------------------
+
+
+def masked_words(model: Loaded) -> Tokenizer:
+    if not isinstance(model.spec.head, Transformed) or model.spec.form != "encoder":
+        raise CannotDo(
             f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) was not trained to fill masks; "
             "use a masked language model such as BERT"
         )
-    if tokenizer is None or tokenizer.mask is None:
-        raise TriformError("this model's folder has no tokenizer with a mask token, so there is nothing to fill")
-    if not 1 <= k <= model.spec.vocab:
-        raise InputError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
+    if model.tokenizer is None or model.tokenizer.mask is None:
+        raise CannotDo("this model's folder has no tokenizer with a mask token, so there is nothing to fill")
+    return words_of(model)
+
+
+def mask_of(tokenizer: Tokenizer) -> int:
+    return 0 if tokenizer.mask is None else tokenizer.mask
+
+
+def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, list[int]]:
     encoding = tokenizer.encode(text)
     places = [at for at, id in enumerate(encoding.ids) if id == tokenizer.mask]
     if not places:
         raise InputError(f"the text has no mask; write {tokenizer.special['mask']} where a word is missing")
-    ids = torch.tensor([encoding.ids])
-    scores = model.logits(ids, kinds=torch.tensor([encoding.kinds]).clamp(max=max(0, model.spec.embedding.kinds - 1)))
-    chances = scores[0, places].double().softmax(dim=-1)
-    best, tokens = chances.topk(k, dim=-1)
-    ids[0, places] = tokens[:, 0]
+    if len(encoding.ids) > most:
+        raise InputError(f"the text has {len(encoding.ids)} tokens, the model reads {most}; shorten it")
+    return encoding, places
+
+
+@torch.inference_mode()
+def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Loaded) -> Iterator[Tensor]:
+    """Logits of the asked places alone, [places, V] a text: a head over the vocabulary is dear."""
+    texts = [each for each, _ in asked]
+    hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
+    for x, (_, places) in zip(hidden, asked, strict=True):
+        yield model.network.head(x[list(places)])
+
+
+def vectors(network: Reader, text: Text) -> Tensor:
+    return network.hidden(text)
+
+
+def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokenizer: Tokenizer, k: int) -> Filled:
+    best, tokens = logits.double().softmax(dim=-1).topk(k, dim=-1)
+    ids = list(encoding.ids)
+    for at, id in zip(places, tokens[:, 0].tolist(), strict=True):
+        ids[at] = id
     masks = tuple(
-        tuple(Candidate(int(id), tokenizer.decode([int(id)]), float(p)) for p, id in zip(row, names, strict=True))
+        tuple(Candidate(id, tokenizer.decode([id]), chance) for chance, id in zip(row, names, strict=True))
         for row, names in zip(best.tolist(), tokens.tolist(), strict=True)
     )
-    return Filled(tokenizer.decode(ids[0].tolist()), masks)
+    return Filled(text=tokenizer.decode(ids), masks=masks, unknown=tokenizer.count_unknown(encoding.ids))
+
+
+def guessed(window: Encoding, *, model: Loaded) -> list[Guess]:
+    """One text a place, each with that place masked."""
+    real = [at for at, added in enumerate(window.special) if not added]
+    places = real if len(real) <= PLACES else [real[at * len(real) // PLACES] for at in range(PLACES)]
+    mask, found = mask_of(words_of(model)), list[Guess]()
+    asked = [
+        (msgspec.structs.replace(window, ids=(*window.ids[:at], mask, *window.ids[at + 1 :])), [at]) for at in places
+    ]
+    for at, logits in zip(places, scores_at(asked, model=model), strict=True):
+        logprobs = logits[0].double().log_softmax(-1)
+        found.append(Guess(int(logprobs.argmax()) == window.ids[at], float(logprobs[window.ids[at]])))
+    return found

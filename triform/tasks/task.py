@@ -13,6 +13,7 @@ import msgspec
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.spec import Form, ModelSpec
+from triform.tasks import TASKS, named
 from triform.train.config import Config
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
@@ -34,6 +35,13 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, dict[str, int]] = {}  # right label → answered label → how often
 
 
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every answer may say of its question; `str(answer)` is one line for a person, JSON all of it."""
+
+    cut: int = 0  # tokens of the question that did not fit and were not read
+    unknown: int = 0  # tokens of the question that the vocabulary cannot spell
+
+
 R = TypeVar("R", bound=Row)
 Q = TypeVar("Q")
 A = TypeVar("A", bound=msgspec.Struct)
@@ -45,12 +53,29 @@ class Task(ABC, Generic[R, Q, A]):
     name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
     kind: type[R]
+    baselines_learn: ClassVar[bool] = False  # from rows to train on
 
     # --- made for it ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def can(self, spec: ModelSpec) -> bool:
         """Whether a model with this spec, head included, can be run on the task."""
+
+    def fits(self, model: Loaded) -> bool:
+        """Whether this very model can be run on the task: the names of its labels may say more than its spec."""
+        return self.can(model.spec)
+
+    def check(self, model: Loaded) -> None:
+        """One sentence for a model that was not made for this: what it can do, and how to make one that can."""
+        if not self.fits(model):
+            able = [name for name in TASKS if named(name).fits(model)]
+            raise CannotDo(
+                f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) was not made to {self.name}; "
+                f"it can: {', '.join(able) or 'none of the tasks'}. "
+                f"Train one that can: triform train {self.name} DATA --from MODEL --out FOLDER"
+            )
+        if model.tokenizer is None:
+            raise CannotDo(f"this model has no tokenizer, so it cannot read the texts to {self.name}")
 
     def labels(self, rows: Iterable[R]) -> tuple[str, ...]:
         """The names its head tells apart, in the order of their numbers."""
@@ -85,6 +110,10 @@ class Task(ABC, Generic[R, Q, A]):
 
     @abstractmethod
     def question(self, row: R) -> Q: ...
+
+    def sample(self, row: R, *, model: Loaded) -> Q:
+        """A question that shows what a model can do, where the row's own does not."""
+        return self.question(row)
 
     @abstractmethod
     def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:

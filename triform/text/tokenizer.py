@@ -184,8 +184,12 @@ class Tokenizer:
         for name, data in files.items():
             write_whole(Path(folder) / name, data=data)
 
+    def to_json(self) -> str:
+        """tokenizer.json, as other libraries read it."""
+        return self._core.to_str()
+
     def _files(self) -> dict[str, bytes]:
-        return {"tokenizer.json": self._core.to_str().encode()}
+        return {"tokenizer.json": self.to_json().encode()}
 
     def _described(self, token: str) -> str | dict[str, Any]:
         """A token with unusual manners (RoBERTa's mask swallows the space before it) needs them beside its name."""

@@ -20,7 +20,8 @@ from triform.weights import manifest
 from triform.weights.appearing import appearing
 from triform.weights.box import Box, parse
 from triform.weights.errors import WeightsError
-from triform.weights.tensors import DTYPE_NAMES, Mapped, header
+from triform.weights.headers import header
+from triform.weights.tensors import DTYPE_NAMES, Mapped
 
 PREFIX = "step-"
 STATE = "state.json"

@@ -1,6 +1,7 @@
 """Everything that decides a run, in one frozen value: written beside the model as TOML, accepted back, set key by key.
 
-Refuses to know models and data, and needs no torch: a task gives other defaults with `replace`.
+What it says of models and data are names to whoever makes them; needs no torch. A task gives other defaults with
+`replace`.
 """
 
 import tomllib
@@ -20,6 +21,19 @@ class ConfigError(TriformError):
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a run goes. Its length is the first reached of steps, epochs and minutes."""
+
+    # What is made, of what
+    task: str | None = None
+    base: str | None = None  # the model it begins with; the rest of this group is of new ones
+    family: str | None = None  # None: one that suits the task
+    size: str = "mini"
+    width: int | None = None  # None, here and below: as the size says
+    layers: int | None = None
+    heads: int | None = None
+    context: int | None = None
+    tokenizer: Literal["bpe", "unigram", "wordpiece", "characters"] | None = None  # None: one that suits the form
+    vocab: int = 8192  # tokens at most
+    held_out: float = 0.05  # the share of rows that is judged on, where no validation file is given
 
     seed: int = 0
     steps: int | None = None
@@ -51,6 +65,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # When it is looked at and kept
     eval_every: int = 250
+    eval_rows: int = 500  # of the validation data at most, each time
     patience: int = 0  # evaluations without a better one before the run ends; 0: no limit
     save_every: int = 500
     keep: int = 2  # checkpoints, beside the best one
@@ -84,6 +99,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             changes[known(key.strip())] = _typed(key.strip(), text.strip())
         return self.replace(**changes)
 
+    def with_toml(self, text: str) -> Self:
+        """Every key that the text has."""
+        return self.replace(**_values(text))
+
     def to_toml(self) -> str:
         return "".join(
             f"{name} = {_toml(value)}\n" for name, value in msgspec.structs.asdict(self).items() if value is not None
@@ -93,6 +112,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 INFINITE = float("inf")
 WHOLE = 2**63 - 1
 RANGES: dict[str, tuple[float, float]] = {
+    "width": (1, 1 << 20),
+    "layers": (1, 1 << 20),
+    "heads": (1, 1 << 20),
+    "context": (1, WHOLE),
+    "vocab": (1, 1 << 30),
+    "held_out": (0, 0.9),
     "seed": (0, WHOLE),
     "steps": (1, WHOLE),
     "epochs": (1, WHOLE),
@@ -111,6 +136,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "lora_rank": (1, 4096),
     "lora_scale": (0, 4096),
     "eval_every": (1, WHOLE),
+    "eval_rows": (1, WHOLE),
     "patience": (0, WHOLE),
     "save_every": (1, WHOLE),
     "keep": (1, WHOLE),
@@ -118,7 +144,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 # A run resumed with other values of these computes the same numbers.
-FREE = frozenset({"save_every", "keep", "skips"})
+FREE = frozenset({"base", "save_every", "keep", "skips"})
 
 
 def known(name: str) -> str:
@@ -137,17 +163,20 @@ def made(kind: type[Config], values: dict[str, Any]) -> Any:
 
 
 def from_toml(text: str) -> Config:
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"this config is not TOML: {error}") from None
-    config: Config = made(Config, values)
+    config: Config = made(Config, _values(text))
     return config
 
 
-def read_toml(path: str | Path) -> Config:
+def _values(text: str) -> dict[str, Any]:
     try:
-        return from_toml(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"this config is not TOML: {error}") from None
+
+
+def read_toml(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 

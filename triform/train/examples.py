@@ -1,7 +1,7 @@
 """What a task makes of a row: one small value for each kind of objective; and many of them, reached by number.
 
 `Place` says where an example stands in a run, and is the only source of chance for what is drawn for it (which tokens
-are masked, where spans begin): the same place draws the same, whatever came before. Refuses to know files and models.
+are masked, where spans begin): the same place draws the same, whatever came before. Refuses to know files and networks.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.cache import digest
-from triform.errors import TriformError
+from triform.errors import InputError, TriformError
+from triform.spec import ModelSpec
 
 Ids: TypeAlias = npt.NDArray[np.integer] | Sequence[int]
 Uniform: TypeAlias = npt.NDArray[np.float64]
@@ -31,7 +32,7 @@ class Place(NamedTuple):
         return drawn
 
 
-# --- kinds ----------------------------------------------------------------------------------------------------------
+# --- kinds: each names its `texts`, the lists of ids that a model reads or writes -------------------------------------
 
 
 class Tokens(NamedTuple):
@@ -40,12 +41,20 @@ class Tokens(NamedTuple):
     ids: Ids
     learn: Sequence[bool] | npt.NDArray[np.bool_] | None = None
 
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.ids,)
+
 
 class SourceTarget(NamedTuple):
     """A source and its target, the end of the target included."""
 
     source: Ids
     target: Ids
+
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.source, self.target)
 
 
 class Labelled(NamedTuple):
@@ -55,12 +64,20 @@ class Labelled(NamedTuple):
     label: float | Sequence[int]
     kinds: Ids | None = None
 
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.ids,)
+
 
 class Tagged(NamedTuple):
     """A text with a label for each token; below 0: none."""
 
     ids: Ids
     labels: Ids
+
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.ids,)
 
 
 class Answered(NamedTuple):
@@ -71,6 +88,10 @@ class Answered(NamedTuple):
     last: int
     kinds: Ids | None = None
 
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.ids,)
+
 
 class TwoTexts(NamedTuple):
     """Two texts and how alike they are, from −1 to 1."""
@@ -78,6 +99,10 @@ class TwoTexts(NamedTuple):
     first: Ids
     second: Ids
     score: float = 1.0
+
+    @property
+    def texts(self) -> tuple[Ids, ...]:
+        return (self.first, self.second)
 
 
 # --- many -----------------------------------------------------------------------------------------------------------
@@ -147,3 +172,20 @@ class Windows(Examples[Tokens]):
         shift = int(Place(place.seed, place.epoch, 0).uniform(1)[0] * (self._room + 1))
         begin = shift + place.row * self._length
         return Tokens(self._stream[begin : begin + self._length + 1])
+
+
+def check(examples: Examples[Any], *, spec: ModelSpec) -> None:
+    """Every id is a token of the model and every text fits into it: said before the first step, not in the middle."""
+    for row in range(len(examples.lengths)):
+        example = examples.at(Place(0, 0, row))
+        # The last token of a text to be continued is never read, only predicted.
+        room = spec.context + (spec.form == "decoder" and isinstance(example, Tokens))
+        for text in example.texts:
+            ids = np.asarray(text)
+            if not ids.size:
+                continue
+            if not 0 <= (low := int(ids.min())) <= (high := int(ids.max())) < spec.vocab:
+                wrong = low if low < 0 else high
+                raise InputError(f"example {row} has the id {wrong}; this model's are 0 to {spec.vocab - 1}")
+            if len(ids) > room:
+                raise InputError(f"example {row} has {len(ids)} tokens, this model reads {spec.context}; cut it")

@@ -8,6 +8,7 @@ that is limited by time ends where the time ends; this alone no machine repeats.
 import math
 import time
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -24,6 +25,7 @@ from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped,
 from triform.train.examples import E, Examples, Place
 from triform.train.feed import Feed, Position, Step
 from triform.train.guards import Guard, TrainingStopped
+from triform.train.heap import Heap
 from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed
 from triform.train.objectives import B, Objective
 from triform.train.prepare import finish, precision, prepare
@@ -44,6 +46,7 @@ class Outcome(NamedTuple):
     best_step: int | None
     skipped: int
     elapsed: float
+    stopped: bool = False  # by a signal: it can go on
 
 
 def ignore(event: AnyEvent) -> None:
@@ -62,16 +65,32 @@ def train(
     watch: Watch = ignore,
 ) -> Outcome:
     """Trains the network in place. Checkpoints and metrics.jsonl go below `folder`; None: nothing is kept on disk."""
+    run = ready(
+        network, objective=objective, examples=examples, config=config, folder=folder, resume=resume, watch=watch
+    )
+    return run.go(evaluate)
+
+
+def ready(
+    network: Form,
+    *,
+    objective: Objective[E, B],
+    examples: Examples[E],
+    config: Config,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    watch: Watch = ignore,
+) -> "Run[E, B]":
+    """A run that stands where it will begin, or go on: nothing has been computed yet."""
     if config.endless:
         raise TriformError("a run without an end: give steps, epochs or minutes")
     keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
     run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch)
-    damaged: tuple[str, ...] = ()
     if resume:
-        damaged = run.resume()
+        run.damaged = run.resume()
     else:
         keeper.begin(config)
-    return run.go(evaluate, damaged=damaged)
+    return run
 
 
 class Gradients(NamedTuple):
@@ -106,13 +125,28 @@ class Run(Generic[E, B]):
         self.state = RunState(config=config, data=examples.fingerprint)
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
+        self.heap = Heap()
         self.refused = ""  # the last step that was
+        self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
         self.before, self.started = 0.0, time.monotonic()
 
     # --- the whole run ----------------------------------------------------------------------------------------------
 
-    def go(self, evaluate: Evaluate | None, *, damaged: tuple[str, ...] = ()) -> Outcome:
-        self.began(damaged)
+    def rehearse(self, *, steps: int = 3, seconds: float = 5.0) -> float:
+        """Seconds of a step, its gradients computed and forgotten: the run is where it was."""
+        pace, end = math.inf, time.monotonic() + seconds
+        for step in islice(self.feed.steps(Position(*self.state.position)), steps):
+            begun = time.monotonic()
+            self.gradients(step)
+            self.optimizer.forget_gradients()
+            pace = min(pace, time.monotonic() - begun)  # the first also pays for lazy set-up
+            if time.monotonic() > end:
+                break
+        return pace
+
+    def go(self, evaluate: Evaluate | None) -> Outcome:
+        self.started = time.monotonic()
+        self.began()
         steps = self.feed.steps(Position(*self.state.position))
         with listening() as wish:
             while not (why := self.over(wish)):
@@ -121,7 +155,8 @@ class Run(Generic[E, B]):
         self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
         self.finish()
         state = self.state
-        return Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed)
+        stopped = bool(wish.name) and why.endswith(wish.name)
+        return Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed, stopped)
 
     def look(self, evaluate: Evaluate | None, wish: Wish) -> None:
         """After a step: evaluated where it is time or the end; then saved, once, where it is time, best or the end."""
@@ -192,6 +227,8 @@ class Run(Generic[E, B]):
         self.network.train()
         loss, targets = 0.0, 0
         for number, rows in enumerate(step.passes):
+            if len(step.passes) > 1:
+                self.heap.tidy()
             places = [Place(self.config.seed, step.epoch, row) for row in rows.tolist()]
             found = [self.examples.at(place) for place in places]
             batch = self.objective.batch(found, places=places, device=self.device)
@@ -270,7 +307,7 @@ class Run(Generic[E, B]):
         """Seconds of the run, earlier sittings included."""
         return self.before + time.monotonic() - self.started
 
-    def began(self, damaged: tuple[str, ...]) -> None:
+    def began(self) -> None:
         self.tell(
             Began(
                 step=self.state.step,
@@ -279,7 +316,7 @@ class Run(Generic[E, B]):
                 parameters=sum(p.numel() for p in self.network.parameters()),
                 trained=sum(p.numel() for p in self.optimizer.named.values()),
                 examples=len(self.feed.lengths),
-                damaged=damaged,
+                damaged=self.damaged,
             )
         )
 

@@ -70,12 +70,27 @@ class Optimizer:
         if rest:
             betas, groups = (config.beta1, config.beta2), _groups(rest, config.weight_decay)
             self.parts.append(torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True))
+        if config.accumulate > 1:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """State before the first step, not after it, where it would lie scattered between what the passes freed: with
+        several passes a step that saves as much as they take (see heap.py); with one it costs more than it saves."""
+        for part in self.parts:
+            for weight in (weight for group in part.param_groups for weight in group["params"]):
+                if isinstance(part, Muon):
+                    part.state[weight] = {"momentum": torch.zeros_like(weight)}
+                else:
+                    moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+                    part.state[weight] = {"step": torch.zeros((), device=weight.device), **moments}
 
     def step(self, *, factor: float) -> None:
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = self.learning_rate * factor
             part.step()
+        # A fused step leaves the counts of changes as they were; who keeps something made of the weights looks at them.
+        torch.autograd.graph.increment_version(list(self.named.values()))
 
     def gradients(self) -> list[Tensor]:
         return [p.grad for p in self.named.values() if p.grad is not None]

@@ -1,7 +1,9 @@
 """A folder that appears whole or not at all.
 
 It is written under another name beside its place, brought to disk, and only then given its name. A folder of ours that
-holds nothing else is replaced; anything else that stands there is left alone.
+holds nothing else is replaced; anything else that stands there is left alone. Where a model must come into a folder
+that holds other things already (the run it was trained in), its files move in one by one, those that make the folder
+a model last.
 """
 
 import os
@@ -33,6 +35,35 @@ def appearing(folder: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise WeightsError(f"cannot write {folder}: {error.strerror or error}; nothing was left there") from error
+
+
+@contextmanager
+def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
+    """A draft whose files move into a folder when the block ends without an error; what else is there stays.
+
+    Without the files named `last` the folder is no model: they go first and come last, in this order, each file whole.
+    So whenever this is killed there is no model or a whole one, and it can be done again.
+    """
+    draft = folder / f".moving-in.{secrets.token_hex(4)}"
+    try:
+        for left in folder.glob(".moving-in.*"):
+            shutil.rmtree(left)
+        draft.mkdir()
+        try:
+            yield draft
+            bring_to_disk(draft)
+            for name in reversed(last):
+                (folder / name).unlink(missing_ok=True)
+            _sync(folder)
+            files = [path.relative_to(draft) for path in sorted(draft.rglob("*")) if path.is_file()]
+            for name in sorted(files, key=lambda name: (last.index(str(name)) + 1) if str(name) in last else 0):
+                (folder / name).parent.mkdir(exist_ok=True)
+                os.replace(draft / name, folder / name)
+                _sync((folder / name).parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise WeightsError(f"cannot write {folder}: {error.strerror or error}; what was there before stays") from error
 
 
 def check_free(folder: Path) -> None:

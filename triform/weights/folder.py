@@ -15,14 +15,14 @@ import torch
 from triform.core.forms import Form
 from triform.spec import Classify, ModelSpec, Tag
 from triform.weights import generation, loading, manifest, sentence, tensors
-from triform.weights.appearing import appearing
-from triform.weights.architectures import Architecture, expressing, named
+from triform.weights.appearing import appearing, moving_in
+from triform.weights.architectures import Architecture, expressing
 from triform.weights.box import Box
 from triform.weights.config import Config, label_fields, labels_of
 from triform.weights.errors import WeightsError
 from triform.weights.family import NOTHING
 from triform.weights.generation import Generation
-from triform.weights.loading import Outline
+from triform.weights.outline import CONFIG, opened, outline_of
 from triform.weights.sentence import Pooling
 from triform.weights.tensors import Outgoing
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
 
-CONFIG = "config.json"
 GENERATION = "generation_config.json"
 MEMO = "triform.json"
 SHARD_BYTES = 5_000_000_000
@@ -60,9 +59,9 @@ class Loaded(NamedTuple):
 
 def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Loaded:
     """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
-    box = _opened(folder)
+    box = opened(folder)
     manifest.verify(box)
-    outline = _outline(box)
+    outline = outline_of(box)
     spec, config = outline.spec, outline.config
     said = box.json(GENERATION) if box.has(GENERATION) else {}
     labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
@@ -80,28 +79,6 @@ def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | 
         left_aside=outline.left_aside,
         memo=box.json(MEMO) if box.has(MEMO) else NOTHING,
     )
-
-
-def described(folder: str | Path) -> ModelSpec:
-    """What the model in a folder is, from its config and its files' headers alone."""
-    return _outline(_opened(folder)).spec
-
-
-def _opened(folder: str | Path) -> Box:
-    box = Box(folder)
-    if not box.has(CONFIG):
-        raise WeightsError(f"{box.root} holds no {CONFIG}; is this a model folder?")
-    return box
-
-
-def _outline(box: Box) -> Outline:
-    """Config and headers compared: nothing is allocated yet."""
-    config = box.json(CONFIG)
-    family, name = named(config)
-    places = family.renamed(tensors.stored(box))
-    bare = family.is_bare(places)
-    spec = family.spec(name, config, lambda full: (full.removeprefix(family.prefix) if bare else full) in places)
-    return loading.outline(spec, config, table=family.table(name, bare=bare), places=places)
 
 
 def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
@@ -130,25 +107,42 @@ def write(
     folder: str | Path, *, model: Loaded, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES
 ) -> None:
     """The model as a folder the reference implementation loads; in the network's own precision unless asked."""
+    precision = _checked(model, dtype)
+    with appearing(Path(folder)) as draft:
+        _fill(draft, model, precision, shard_bytes)
+
+
+def finish(folder: str | Path, *, model: Loaded) -> None:
+    """The model into the folder of its run, beside all that is there."""
+    precision = _checked(model, None)
+    with moving_in(Path(folder), last=(CONFIG, manifest.NAME)) as draft:
+        _fill(draft, model, precision, SHARD_BYTES)
+
+
+def _checked(model: Loaded, dtype: torch.dtype | None) -> torch.dtype:
+    """The precision it is to be written in."""
     if isinstance(model.spec.head, Classify | Tag) and model.labels and len(model.labels) != model.spec.head.labels:
         raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are given")
     precision = dtype or model.network.token.weight.dtype
     if precision not in tensors.DTYPE_NAMES:
         raise WeightsError(f"{precision} is not a precision weights are kept in; use one of float64 to bfloat16")
+    return precision
+
+
+def _fill(draft: Path, model: Loaded, precision: torch.dtype, shard_bytes: int) -> None:
     architecture, described = expressing(model.spec, model.config)
-    with appearing(Path(folder)) as draft:
-        _save(draft / CONFIG, _config(model, described, precision))
-        if said := model.others | generation.write(model.generation):
-            _save(draft / GENERATION, said)
-        if model.memo:
-            _save(draft / MEMO, model.memo)
-        tensors.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
-        if model.pooling is not None:
-            sentence.write(draft, model.pooling, width=model.spec.width)
-        for words in (model.tokenizer, model.template):
-            if words is not None:
-                words.save(draft)
-        manifest.write(draft)
+    _save(draft / CONFIG, _config(model, described, precision))
+    if said := model.others | generation.write(model.generation):
+        _save(draft / GENERATION, said)
+    if model.memo:
+        _save(draft / MEMO, model.memo)
+    tensors.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
+    if model.pooling is not None:
+        sentence.write(draft, model.pooling, width=model.spec.width)
+    for words in (model.tokenizer, model.template):
+        if words is not None:
+            words.save(draft)
+    manifest.write(draft)
 
 
 def _config(model: Loaded, described: Config, dtype: torch.dtype) -> Config:

@@ -5,15 +5,18 @@ it: a rule is its own inverse, and both directions read the same table. `N` stan
 Refuses to know files and configs.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from triform.inventory import Entry, inventory
 from triform.spec import ModelSpec
 from triform.weights.errors import WeightsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BLOCK = re.compile(r"\.blocks\.(\d+)\.")
 _NUMBER = re.compile(r"\.\d+(?=\.)")

@@ -20,6 +20,7 @@ from triform.errors import TriformError, UnknownName
 from triform.weights import folder as folders
 from triform.weights import gguf, manifest, shelf
 from triform.weights.appearing import appearing
+from triform.weights.outline import CONFIG
 
 TEXT = (".json", ".txt", ".jinja", ".model", ".spm", ".md")
 SOURCE = "source.json"
@@ -56,7 +57,7 @@ PACKAGES = {
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
     """The folder of a model, got if it is not there yet."""
     target = out or shelf.place(name)
-    if (target / folders.CONFIG).is_file():
+    if (target / CONFIG).is_file():
         say(f"{name} is already in {target}")
         return target
     if name in PACKAGES:

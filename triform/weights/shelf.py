@@ -11,7 +11,7 @@ from typing import NamedTuple
 from triform.errors import TriformError, UnknownName
 from triform.spec import Classify, ModelSpec, NoHead, Pooled, Span, Tag, Transformed
 from triform.weights.box import Box
-from triform.weights.folder import CONFIG, described
+from triform.weights.outline import CONFIG, described
 
 
 def home() -> Path:

@@ -1,13 +1,14 @@
 """The little world as rows of each task. Refuses to know how stories are made and where rows are written."""
 
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, TypeAlias, get_args
 
 from triform.data.world.sentences import Sentence, check, draw
 from triform.data.world.stories import alike, asked, summed
 from triform.data.world.telling import Split
-from triform.errors import UnknownName
+from triform.errors import InputError, UnknownName
 
 Task: TypeAlias = Literal[
     "complete", "chat", "fill", "translate", "summarize", "classify", "tag", "answer", "embed", "search"
@@ -15,10 +16,11 @@ Task: TypeAlias = Literal[
 Label: TypeAlias = Literal["topic", "sentiment"]
 Row: TypeAlias = dict[str, Any]  # JSON values; each task has fields of its own
 TASKS: tuple[Task, ...] = get_args(Task)
+PATIENCE = 1000  # draws in a row that bring nothing new before there is nothing new
 
 
 def rows(task: Task, *, split: Split, seed: int, count: int, label: Label = "topic") -> Iterator[Row]:
-    """`count` rows of a task, the same ones for the same seed; what one split shows, no other does."""
+    """`count` different rows of a task, the same ones for the same seed; what one split shows, no other does."""
     if task not in TASKS:
         raise UnknownName("task", task, TASKS)
     if label not in get_args(Label):
@@ -26,7 +28,21 @@ def rows(task: Task, *, split: Split, seed: int, count: int, label: Label = "top
     check(split=split, count=count)
     make = _MAKERS[f"classify {label}" if task == "classify" else task]
     random = Random(f"{split} {seed}")
-    return (make(random, split) for _ in range(count))
+    return _different(lambda: make(random, split), count=count)
+
+
+def _different(draw_row: Callable[[], Row], *, count: int) -> Iterator[Row]:
+    """Rows that came before are drawn again: a file that says a thing twice would be linted for it."""
+    seen: set[bytes] = set()
+    while len(seen) < count:
+        for _ in range(PATIENCE):
+            row = draw_row()
+            if (name := blake2b(repr(row).encode(), digest_size=16).digest()) not in seen:
+                break
+        else:
+            raise InputError(f"the little world has no more than about {len(seen):,} such rows; ask for fewer")
+        seen.add(name)
+        yield row
 
 
 def _sentence(random: Random, split: Split) -> Sentence:

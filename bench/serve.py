@@ -1,0 +1,419 @@
+"""The server under load, against `transformers serve` and llama.cpp's server: same shape, same threads, one run.
+
+Closed loop: so many clients, each asking again as soon as it is answered. Open loop: requests arrive at a fixed rate,
+whatever has become of the earlier ones. Then what a server is for: overload at ten times the capacity, stalled sockets,
+and many small embeddings at once. `python -m bench.serve`, or `--quick` to see that it runs.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+from rich.console import Console
+from rich.table import Table
+
+from bench.formats import made
+from bench.harness import RESULTS
+
+THREADS = "2"
+STREAMS = (1, 4, 16, 64)
+READ, WRITE = 128, 64  # tokens
+AIM = {"transformers serve": 3.0}  # at 16 streams
+PATIENCE = 5.0  # seconds to the first token that still count as good
+
+
+class Size(NamedTuple):
+    """How long everything takes."""
+
+    streams: tuple[int, ...] = STREAMS
+    rounds: int = 3  # requests of each client
+    seconds: float = 30.0  # of an open loop
+    overload: float = 120.0
+    new: int = WRITE
+
+
+QUICK = Size(streams=(1, 4), rounds=1, seconds=3.0, overload=3.0, new=8)
+
+
+# --- contenders -----------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A process that listens; `body` makes a request of some prompt."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], body: Callable[[int, int], dict[str, Any]], port: int
+    ) -> None:
+        self.name, self.body, self.url = name, body, f"http://127.0.0.1:{port}"
+        env = os.environ | {"OMP_NUM_THREADS": THREADS, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait(self) -> None:
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise SystemExit(f"{self.name} ended with {self.process.returncode}")
+            try:
+                if httpx2.get(f"{self.url}/health", timeout=2).status_code == 200:
+                    return
+            except httpx2.HTTPError:
+                time.sleep(0.2)
+        raise SystemExit(f"{self.name} does not answer")
+
+    @property
+    def memory(self) -> int:
+        said = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self.process.pid)], capture_output=True, text=True, check=True
+        )
+        return 1024 * int(said.stdout)
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def some_ids(seed: int) -> list[int]:
+    return [random.Random(seed).randrange(300, 30_000) for _ in range(READ)]
+
+
+def ours(folder: Path) -> Server:
+    port = free_port()
+    limits = [part for name in ("rows=64", "queue=64") for part in ("--limit", name)]
+    command = [sys.executable, "-m", "triform", "serve", f"model={folder}", "--port", str(port), *limits]
+
+    def body(seed: int, new: int) -> dict[str, Any]:
+        return {"model": "model", "prompt": some_ids(seed), "max_tokens": new, "temperature": 0, "ignore_eos": True}
+
+    return Server("triform", command, body, port)
+
+
+def transformers_serve(folder: Path) -> Server:
+    port = free_port()
+    where = Path(sys.executable).with_name("transformers")
+    command = [str(where), "serve", str(folder), "--port", str(port), "--host", "127.0.0.1"]
+    command += ["--device", "cpu", "--dtype", "float32"]
+
+    def body(seed: int, new: int) -> dict[str, Any]:
+        """It takes texts only; each word is one token."""
+        words = " ".join(map(word_of, some_ids(seed)))
+        return {"model": str(folder), "prompt": words, "max_tokens": new, "temperature": 0}
+
+    return Server("transformers serve", command, body, port)
+
+
+def llama_cpp(gguf: Path) -> Server:
+    port = free_port()
+    command = [sys.executable, "-c", LLAMA.format(path=str(gguf), port=port, threads=THREADS, rows=max(STREAMS))]
+
+    def body(seed: int, new: int) -> dict[str, Any]:
+        how = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
+        return {"prompt": some_ids(seed), "max_tokens": new} | how
+
+    return Server("llama.cpp", command, body, port)
+
+
+LLAMA = """
+import signal, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = {path!r}
+params.n_ctx, params.n_parallel, params.cont_batching, params.verbosity = 256 * {rows}, {rows}, True, -1
+params.hostnames, params.port = ["127.0.0.1"], {port}
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = {threads}
+server = xllamacpp.Server(params)
+signal.pause()
+"""
+WORDS = ["cat", "mole", "lion", "apple", "mat", "sea", "toy", "tree"]
+
+
+def with_words(folder: Path) -> Path:
+    """transformers serves texts only: every id is a word, so that each token is seen when it comes."""
+    import tokenizers
+
+    size = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    words = tokenizers.models.WordLevel({word_of(id): id for id in range(size)}, unk_token=word_of(0))
+    made = tokenizers.Tokenizer(words)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": word_of(0)}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    return folder
+
+
+def word_of(id: int) -> str:
+    return f"t{id}"
+
+
+# --- load -----------------------------------------------------------------------------------------------------------
+
+
+class Done(NamedTuple):
+    """One request: its status, seconds to the first token and to the end, gaps between pieces, tokens written."""
+
+    status: int
+    first: float
+    whole: float
+    gaps: tuple[float, ...]
+    tokens: int
+
+
+async def ask(client: httpx2.AsyncClient, server: Server, seed: int, new: int) -> Done:
+    began = last = time.perf_counter()
+    first, gaps = 0.0, []
+    body = server.body(seed, new) | {"stream": True}
+    try:
+        async with client.stream("POST", f"{server.url}/v1/completions", json=body) as answer:
+            if answer.status_code != 200:
+                await answer.aread()
+                return Done(answer.status_code, 0.0, time.perf_counter() - began, (), 0)
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    now = time.perf_counter()
+                    if first:
+                        gaps.append(now - last)
+                    first, last = first or now - began, now
+    except httpx2.HTTPError:
+        return Done(0, 0.0, time.perf_counter() - began, (), 0)
+    return Done(200, first, time.perf_counter() - began, tuple(gaps), new)
+
+
+class Load(NamedTuple):
+    """What a load has come to."""
+
+    what: str
+    server: str
+    tokens: float  # a second
+    good: float  # of them, in answers whose first token came in time
+    first: tuple[float, float]  # p50, p99
+    between: tuple[float, float]
+    refused: int
+    failed: int
+    refusal: float  # p99 of the time a refusal took
+
+
+def summed(what: str, server: Server, done: Sequence[Done], seconds: float) -> Load:
+    right = [one for one in done if one.status == 200]
+    gaps = [gap for one in right for gap in one.gaps]
+    refused = [one.whole for one in done if one.status == 429]
+    return Load(
+        what=what,
+        server=server.name,
+        tokens=sum(one.tokens for one in right) / seconds,
+        good=sum(one.tokens for one in right if one.first <= PATIENCE) / seconds,
+        first=(quantile([one.first for one in right], 0.5), quantile([one.first for one in right], 0.99)),
+        between=(quantile(gaps, 0.5), quantile(gaps, 0.99)),
+        refused=len(refused),
+        failed=len(done) - len(right) - len(refused),
+        refusal=quantile(refused, 0.99),
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+def client() -> httpx2.AsyncClient:
+    many = httpx2.Limits(max_connections=None, max_keepalive_connections=256)
+    return httpx2.AsyncClient(timeout=300, limits=many)
+
+
+async def closed(server: Server, streams: int, size: Size) -> Load:
+    async with client() as asking:
+
+        async def one(stream: int) -> list[Done]:
+            return [await ask(asking, server, 1000 * stream + at, size.new) for at in range(size.rounds)]
+
+        began = time.perf_counter()
+        done = await asyncio.gather(*(one(stream) for stream in range(streams)))
+        return summed(
+            f"{streams} streams", server, [each for some in done for each in some], time.perf_counter() - began
+        )
+
+
+async def open_loop(server: Server, rate: float, seconds: float, size: Size, what: str) -> Load:
+    """Arrivals by chance, at this rate."""
+    chance, doing = random.Random(1), []
+    async with client() as asking:
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            doing.append(asyncio.ensure_future(ask(asking, server, len(doing), size.new)))
+            await asyncio.sleep(chance.expovariate(rate))
+        done = await asyncio.gather(*doing)
+        return summed(what, server, done, time.perf_counter() - began)
+
+
+async def embeddings(server: Server, clients: int, requests: int) -> float:
+    """Requests a second."""
+    texts = [" ".join(random.Random(at).choices(WORDS, k=random.Random(at).randint(4, 40))) for at in range(requests)]
+    waiting = iter(texts)
+    async with client() as asking:
+
+        async def one() -> None:
+            for text in waiting:
+                answer = await asking.post(f"{server.url}/v1/embeddings", json={"model": "embed", "input": text})
+                answer.raise_for_status()
+
+        began = time.perf_counter()
+        await asyncio.gather(*(one() for _ in range(clients)))
+        return requests / (time.perf_counter() - began)
+
+
+def stalled(server: Server, count: int) -> list[socket.socket]:
+    """Sockets that have begun a request and say no more."""
+    port = int(server.url.rpartition(":")[2])
+    found = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    for one in found:
+        one.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n")
+    return found
+
+
+# --- the run --------------------------------------------------------------------------------------------------------
+
+
+def exponent(loads: Sequence[Load]) -> float:
+    """How the time between tokens grows with the number of streams."""
+    pairs = [(int(load.what.split()[0]), load.between[0]) for load in loads if load.what.endswith("streams")]
+    known = [(math.log(streams), math.log(gap)) for streams, gap in pairs if streams <= 32 and gap > 0]
+    return statistics.linear_regression(*zip(*known, strict=True)).slope if len(known) > 1 else math.nan
+
+
+async def contest(servers: Sequence[Server], size: Size) -> list[Load]:
+    loads = []
+    for streams in size.streams:
+        for server in servers:
+            await closed(server, min(streams, 2), size._replace(rounds=1))  # warm
+            loads.append(await closed(server, streams, size))
+    for server in servers:
+        peak = max(load.tokens for load in loads if load.server == server.name)
+        rate = 0.7 * peak / size.new
+        loads.append(await open_loop(server, rate, size.seconds, size, f"open loop, {rate:.1f}/s"))
+    return loads
+
+
+async def alone(server: Server, peak: float, size: Size) -> dict[str, Any]:
+    """What only a server that must stay up is asked."""
+    before = server.memory
+    over = await open_loop(server, 10 * peak / size.new, size.overload, size, "overload, 10x")
+    after = server.memory
+    quiet = await closed(server, 8, size)
+    held = stalled(server, 200)
+    beside = await closed(server, 8, size)
+    for one in held:
+        one.close()
+    return {
+        "overload": over._asdict(),
+        "goodput of peak": over.good / peak,
+        "memory grew by": after / before - 1,
+        "p99 between tokens beside 200 stalled sockets": beside.between[1] / quiet.between[1] - 1,
+    }
+
+
+def shown(loads: Sequence[Load], title: str) -> None:
+    table = Table(title=title)
+    for column in ("load", "server", "tokens/s", "good", "first p50 / p99", "between p50 / p99", "refused", "failed"):
+        table.add_column(column, justify="left" if column in ("load", "server") else "right")
+    for load in sorted(loads, key=lambda load: load.what):
+        first, between = (" / ".join(f"{1000 * x:,.0f}" for x in pair) + " ms" for pair in (load.first, load.between))
+        row = (f"{load.tokens:,.1f}", f"{load.good:,.1f}", first, between, str(load.refused), str(load.failed))
+        table.add_row(load.what, load.server, *row)
+    Console(width=150).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small numbers: whether it runs, not how fast")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "triform-bench")
+    given = parser.parse_args()
+    size = QUICK if given.quick else Size()
+    formats = made("gpt2-small", given.scratch)
+    folder = with_words(formats.transformers)
+    servers = [ours(folder), transformers_serve(folder), llama_cpp(formats.gguf["F32"])]
+    try:
+        for server in servers:
+            server.wait()
+        loads = asyncio.run(contest(servers, size))
+        peak = max(load.tokens for load in loads if load.server == "triform")
+        held = asyncio.run(alone(servers[0], peak, size))
+    finally:
+        for server in servers:
+            server.close()
+    embedded = embedding_run(given.scratch, requests=64 if given.quick else 2000)
+    told = report(loads, held, embedded)
+    if not given.quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "serve.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
+
+
+def embedding_run(scratch: Path, *, requests: int) -> dict[str, float]:
+    """One by one, and 64 clients at once; a small encoder of MiniLM's shape."""
+    folder = scratch / "embed"
+    if not folder.exists():
+        make_encoder(folder)
+    port = free_port()
+    command = [sys.executable, "-m", "triform", "serve", f"embed={folder}", "--port", str(port)]
+    server = Server("triform", command, lambda seed, new: {}, port)
+    try:
+        server.wait()
+        asyncio.run(embeddings(server, 2, 16))
+        single = asyncio.run(embeddings(server, 1, max(32, requests // 4)))
+        many = asyncio.run(embeddings(server, 64, requests))
+    finally:
+        server.close()
+    return {"one by one": single, "64 clients": many, "ratio": many / single}
+
+
+def make_encoder(folder: Path) -> None:
+    from triform import families
+    from triform.core.build import build
+    from triform.spec import NoHead, replace
+    from triform.text.training import train_tokenizer
+    from triform.weights import folder as folders
+    from triform.weights.folder import Loaded
+    from triform.weights.sentence import Pooling
+
+    sizes = {"vocab": 30_522, "width": 384, "layers": 6, "heads": 12, "context": 512}
+    spec = replace(families.bert(**sizes), head=NoHead())
+    words = train_tokenizer([" ".join(WORDS)] * 20, kind="wordpiece", vocab=200)
+    folders.write(folder, model=Loaded(spec, build(spec), words, pooling=Pooling("mean", normalise=True)))
+
+
+def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, float]) -> dict[str, Any]:
+    shown(loads, "128 tokens in, 64 out, GPT-2 small, float32, 2 threads")
+    at = {(load.what, load.server): load.tokens for load in loads}
+    ratios = {
+        peer: at.get(("16 streams", "triform"), math.nan) / at.get(("16 streams", peer), math.nan) for peer in AIM
+    }
+    told = {
+        "ratio at 16 streams": ratios,
+        "aim": AIM,
+        "exponent of the time between tokens": {
+            name: exponent([load for load in loads if load.server == name]) for name in {load.server for load in loads}
+        },
+        "held": held,
+        "embeddings a second": embedded,
+    }
+    Console(width=150).print_json(json.dumps(told))
+    return told | {"loads": [load._asdict() for load in loads], "date": time.strftime("%Y-%m-%d %H:%M")}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""`triform train` and `triform lint` as a person meets them: what they print, what they refuse, their exit codes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from triform.cli import main
+
+SETTINGS = ("--set", "batch_tokens=128", "--set", "vocab=60", "--set", "eval_rows=10")
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in args])
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    lines = [f"the cat {number} was {word},{word}" for number in range(20) for word in ("good", "bad")]
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def train(capsys: pytest.CaptureFixture[str], rows: Path, out: Path, *more: str | Path) -> tuple[int, str, str]:
+    asked = () if "--resume" in more or "--from" in more else ("--size", "tiny")
+    return run(capsys, "train", "classify", rows, "--out", out, *asked, *SETTINGS, *more)
+
+
+def test_a_run_is_told_from_beginning_to_end(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    out = tmp_path / "model"
+    code, said, shown = train(capsys, rows, out, "--steps", "6")
+    assert (code, said.strip()) == (0, str(out))
+    for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step: 6 steps in about"):
+        assert told in shown, told
+    for told in ("all 6 steps are made", "accuracy", "sample", "time, peak memory"):
+        assert told in shown, told
+    code, said, shown = train(capsys, rows, out, "--resume")
+    assert (code, said.strip()) == (0, str(out))
+    assert "all steps are made already" in shown
+
+
+BAD = {
+    "unknown task 'clasify'; did you mean 'classify'?": ("train", "clasify", "rows.csv", "--out", "new"),
+    "there is no file": ("train", "classify", "row.csv", "--out", "new"),
+    "no Labelled row in": ("train", "classify", "empty.csv", "--out", "new"),
+    "no labels": ("train", "classify", "texts.csv", "--out", "new"),
+    "did you mean 'learning_rate'?": ("train", "classify", "rows.csv", "--out", "new", "--set", "learning_rat=1"),
+    "'fast' sets nothing; write key=value": ("train", "classify", "rows.csv", "--out", "new", "--set", "fast"),
+    "steps=0 is out of range": ("train", "classify", "rows.csv", "--out", "new", "--steps", "0"),
+    "unknown family 'brt'; did you mean 'bert'?": ("train", "classify", "rows.csv", "--out", "new", "--family", "brt"),
+    "unknown size 'huge'": ("train", "classify", "rows.csv", "--out", "new", "--size", "huge"),
+    "t5 is the form 'encoder-decoder'; to classify, use": (
+        *("train", "classify", "rows.csv", "--out", "new", "--family", "t5"),
+    ),
+    "brings its own family": ("train", "classify", "rows.csv", "--out", "new", "--from", "x", "--family", "bert"),
+    "there is no folder 'x'": ("train", "classify", "rows.csv", "--out", "new", "--from", "x"),
+    "cannot read": ("train", "classify", "rows.csv", "--out", "new", "--config", "nowhere.toml"),
+    "this config is not TOML": ("train", "classify", "rows.csv", "--out", "new", "--config", "rows.csv"),
+    "holds no run to resume": ("train", "classify", "rows.csv", "--out", "new", "--resume"),
+    "already holds notes.txt": ("train", "classify", "rows.csv", "--out", "full"),
+    "rows.csv is not a folder": ("train", "classify", "rows.csv", "--out", "rows.csv"),
+    "the data is refused: 1 blank": ("train", "classify", "blank.csv", "--out", "new", "--strict"),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    says: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
+    Path("empty.csv").write_text("")
+    Path("texts.csv").write_text("text\na cat\n")
+    Path("blank.csv").write_text(rows.read_text() + ",good\n")
+    Path("full").mkdir()
+    Path("full", "notes.txt").write_text("mine")
+    before = sorted(os.listdir())
+    code, _, err = run(capsys, *BAD[says])
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert sorted(os.listdir()) == before
+    assert os.listdir("full") == ["notes.txt"]
+
+
+def test_what_differs_is_named_when_a_run_is_resumed(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    assert train(capsys, rows, out, "--steps", "4")[0] == 0
+    code, _, err = train(capsys, rows, out, "--steps", "4")
+    assert (code, "already holds a run; go on with --resume" in err) == (2, True)
+    code, _, err = train(capsys, rows, out, "--resume", "--steps", "8", "--set", "learning_rate=0.5")
+    assert code == 2
+    assert "steps was 4, is 8; learning_rate was 0.001, is 0.5" in err
+    rows.write_text(rows.read_text().replace("cat", "dog"))
+    code, _, err = train(capsys, rows, out, "--resume")
+    assert (code, "the data was" in err) == (2, True)
+    code, _, err = run(capsys, "train", "tag", rows, "--out", out, "--resume")
+    assert code == 2
+
+
+def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, valid = tmp_path / "rows.csv", tmp_path / "more.csv"
+    path.write_text("text,label\na,x\nb,y\na,x\n,x\n")
+    valid.write_text("text,label\na,x\nc,z\n")
+    code, out, _ = run(capsys, "lint", path, "--task", "classify", "--valid", valid, "--json")
+    assert code == 0
+    counts = {problem["kind"]: problem["count"] for problem in json.loads(out)["problems"]}
+    assert counts == {"duplicate": 1, "blank": 1, "leak": 1, "unknown label": 1}
+    code, _, err = run(capsys, "lint", path, "--task", "classify", "--strict")
+    assert (code, "the data is refused" in err) == (2, True)
+    path.write_text("text,label\na,x\nb,y\n")
+    assert run(capsys, "lint", path, "--task", "classify", "--strict")[0] == 0

@@ -1,0 +1,87 @@
+"""`triform lecture`, as a person meets it."""
+
+import json
+
+import pytest
+
+from triform.cli import main
+from triform.lecture import slides
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["lecture", *args])
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_the_chapters_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert "similarity" in out
+    assert "sqrt-d" in out
+    listed = json.loads(run(capsys, "--json")[1])
+    assert [one["name"] for one in listed][:2] == ["embeddings", "similarity"]
+
+
+def test_a_chapter_runs_through_without_stopping_where_nobody_types(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "similarity")
+    assert code == 0
+    for words in ("0.585 0.415", "mistake on the slide", "holds with a condition", "The slide:", slides.HUFS):
+        assert words in out
+
+
+def test_one_lesson_by_its_number_or_by_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "2.5" in run(capsys, "2.5")[1]
+    assert run(capsys, "e12")[1] == run(capsys, "2.5")[1]
+    (plain,) = json.loads(run(capsys, "E12", "--json")[1])
+    assert (plain["id"], plain["verdict"], plain["passes"]) == ("2.5", "mistake on the slide", True)
+    assert plain["tables"][0]["rows"][0] == ["linear", "0.585", "0.415"]
+
+
+def test_a_lesson_whose_check_fails_gives_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slides, "LINEAR", ("0.585", "0.415"))
+    code, out, _ = run(capsys, "2.5")
+    assert code == 1
+    assert "own check fails" in out
+
+
+def test_all_of_a_short_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from triform.lecture import registry
+
+    some = registry.chapter("similarity").lessons
+    monkeypatch.setattr(registry, "lessons", lambda: some)
+    code, out, _ = run(capsys, "--all", "--json")
+    found = json.loads(out)
+    assert (code, found["holds"], len(found["lessons"])) == (0, True, len(some))
+    monkeypatch.setattr(slides, "LINEAR", ("0.585", "0.415"))
+    code, out, _ = run(capsys, "--all")
+    assert code == 1
+    assert "BROKEN: 2.5" in out
+
+
+def test_the_quiz_without_a_terminal_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--quiz")
+    assert code == 0
+    assert "Answer: A, B, C, as the slide says" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("msk",), "did you mean 'mask'?"),
+        (("--experiment", "sqrtd"), "did you mean 'sqrt-d'?"),
+        (("mask", "heads"), "unexpected extra argument"),
+    ],
+)
+def test_a_wrong_name_is_one_line(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str) -> None:
+    code, _, err = run(capsys, *args)
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_words_in_brackets_are_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "[I I]" in run(capsys, "4.15")[1]

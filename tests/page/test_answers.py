@@ -1,0 +1,227 @@
+"""What a page is told is what the model did: the numbers add up, and what is too much or not there is refused."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from families_tiny import EVERY
+from hypothesis import given
+from hypothesis import strategies as st
+from page_models import FORMS, LONG, TEXT, loaded, looker, run
+
+from triform import door
+from triform.core.build import build
+from triform.errors import TriformError
+from triform.inventory import parameters
+from triform.page import ask
+from triform.page.answers import ANSWERS, answer
+from triform.page.ask import Change, OffFeedforward, OffHead, Run
+from triform.page.diagram import diagram
+from triform.page.looker import Looker
+from triform.page.numbers import MOST, listed
+from triform.page.saying import ranges
+from triform.weights.folder import Loaded
+
+IDS = "3 4 5 6 7 8 9"
+
+
+def questions(looker: Looker, run: Run) -> list[ask.AnyAsk]:
+    """One of every kind that this model can answer."""
+    start = answer(looker, ask.Start(run=run))
+    stack = list(start["stacks"])[-1]
+    n = len(start["stacks"][stack]["tokens"])
+    own = {"run": run, "stack": stack, "kind": "self", "layer": 1}
+    off = Change(
+        heads=(OffHead(stack=stack, kind="self", layer=0, head=1),), feedforward=(OffFeedforward(stack=stack, layer=1),)
+    )
+    asks: list[ask.AnyAsk] = [
+        ask.Heads(**own, queries=(0, n), keys=(0, n)),
+        ask.Formula(**own, head=1, queries=(0, n), keys=(0, n)),
+        ask.Overview(**own, head=1),
+        ask.Added(**own, head=1, query=1),
+        ask.Stream(run=run, stack=stack, tokens=(0, n)),
+        ask.Positions(stack=stack),
+        ask.Costs(phase="reading"),
+        ask.Answer(run=run, position=1),
+        ask.Answer(run=msgspec.structs.replace(run, change=off), position=1),
+    ]
+    if start["speaks"]:
+        asks.append(ask.Lens(run=run, tokens=(0, 2)))
+    if start["writes"]:
+        asks.append(ask.Steps(run=run, count=3))
+    return asks
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_family_answers_every_question(name: str) -> None:
+    one = Looker(name, Loaded(EVERY[name], build(EVERY[name])))
+    for question in questions(one, Run(text=IDS)):
+        assert b"NaN" not in msgspec.json.encode(answer(one, question))
+
+
+def test_no_question_is_forgotten() -> None:
+    assert set(ANSWERS) == set(ask.AnyAsk.__args__)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_diagram_holds_every_parameter(name: str) -> None:
+    """Parts before, blocks times layers, after, and the head: nothing is left out and nothing is told twice."""
+    drawn = diagram(EVERY[name])
+    tables = {part.path: part.parameters for one in drawn.stacks for part in (*one.before, *one.after)}
+    blocks = sum(one.layers * part.parameters for one in drawn.stacks for part in one.block)
+    assert sum(tables.values()) + blocks + drawn.head.parameters == parameters(EVERY[name]) == drawn.parameters
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_head_adds_up(form: str) -> None:
+    one, given = looker(form), run()
+    stack = list(one.model.spec.stacks)[-1]
+    n = len(answer(one, ask.Start(run=given))["stacks"][stack]["tokens"])
+    where = {"run": given, "stack": stack, "kind": "self", "layer": 1}
+    found = answer(one, ask.Formula(**where, head=2, queries=(0, n), keys=(0, n)))
+    mask = np.array([[-np.inf if x is None else x for x in row] for row in found["mask"]])
+    masked = np.array(found["scores"]) + mask
+    weights = np.exp(masked) / np.exp(masked).sum(-1, keepdims=True)
+    assert np.abs(weights - np.array(found["weights"])).max() < 1e-4
+    assert np.abs(weights @ np.array(found["v"]) - np.array(found["mixed"])).max() < 1e-3
+    assert (
+        np.abs(np.array(found["q"]) @ np.array(found["k"]).T * found["scale"] - np.array(found["scores"])).max() < 2e-3
+    )
+    together = answer(one, ask.Heads(**where, queries=(0, n), keys=(0, n)))
+    assert together["weights"][2] == found["weights"]
+    sum_of = answer(one, ask.Added(**where, head=2, query=1))
+    parts = sum(np.array(sum_of[name]["numbers"]) for name in ("before", "head", "others"))
+    assert np.abs(parts - np.array(sum_of["after"]["numbers"])).max() < 1e-3
+
+
+def test_keys_outside_the_window_are_told_as_a_sum() -> None:
+    one = looker("decoder")
+    found = answer(
+        one, ask.Formula(run=run(), stack="decoder", kind="self", layer=1, head=0, queries=(5, 8), keys=(5, 8))
+    )
+    assert np.abs(np.array(found["weights"]).sum(-1) + np.array(found["outside"]) - 1).max() < 1e-4
+    assert max(found["outside"]) > 0.01
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_looking_is_not_felt_outside(form: str) -> None:
+    """While the page runs a changed model, the model itself gives the same bits."""
+    model, one = loaded(form), looker(form)
+    stack = list(model.spec.stacks)[-1]
+    ids = [one.given(TEXT)]
+    goal = [one.target(run())] if one.pair else None
+
+    def logits() -> torch.Tensor:
+        return door.logits(model.network, model.spec, ids, target=goal)
+
+    before = logits()
+    heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
+    from triform.page.changing import changed
+
+    with changed(one.model.network, Change(heads=heads, temperature=3.0)):
+        inside = door.logits(one.model.network, model.spec, ids, target=goal)
+        assert torch.equal(logits(), before)
+    assert not torch.equal(inside, before)
+    shared = {x.data_ptr() for x in model.network.parameters()}
+    assert {x.data_ptr() for x in one.model.network.parameters()} == shared
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
+    one = looker(form)
+    stack = list(one.model.spec.stacks)[-1]
+    off = Change(heads=(OffHead(stack=stack, kind="self", layer=1, head=0),))
+    at = answer(one, ask.Start(run=run()))["position_asked"]
+    found = answer(one, ask.Answer(run=run(change=off), position=at))
+    assert found["was"]["before"] != found["was"]["after"]
+    assert found["parted"] > 0
+    assert max(found["turned"]) > 0
+
+
+def test_a_word_in_its_contexts_begins_as_one_vector() -> None:
+    one = looker("encoder")
+    found = answer(one, ask.Contexts(texts=("the fat cat", "a cat sat on the mat", "cat"), word="cat"))
+    assert found["at"] == [2, 1, 0]
+    assert found["tokens"] == ["cat"] * 3
+    assert np.array(found["degrees"][0]).max() < 1e-3
+    assert np.array(found["degrees"][-1]).max() > 1
+    plane, lengths = np.array(found["plane"][-1]), np.array(found["lengths"][-1])
+    assert (np.linalg.norm(plane, axis=-1) <= lengths * 1.001).all()
+
+
+def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
+    one = looker("decoder")
+    found = answer(one, ask.Steps(run=run(), count=3))
+    assert found["steps"][0]["computed"] == [[0, found["read"]]]
+    assert [step["computed"] for step in found["steps"][1:]] == [
+        [[9 + i, 10 + i]] for i in range(len(found["steps"]) - 1)
+    ]
+    assert [step["from_cache"] for step in found["steps"][1:]] == [[[0, 9 + i]] for i in range(len(found["steps"]) - 1)]
+
+
+def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
+    one = looker("decoder")
+    found = answer(one, ask.Overview(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))
+    view = one.view(run(LONG))
+    peak = max(float(view.attention(1, 1, queries=slice(at, at + 250)).values.max()) for at in range(0, 2000, 250))
+    assert (found["step"], len(found["cells"]), len(found["cells"][0])) == (16, 125, 125)
+    assert max(map(max, found["cells"])) == pytest.approx(peak, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [answer(looker(form), question) for question in questions(looker(form), run())]
+    monkeypatch.setattr("triform.page.looker.KEPT", 0)
+    monkeypatch.setattr("triform.page.looker.HELD", 0)
+    assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+HERE = {"run": run(), "stack": "decoder", "kind": "self"}
+REFUSED = {
+    f"are 4,000,000 numbers, a page takes {MOST:,} at once; ask for fewer": ask.Formula(
+        **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
+    ),
+    "4 heads × 2,000 queries": ask.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
+    "layer 2 is not in this decoder; its layers are 0 to 1": ask.Heads(**HERE, layer=2, queries=(0, 2), keys=(0, 2)),
+    "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": ask.Formula(
+        **HERE, layer=0, head=4, queries=(0, 2), keys=(0, 2)
+    ),
+    "queries 3 to 90 are not in this text; it has 0 to 9": ask.Heads(**HERE, layer=0, queries=(3, 90), keys=(0, 2)),
+    "query 9 is not in this text": ask.Added(**HERE, layer=0, head=0, query=9),
+    "stack='encoder' is not in this model": ask.Positions(stack="encoder"),
+    "has 3,000 tokens, this model reads at most 2,100": ask.Start(run=run("cat " * 3000)),
+    "the text is empty": ask.Start(run=run("")),
+    "a target is for encoder-decoders": ask.Start(run=run(target="cat")),
+    "'dog' is not in 'the cat'": ask.Contexts(texts=("the cat",), word="dog"),
+    "ask for 32 at most": ask.Lens(run=run(LONG), tokens=(0, 100)),
+    "position 99 is not in this text": ask.Answer(run=run(), position=99),
+    "temperature=0.0 is out of range": ask.Answer(run=run(change=Change(temperature=0.0)), position=0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
+    with pytest.raises(TriformError) as error:
+        answer(looker("decoder"), REFUSED[says])
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_without_tokenizer_reads_ids() -> None:
+    one = Looker("bare", loaded("decoder")._replace(tokenizer=None))
+    assert answer(one, ask.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
+    with pytest.raises(TriformError, match="no tokenizer, so it reads no words; give token ids"):
+        answer(one, ask.Start(run=run()))
+
+
+@given(st.lists(st.floats(-1e30, 1e30), min_size=1))
+def test_numbers_keep_five_digits(values: list[float]) -> None:
+    short = listed(np.array(values))
+    assert all(abs(a - b) <= 1e-4 * abs(b) + 1e-30 for a, b in zip(short, values, strict=True))
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_ranges_are_the_same_numbers(numbers: set[int]) -> None:
+    assert [i for a, b in ranges(sorted(numbers)) for i in range(a, b)] == sorted(numbers)

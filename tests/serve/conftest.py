@@ -1,0 +1,29 @@
+"""Model folders, an index, and one real process that serves them to all tests that do not end or stall it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served_models import TEXTS, all_models, encoder
+from served_process import Process
+
+from triform.tasks import index
+from triform.weights import folder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As a person has them."""
+    root = tmp_path_factory.mktemp("served")
+    for name, model in all_models().items():
+        folder.write(root / name, model=model)
+    (root / "passages.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    index.make([root / "passages.txt"], model=encoder("embed"), name="embed", out=root / "index")
+    return root
+
+
+@pytest.fixture(scope="session")
+def process(folders: Path) -> Iterator[Process]:
+    models = [str(folders / name) for name in all_models()]
+    with Process(*models, "--index", f"texts={folders / 'index'}", "--limit", "idle_seconds=2") as running:
+        yield running

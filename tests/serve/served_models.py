@@ -1,0 +1,107 @@
+"""Tiny models that answer over HTTP, and one application for all tests that do not need their own."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import httpx2
+import torch
+
+from triform import families
+from triform.core.build import build
+from triform.serve.app import app
+from triform.serve.guard import Access
+from triform.serve.limits import Limits
+from triform.serve.log import Log
+from triform.serve.service import Service
+from triform.spec import Classify, NoHead, Span, Tag, replace
+from triform.text.chat import ChatTemplate
+from triform.text.tokenizer import Tokenizer
+from triform.text.training import train_tokenizer
+from triform.weights.folder import Loaded
+from triform.weights.generation import Generation
+from triform.weights.sentence import Pooling
+
+TEXTS = ["the fat ginger cat sat on a mat", "a mole digs a hole", "apples and oranges are fruit", "lions eat meat"] * 4
+SIZES = {"width": 32, "layers": 2, "heads": 4, "context": 128}
+TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}<assistant>"
+
+
+@cache
+def words(kind: str, *, ends: bool = False) -> Tokenizer:
+    return train_tokenizer(TEXTS, kind=kind, vocab=300, ends=ends)  # type: ignore[arg-type]
+
+
+def opinionated(network: Any, seed: int = 1) -> Any:
+    """First numbers are too small for a model to have opinions: matrices are made larger."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(drawn * 1.5 / parameter.shape[-1] ** 0.5)
+    return network
+
+
+@cache
+def decoder() -> Loaded:
+    tokenizer = words("bpe")
+    spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
+    template = ChatTemplate(TEMPLATE, special=tokenizer.special)
+    return Loaded(spec, opinionated(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
+
+
+@cache
+def pair() -> Loaded:
+    tokenizer = words("unigram", ends=True)
+    spec = families.t5(vocab=tokenizer.vocab, **SIZES)
+    generation = Generation(first=0, eos=tokenizer.eos)
+    return Loaded(spec, opinionated(build(spec)), tokenizer, generation=generation)
+
+
+@cache
+def encoder(kind: str) -> Loaded:
+    tokenizer = words("wordpiece")
+    base = families.bert(vocab=tokenizer.vocab, **SIZES)
+    heads = {
+        "embed": NoHead(),
+        "classify": Classify(labels=3, pick="first", act="tanh"),
+        "tag": Tag(labels=3),
+        "answer": Span(),
+    }
+    spec = replace(base, head=heads[kind]) if kind in heads else base
+    labels = {"classify": ("good", "bad", "so"), "tag": ("O", "B-animal", "I-animal")}.get(kind, ())
+    pooling = Pooling("mean", normalise=True) if kind == "embed" else None
+    return Loaded(spec, opinionated(build(spec)), tokenizer, labels=labels, pooling=pooling)
+
+
+MODELS = {
+    "cat": decoder,
+    "pair": pair,
+    "taught": lambda: decoder()._replace(memo={"task": "translate"}),
+    **{name: (lambda name=name: encoder(name)) for name in ("fill", "embed", "classify", "tag", "answer")},
+}
+
+
+def all_models() -> dict[str, Loaded]:
+    return {name: make() for name, make in MODELS.items()}
+
+
+@asynccontextmanager
+async def serving(
+    models: dict[str, Loaded] | None = None, *, access: Access | None = None, indexes: Any = None, **limits: Any
+) -> AsyncIterator[tuple[Service, httpx2.AsyncClient]]:
+    """A service in this very process, and a client for it."""
+    service = Service(models or {"cat": decoder()}, indexes=indexes, limits=Limits(**limits), log=Log(io.StringIO()))
+    made = app(service, access=access)
+    transport = httpx2.ASGITransport(made)
+    client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60)
+    async with made.router.lifespan_context(made), client:
+        yield service, client
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)

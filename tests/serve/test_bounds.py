@@ -1,0 +1,326 @@
+"""Overload, deadlines, hanging up and failing alone, in one process and without a clock."""
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import torch
+from served_models import decoder, encoder, opinionated, pair, run, serving
+
+from triform.core.build import build
+from triform.generate.api import complete
+from triform.generate.engine import Engine
+from triform.serve.app import app
+from triform.serve.limits import Limits
+from triform.serve.log import Log
+from triform.serve.service import Service
+from triform.spec import Own, replace
+from triform.tasks.embed import Embed
+from triform.weights.folder import Loaded
+
+LONG: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 100, "ignore_eos": True}
+
+
+class Gate:
+    """An engine that waits before each step until it is let through."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.open, self.steps, self.rows = threading.Event(), 0, 0
+        self.open.set()
+        step = Engine.step
+
+        def gated(engine: Engine) -> Any:
+            self.open.wait()
+            self.steps += 1
+            found = step(engine)
+            self.rows = len(engine.writing)
+            return found
+
+        patch.setattr(Engine, "step", gated)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate(monkeypatch)
+    yield made
+    made.open.set()
+
+
+async def until(holds: Any) -> None:
+    """The loop turns until it holds."""
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
+    async def ask() -> None:
+        async with serving(rows=2, queue=3, stalled_seconds=60) as (service, client):
+            worker = service.models["cat"].worker
+            await until(lambda: gate.steps and not worker.engine.busy)
+            gate.open.clear()
+            doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(5)]
+            await until(lambda: worker.open == 5)
+            refused = await client.post("/v1/completions", json=LONG)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert refused.json()["error"]["type"] == "rate_limit_error"
+            gate.open.set()
+            answers = await asyncio.gather(*doing)
+            assert {answer.status_code for answer in answers} == {200}
+            assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
+            assert worker.open == 0
+
+    run(ask())
+
+
+def test_a_deadline_ends_the_work(gate: Gate) -> None:
+    """As an answer where nothing was sent, as the last event of a stream that has begun."""
+
+    async def ask() -> None:
+        async with serving(seconds=0.3, stalled_seconds=60) as (service, client):
+            worker = service.models["cat"].worker
+            await until(lambda: gate.steps and not worker.engine.busy)
+            gate.open.clear()
+            late = await client.post("/v1/completions", json=LONG)
+            assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
+            gate.open.set()
+            await until(lambda: worker.open == 0 and not worker.engine.busy)
+            assert (await client.post("/v1/completions", json=LONG | {"max_tokens": 2})).status_code == 200
+
+    run(ask())
+
+
+# --- hanging up -----------------------------------------------------------------------------------------------------
+
+
+class Caller:
+    """An ASGI client that may hang up whenever it likes."""
+
+    def __init__(self, made: Any, body: dict[str, Any]) -> None:
+        self.body, self.sent = json.dumps(body).encode(), []
+        self.asked, self.gone = False, asyncio.Event()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions",
+            "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http", "root_path": "",
+        }  # fmt: skip
+        self.task = asyncio.ensure_future(made(scope, self.receive, self.send))
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.asked:
+            self.asked = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+@asynccontextmanager
+async def standing(**limits: Any) -> AsyncIterator[tuple[Service, Any]]:
+    service = Service({"cat": decoder()}, limits=Limits(stalled_seconds=60, **limits), log=Log(io.StringIO()))
+    made = app(service)
+    async with made.router.lifespan_context(made):
+        yield service, made
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_hanging_up_frees_the_place_within_two_steps(gate: Gate, stream: bool) -> None:
+    async def ask() -> None:
+        async with standing() as (service, made):
+            worker = service.models["cat"].worker
+            caller = Caller(made, LONG | {"stream": stream})
+            await until(lambda: worker.engine.writing and gate.steps > 4)
+            gate.open.clear()
+            before = gate.steps
+            caller.gone.set()
+            await caller.task
+            assert worker.open == 0
+            gate.open.set()
+            await until(lambda: not worker.engine.busy)
+            assert gate.steps - before <= 2
+            assert bool(caller.sent) <= stream
+
+    run(ask())
+
+
+def test_hanging_up_while_waiting(gate: Gate) -> None:
+    async def ask() -> None:
+        async with standing(rows=1) as (service, made):
+            worker = service.models["cat"].worker
+            first, second = Caller(made, LONG), Caller(made, LONG)
+            await until(lambda: worker.open == 2)
+            second.gone.set()
+            await second.task
+            assert worker.open == 1
+            await first.task
+            assert first.sent[0]["status"] == 200
+
+    run(ask())
+
+
+# --- failing alone --------------------------------------------------------------------------------------------------
+
+
+def answers_of(client: Any, bodies: list[dict[str, Any]], path: str = "/v1/completions") -> Any:
+    return asyncio.gather(*(client.post(path, json=body) for body in bodies))
+
+
+def test_nan_logits_fail_alone() -> None:
+    """A token whose vector is NaN poisons only the request that reads it."""
+    poisoned = untied(decoder())
+    with torch.no_grad():
+        poisoned.network.token.weight[299] = float("nan")
+    good = {"model": "cat", "prompt": [5, 6, 7], "max_tokens": 12, "return_token_ids": True, "ignore_eos": True}
+    bad = good | {"prompt": [5, 299, 7]}
+    offline = complete(poisoned, [[5, 6, 7]], max_tokens=12, ignore_eos=True)[0]
+
+    async def ask() -> list[Any]:
+        async with serving({"cat": poisoned}) as (_, client):
+            return await answers_of(client, [good, bad, good, bad | {"stream": True}, good])
+
+    answers = run(ask())
+    assert [answer.status_code for answer in answers] == [200, 500, 200, 500, 200]
+    assert answers[1].json()["error"]["code"] == "generation_failed"
+    for answer in answers[::2]:
+        assert tuple(answer.json()["choices"][0]["token_ids"]) == offline.tokens
+
+
+def untied(model: Loaded) -> Loaded:
+    """Its head has numbers of its own: a poisoned embedding is not also a poisoned logit."""
+    spec = replace(model.spec, head=Own())
+    return model._replace(spec=spec, network=opinionated(build(spec)))
+
+
+def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ran in it is refused as our fault; the next request is answered."""
+    step, broken = Engine.step, threading.Event()
+
+    def breaking(engine: Engine) -> Any:
+        if any(job.request.settings.max_tokens == 13 for job in engine.waiting) and not broken.is_set():
+            broken.set()
+            raise RuntimeError("PROMPT-SECRET")
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", breaking)
+
+    async def ask() -> list[Any]:
+        async with serving() as (service, client):
+            failed = await client.post("/v1/completions", json=LONG | {"max_tokens": 13})
+            again = await client.post("/v1/completions", json=LONG | {"max_tokens": 13})
+            log = service.log._out.getvalue()
+            assert "engine failed" in log
+            assert "SECRET" not in log
+            return [failed, again]
+
+    failed, again = run(ask())
+    assert (failed.status_code, again.status_code) == (500, 200)
+    assert "SECRET" not in failed.text
+
+
+def test_one_bad_question_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole batch raises because of one text: the others are asked again and answered."""
+    reading = Embed.run
+
+    def choosy(self: Embed, questions: Any, **given: Any) -> Any:
+        if "bad" in questions:
+            raise RuntimeError("one of them")
+        return reading(self, questions, **given)
+
+    monkeypatch.setattr(Embed, "run", choosy)
+    texts = ["the cat", "bad", "a mole", "lions"]
+
+    async def ask() -> list[Any]:
+        async with serving({"embed": encoder("embed")}) as (_, client):
+            return await answers_of(client, [{"model": "embed", "input": text} for text in texts], "/v1/embeddings")
+
+    assert [answer.status_code for answer in run(ask())] == [200, 500, 200, 200]
+
+
+def test_questions_of_many_clients_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    reading, waiting = Embed.run, threading.Event()
+
+    def noted(self: Embed, questions: Any, **given: Any) -> Any:
+        if not sizes:
+            waiting.wait(60)
+        sizes.append(len(questions))
+        return reading(self, questions, **given)
+
+    monkeypatch.setattr(Embed, "run", noted)
+
+    async def ask() -> None:
+        async with serving({"embed": encoder("embed")}, stalled_seconds=60) as (service, client):
+            doing = [
+                asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": "cat"}))
+                for _ in range(20)
+            ]
+            await until(lambda: service.models["embed"].worker.open == 20)
+            waiting.set()
+            assert {answer.status_code for answer in await asyncio.gather(*doing)} == {200}
+
+    run(ask())
+    assert sum(sizes) == 20
+    assert len(sizes) <= 3
+
+
+def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker stands still, the other answers."""
+    step, still = Engine.step, threading.Event()
+
+    def standing_still(engine: Engine) -> Any:
+        if engine.spec.form == "encoder-decoder" and any(
+            job.request.settings.max_tokens == 13 for job in engine.waiting
+        ):
+            still.wait(60)
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", standing_still)
+
+    async def ask() -> None:
+        async with serving({"cat": decoder(), "pair": pair()}) as (_, client):
+            body = LONG | {"model": "pair", "max_tokens": 13}
+            waiting = asyncio.ensure_future(client.post("/v1/completions", json=body))
+            assert (await client.post("/v1/completions", json=LONG)).status_code == 200
+            assert not waiting.done()
+            still.set()
+            assert (await waiting).status_code == 200
+
+    run(ask())
+
+
+def test_metrics_count_what_was_done() -> None:
+    async def ask() -> str:
+        async with serving() as (_, client):
+            for _ in range(3):
+                await client.post("/v1/completions", json=LONG | {"max_tokens": 10})
+            return (await client.get("/metrics")).text
+
+    values = {
+        line.split(" ")[0]: float(line.split(" ")[1]) for line in run(ask()).splitlines() if not line.startswith("#")
+    }
+    read = len(decoder().tokenizer.encode("the cat").ids)
+    assert values['triform_generation_tokens_total{model="cat"}'] == 30
+    assert values['triform_prompt_tokens_total{model="cat"}'] == 3 * read
+    assert values['triform_time_to_first_token_seconds_count{model="cat"}'] == 3
+    assert values['triform_requests_total{route="/v1/completions",status="200"}'] == 3
+    assert values['triform_num_requests_running{model="cat"}'] == 0
+    assert values['triform_flops_total{model="cat"}'] > 0
+
+
+def test_the_quick_cost_is_the_cost() -> None:
+    """What a step is counted for, row by row, is what the cost model says of it."""
+    from triform.observe.cost import cost
+    from triform.serve.metrics import Costs
+
+    spec = decoder().spec
+    costs = Costs(spec)
+    for rows, length in ((1, 1), (3, 40), (8, 128)):
+        exact = cost(spec, phase="step", batch=rows, length=length).total
+        assert costs.step([length] * rows) == pytest.approx((exact.flops, exact.moved), rel=1e-9)

@@ -1,0 +1,81 @@
+"""The description is true: what it allows is answered within it, what it forbids is refused, nothing fails."""
+
+import warnings
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from schemathesis.specs.openapi.checks import negative_data_rejection
+from served_process import Process
+
+from triform.serve.routes import ROUTES, Route
+
+ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="session")
+def schema(process: Process) -> Any:
+    return schemathesis.openapi.from_url(f"{process.url}/openapi.json")
+
+
+def fuzz(schema: Any, process: Process, route: Route, mode: GenerationMode, *, examples: int) -> None:
+    operation = schema[route.path][route.method]
+    checks = [*ALWAYS, negative_data_rejection] if mode == GenerationMode.NEGATIVE else ALWAYS
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=examples < 1000,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(case: Any) -> None:
+        answer = case.call(base_url=process.url)
+        case.validate_response(answer, checks=checks)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the fuzzer's own libraries warn of
+        try:
+            check()
+        except Unsatisfiable:
+            assert route.takes is None  # nothing about such a request can be wrong
+
+
+MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+EVERY = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+
+
+@EVERY
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_some_of_everything(schema: Any, process: Process, route: Route, mode: GenerationMode) -> None:
+    fuzz(schema, process, route, mode, examples=8)
+
+
+@pytest.mark.slow
+@EVERY
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_much_of_everything(schema: Any, process: Process, route: Route, mode: GenerationMode) -> None:
+    fuzz(schema, process, route, mode, examples=2000)
+
+
+def test_the_description_names_every_route_model_and_bound(process: Process) -> None:
+    with process.client() as client:
+        told = client.get("/openapi.json").json()
+    assert {(path, method) for path, each in told["paths"].items() for method in each} == {
+        (route.path, route.method.lower()) for route in ROUTES
+    }
+    ask = told["components"]["schemas"]["CompletionAsk"]["properties"]
+    assert ask["model"]["enum"] == ["cat", "pair", "taught"]
+    assert ask["n"]["maximum"] == 8
+    assert told["components"]["schemas"]["SearchAsk"]["properties"]["index"]["enum"] == ["texts"]

@@ -1,0 +1,87 @@
+"""Memory predicted before a run, against the peak of a process that runs it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from triform.families import sized
+from triform.tasks import forecast
+from triform.train.config import Config
+from triform.train.examples import Listed, SourceTarget, Tokens, TwoTexts
+
+RUN = """
+import sys
+import numpy as np
+from triform.core.build import build
+from triform.families import sized
+from triform.tasks.forecast import forecast, peak
+from triform.train.config import Config
+from triform.train.examples import Listed, SourceTarget, Tokens
+from triform.train.language import MaskedToken, NextToken, Translate
+from triform.train.loop import train
+
+family, size, rows, length, passes, optimizer = sys.argv[1:]
+rows, length, passes = int(rows), int(length), int(passes)
+spec = sized(family, size)
+draw = lambda more: np.random.default_rng(0).integers(5, spec.vocab, length + more)
+kinds = {
+    "encoder": (lambda: Tokens(draw(0)), MaskedToken(mask=1, vocab=spec.vocab)),
+    "decoder": (lambda: Tokens(draw(1)), NextToken()),
+    "encoder-decoder": (lambda: SourceTarget(draw(0), draw(0)), Translate(start=0)),
+}
+make, objective = kinds[spec.form]
+count = 2 * rows * passes
+examples = Listed([make() for _ in range(count)], lengths=[length] * count)
+config = Config(steps=4, batch_tokens=rows * length * passes, accumulate=passes, optimizer=optimizer)
+network = build(spec)
+said = forecast(spec, examples, config=config).memory
+train(network, objective=objective, examples=examples, config=config)
+print(said, peak())
+"""
+
+SHAPES = [
+    ("gpt2", "mini", 16, 256, 1, "adamw"),
+    ("gpt2", "mini", 16, 256, 3, "adamw"),
+    ("llama", "small", 4, 256, 1, "muon"),
+    ("bert", "small", 32, 64, 1, "adamw"),
+    ("vaswani", "mini", 32, 64, 1, "adamw"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape)))
+def test_memory_is_predicted_within_a_tenth(shape: tuple[object, ...]) -> None:
+    done = subprocess.run([sys.executable, "-c", RUN, *map(str, shape)], capture_output=True, text=True, check=True)
+    said, held = map(int, done.stdout.split())
+    assert abs(said - held) <= 0.1 * held, f"said {said / 1e6:.0f} MB, held {held / 1e6:.0f} MB"
+
+
+def test_more_passes_need_less_and_one_row_is_the_least() -> None:
+    spec = sized("gpt2", "small")
+    examples = Listed([Tokens(range(5, 262)) for _ in range(64)], lengths=[256] * 64)
+    config = Config(steps=1, batch_tokens=64 * 256)
+    needs = [
+        forecast.growth(spec, forecast.pass_of(spec, examples, config=smaller), config=smaller)
+        for smaller in (config.replace(accumulate=passes) for passes in (1, 4, 16, 64, 256))
+    ]
+    assert needs[:4] == sorted(needs[:4], reverse=True)
+    assert needs[3] == needs[4]
+
+
+def test_what_learns_decides_what_the_optimizer_holds() -> None:
+    spec = sized("gpt2", "mini")
+    everything = forecast.trained(spec, Config())
+    assert forecast.trained(spec, Config(freeze=("token.weight",))) == everything - spec.vocab * spec.width
+    rank = forecast.trained(spec, Config(lora=("*.attention.f.qkv",), lora_rank=4))
+    assert rank == 4 * (128 + 3 * 128) * 4
+    assert forecast.moments_of(spec, everything, Config(optimizer="muon")) < 2 * everything
+
+
+def test_both_sides_and_both_texts_are_counted() -> None:
+    config = Config(steps=1, batch_tokens=1000)
+    pairs = Listed([SourceTarget(range(100), range(50))] * 20, lengths=[100] * 20)
+    load = forecast.pass_of(sized("vaswani", "tiny"), pairs, config=config).load
+    assert (load.batch, load.source, load.length) == (10, 100, 50)
+    twins = Listed([TwoTexts(range(40), range(10))] * 40, lengths=[50] * 40)
+    assert forecast.pass_of(sized("bert", "tiny"), twins, config=config).load.batch == 40

@@ -1,0 +1,189 @@
+"""Files become passages, passages vectors, and only what has changed is embedded again."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_tasks import SCORED, begun
+
+from triform.errors import TriformError
+from triform.tasks import index as indexes
+from triform.tasks import named
+from triform.tasks.embed import Embed
+from triform.tasks.index import make, opened, read
+from triform.tasks.passages import cut, passages_of
+from triform.weights.folder import Loaded
+
+
+@pytest.fixture(scope="module")
+def model() -> Loaded:
+    return begun(named("embed"), SCORED)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "one.txt").write_text("Jack loves Rome.\n\nRose hates Paris.\n")
+    (folder / "deep" / "two.md").write_text("Florence went to London. " * 60)
+    (folder / "rows.jsonl").write_text('{"text": "Jack went to New York."}\n{"text": "Rose went to Rome."}\n')
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / ".hidden.txt").write_text("not for others")
+    return folder
+
+
+@given(st.text(alphabet=st.sampled_from("ab. \n\t?é"), max_size=200), st.integers(1, 30))
+@settings(deadline=None, max_examples=200)
+def test_passages_hold_all_that_is_not_white_space(text: str, longest: int) -> None:
+    found = cut(text, longest=longest)
+    assert "".join("".join(text[a:b].split()) for a, b in found) == "".join(text.split())
+    assert all(0 < b - a <= longest for a, b in found)
+    assert all(before[1] <= after[0] for before, after in pairwise(found))
+
+
+def test_passages_stand_where_they_say(docs: Path) -> None:
+    for path in (docs / "one.txt", docs / "deep" / "two.md"):
+        text = path.read_text()
+        for passage in passages_of(path):
+            assert text[passage.start : passage.start + len(passage.text)] == passage.text
+            assert passage.line == 1 + text[: passage.start].count("\n")
+    assert [passage.line for passage in passages_of(docs / "rows.jsonl")] == [1, 2]
+
+
+def test_a_long_file_keeps_its_places(tmp_path: Path) -> None:
+    text = "".join(f"Line {number} of a long text.\n\n" for number in range(6000))
+    (tmp_path / "long.txt").write_text(text)
+    found = passages_of(tmp_path / "long.txt")
+    assert len(text) > 1 << 17
+    assert all(text.startswith(passage.text, passage.start) for passage in found)
+    assert found[-1].line == 1 + text[: found[-1].start].count("\n")
+
+
+def test_made_read_and_searched(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    assert (done.added, done.kept, done.removed, done.skipped) == (3, 0, 0, {})
+    found = read(tmp_path / "index")
+    assert found.passages == done.made.passages
+    assert torch.equal(found.vectors, done.made.vectors)
+    (answer,) = named("search").run(["Jack went to New York."], model=model, index=found, k=2)
+    assert answer.hits[0].text == "Jack went to New York."
+    assert answer.hits[0].score == pytest.approx(1, abs=1e-5)
+    assert len(answer.hits) == 2
+    assert {path.name for path in (tmp_path / "index").iterdir()} == {
+        "index.json", "passages.jsonl", "vectors.safetensors", "manifest.json",
+    }  # fmt: skip
+
+
+def test_only_what_changed_is_embedded(
+    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "index"
+    make([docs], model=model, name="tiny", out=out)
+    (docs / "one.txt").write_text("Jack loves Rome.\n\nRose loves Rome.\n")
+    (docs / "rows.jsonl").unlink()
+    (docs / "three.txt").write_text("Rose went to Paris.")
+    texts: list[str] = []
+    real = Embed.vectors
+    monkeypatch.setattr(Embed, "vectors", lambda self, some, **rest: texts.extend(some) or real(self, some, **rest))
+    done = make([docs], model=model, name="tiny", out=out)
+    assert (done.added, done.kept, done.removed) == (2, 1, 1)
+    assert sorted(texts) == ["Jack loves Rome.\n\nRose loves Rome.", "Rose went to Paris."]
+    fresh = make([docs], model=model, name="tiny", out=tmp_path / "fresh")
+    assert fresh.made.passages == done.made.passages
+    torch.testing.assert_close(fresh.made.vectors, done.made.vectors)
+
+
+def test_an_index_among_its_files_is_not_one_of_them(model: Loaded, docs: Path) -> None:
+    first = make([docs], model=model, name="tiny", out=docs / "index")
+    again = make([docs], model=model, name="tiny", out=docs / "index")
+    assert (first.added, again.added, again.kept) == (3, 0, 3)
+
+
+def test_stopped_it_keeps_what_was_done(
+    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "TOGETHER", 1)
+
+    def stop(done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make([docs], model=model, name="tiny", out=tmp_path / "index", progress=stop)
+    assert len(read(tmp_path / "index").note.files) == 1
+    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    assert (done.kept, done.added) == (1, 2)
+
+
+def test_a_graph_finds_the_same(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("usearch")
+    make([docs], model=model, name="tiny", out=tmp_path / "index", graph=True)
+    found = read(tmp_path / "index")
+    assert found.graph is not None
+    queries = Embed().vectors(["Rose went to Rome.", "Jack loves Rome."], model=model)
+    exact = list(found._replace(graph=None).nearest(queries, k=3))
+    for one, other in zip(exact, found.nearest(queries, k=3), strict=True):
+        assert [at for at, _ in one] == [at for at, _ in other]
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-4)
+
+
+def test_exact_search_is_exact(model: Loaded) -> None:
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.nn.functional.normalize(torch.randn(500, 16, generator=generator), dim=-1)
+    index = indexes.of_passages(["Jack"], model=model)._replace(passages=[None] * 500, vectors=vectors)  # type: ignore[list-item]
+    queries = torch.randn(100, 16, generator=generator)
+    cosines = torch.nn.functional.cosine_similarity(queries[:, None], vectors[None], dim=-1)
+    for found, row in zip(index.nearest(queries, k=7), cosines, strict=True):
+        assert [at for at, _ in found] == row.argsort(descending=True)[:7].tolist()
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_of_another_model_is_left_alone(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    make([docs], model=model, name="tiny", out=tmp_path / "index")
+    other = begun(named("embed"), SCORED)
+    with torch.no_grad():
+        other.network.token.weight[7, 3] += 1e-3
+    with pytest.raises(TriformError, match=r"was made with another model \(tiny\)"):
+        make([docs], model=other, name="other", out=tmp_path / "index")
+    with pytest.raises(TriformError, match="another model"):
+        opened(tmp_path / "index", model=other)
+    assert read(tmp_path / "index").note.model == "tiny"
+
+
+@pytest.mark.parametrize("file", ["index.json", "passages.jsonl", "vectors.safetensors"])
+def test_damage_is_found(model: Loaded, docs: Path, tmp_path: Path, file: str) -> None:
+    make([docs], model=model, name="tiny", out=tmp_path / "index")
+    path = tmp_path / "index" / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(TriformError, match=f"damaged: {file}"):
+        read(tmp_path / "index")
+
+
+def test_what_is_no_index_and_what_has_no_text(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    with pytest.raises(TriformError, match="holds no index"):
+        read(docs)
+    with pytest.raises(TriformError, match="holds no index"):
+        make([docs], model=model, name="tiny", out=docs)
+    with pytest.raises(TriformError, match="no file or folder"):
+        make([tmp_path / "nowhere"], model=model, name="tiny", out=tmp_path / "index")
+    (tmp_path / "blank.txt").write_text("\n\n")
+    with pytest.raises(TriformError, match="no text"):
+        make([tmp_path / "blank.txt"], model=model, name="tiny", out=tmp_path / "index")
+    (docs / "bad.txt").write_bytes(b"\xff\xfe\x00x")
+    (docs / "table.csv").write_text("a,b\n1,2\n")
+    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    assert {Path(file).name for file in done.skipped} == {"bad.txt", "table.csv"}
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == "tiny"
+
+
+def test_search_without_an_index_is_one_line(model: Loaded) -> None:
+    with pytest.raises(TriformError, match="needs an index"):
+        list(named("search").run(["Jack"], model=model))

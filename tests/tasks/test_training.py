@@ -1,0 +1,237 @@
+"""From a data file to a finished model folder: the same weights however often it is interrupted, and nothing lost."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import triform
+from triform.errors import TriformError
+from triform.tasks import forecast, training
+from triform.tasks.classify import Classify
+from triform.tasks.training import Wish, config_of
+from triform.train.events import AnyEvent, Saved, Stepped
+from triform.weights import appearing, folder
+from triform.weights.errors import WeightsError
+
+WORDS = {"good": ("fine", "lovely", "sunny"), "bad": ("sad", "poor", "rainy")}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    lines = [
+        f"the {thing} number {number} was {word},{label}"
+        for number in range(5)
+        for thing in ("cat", "house")
+        for label, words in WORDS.items()
+        for word in words
+    ]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    return tmp_path / "rows.csv"
+
+
+def wish(rows: Path, out: Path, **changes: Any) -> Wish:
+    settings = ("eval_every=4", "save_every=3", "batch_tokens=128", "eval_rows=20", "vocab=90", "held_out=0.2")
+    asked = Wish(
+        task="classify", data=rows, out=out, size="tiny", settings=settings, length={"steps": 10, "epochs": None}
+    )
+    return asked._replace(**changes)
+
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+class Killed(BaseException):
+    """What no handler catches."""
+
+
+# --- the folder -----------------------------------------------------------------------------------------------------
+
+
+def test_a_data_file_becomes_a_model_folder(rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run" / "model"
+    finished = training.train(wish(rows, out))
+    assert finished.outcome.step == 10
+    assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json", "triform.json"} <= set(
+        os.listdir(out)
+    )
+    assert {"checkpoints", "run.toml", "metrics.jsonl", "data.json", "samples.jsonl"} <= set(os.listdir(out))
+    model = triform.load(out).loaded
+    assert (model.labels, model.memo["task"]) == (("bad", "good"), "classify")
+    texts = ["the cat number 3 was fine", "a house"]
+    before = [str(answer) for answer in Classify().run(texts, model=finished.model)]
+    assert [str(answer) for answer in Classify().run(texts, model=model)] == before
+
+
+def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
+    rows.write_text(rows.read_text() + "\x00,good\n,bad\n")
+    finished = training.train(wish(rows, tmp_path / "out", settings=(*wish(rows, rows).settings, "seed=7")))
+    card = (tmp_path / "out" / "README.md").read_text()
+    data = json.loads((tmp_path / "out" / "data.json").read_text())
+    (digest,) = data["train"].values()
+    assert digest in card
+    for told in (
+        "| accuracy |",
+        "| seed | 7 |",
+        "peak memory",
+        "torch",
+        "held out",
+        "1 NUL",
+        "1 blank",
+        "10, the best",
+    ):
+        assert told in card, told
+    assert finished.scores is not None
+    assert f"| accuracy | {finished.scores.values['accuracy']:.4f} |" in card
+    assert {problem["kind"]: problem["count"] for problem in data["lint"]["problems"]} == {"NUL": 1, "blank": 1}
+    assert data["rows"] == {"train": 48, "valid": 12, "held_out": True}
+    assert (tmp_path / "out" / "learning-curve.svg").read_text().count("<svg") == 3
+    assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == len(finished.samples) > 0
+
+
+def test_the_config_is_accepted_back(rows: Path, tmp_path: Path) -> None:
+    training.train(wish(rows, tmp_path / "one"))
+    again = Wish(task="classify", data=rows, out=tmp_path / "two", config=tmp_path / "one" / "run.toml")
+    training.train(again)
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")
+
+
+# --- interrupted ----------------------------------------------------------------------------------------------------
+
+
+def test_killed_and_resumed_it_is_the_same_model(rows: Path, tmp_path: Path) -> None:
+    training.train(wish(rows, tmp_path / "whole"))
+
+    def kill(event: AnyEvent) -> None:
+        if isinstance(event, Saved) and event.step == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        training.train(wish(rows, tmp_path / "cut"), watch=kill)
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    training.train(Wish(task="classify", data=rows, out=tmp_path / "cut", resume=True))
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_a_signal_leaves_a_model_that_goes_on(rows: Path, tmp_path: Path) -> None:
+    training.train(wish(rows, tmp_path / "whole"))
+
+    def press(event: AnyEvent) -> None:
+        if isinstance(event, Stepped) and event.step == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped = training.train(wish(rows, tmp_path / "cut"), watch=press)
+    assert stopped.outcome.stopped
+    assert stopped.outcome.step == 5
+    assert triform.load(tmp_path / "cut").loaded.memo["task"] == "classify"
+    gone_on = training.train(wish(rows, tmp_path / "cut", resume=True))
+    assert not gone_on.outcome.stopped
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_a_finished_run_resumed_is_the_same_again(rows: Path, tmp_path: Path) -> None:
+    training.train(wish(rows, tmp_path / "out"))
+    before = weights(tmp_path / "out")
+    assert training.train(wish(rows, tmp_path / "out", resume=True)).outcome.step == 10
+    assert weights(tmp_path / "out") == before
+
+
+def faulty(function: Callable[..., Any], *, at: int) -> Callable[..., Any]:
+    calls = iter(range(at))
+
+    def sometimes(*args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
+            raise Killed
+        return function(*args, **kwargs)
+
+    return sometimes
+
+
+def state(out: Path) -> str:
+    try:
+        folder.read(out)
+    except WeightsError as error:
+        return "none" if "holds no config.json" in str(error) else str(error)
+    return "whole"
+
+
+def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = training.train(wish(rows, tmp_path / "out")).model
+    out, others = tmp_path / "out", {"run.toml", "metrics.jsonl", "checkpoints", "README.md"}
+    torch.nn.init.constant_(model.network.token.weight, 0.5)
+    outcomes = set()
+    for name in ("replace", "fsync", "open"):
+        for at in range(40):
+            with monkeypatch.context() as patch:
+                patch.setattr(appearing.os, name, faulty(getattr(os, name), at=at))
+                try:
+                    folder.finish(out, model=model)
+                except Killed:
+                    pass
+                else:
+                    break
+            outcomes.add(state(out))
+            assert others <= set(os.listdir(out))
+    (out / ".moving-in.dead").mkdir()
+    folder.finish(out, model=model)
+    assert not list(out.glob(".moving-in.*"))
+    assert bool((folder.read(out).network.token.weight == 0.5).all())
+    assert outcomes == {"whole", "none"}
+
+
+# --- what a run begins with -----------------------------------------------------------------------------------------
+
+
+def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: Path) -> None:
+    training.train(wish(rows, tmp_path / "first"))
+    known = triform.load(tmp_path / "first").loaded
+    other = tmp_path / "other.csv"
+    other.write_text(rows.read_text().replace("good", "fair").replace("bad", "foul"))
+    again = training.prepare(wish(other, tmp_path / "second", size=None, base=str(tmp_path / "first")))
+    new, old = again.model.network.state_dict(), known.network.state_dict()
+    assert again.model.labels == ("fair", "foul")
+    assert all(torch.equal(new[path], old[path]) for path in old if not path.startswith("readout."))
+    assert not torch.equal(new["readout.out.weight"], old["readout.out.weight"])
+    same = training.prepare(wish(rows, tmp_path / "third", size=None, base=str(tmp_path / "first")))
+    assert torch.equal(same.model.network.state_dict()["readout.out.weight"], old["readout.out.weight"])
+    assert same.config.learning_rate == Classify().recipe("encoder", fresh=False).learning_rate
+
+
+def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("learning_rate = 0.5\nschedule = 'constant'\nlayers = 1\n")
+    asked = Wish(task="classify", data=rows, out=tmp_path / "x", config=file, settings=("learning_rate=0.25",))
+    config = config_of(asked, Classify())
+    recipe = Classify().recipe("encoder", fresh=True)
+    assert (config.learning_rate, config.schedule, config.layers) == (0.25, "constant", 1)
+    assert (config.warmup, config.epochs, config.family, config.task) == (0.1, recipe.epochs, "bert", "classify")
+    shorter = config_of(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), Classify())
+    assert (shorter.steps, shorter.epochs) == (3, None)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "resident", lambda: 0)
+    whole = training.prepare(wish(rows, tmp_path / "out"))
+    smaller = forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
+    between = int((whole.forecast.memory + smaller.memory) / 2 / forecast.SHARE)
+    monkeypatch.setattr(forecast, "free", lambda: between)
+    with pytest.raises(TriformError, match=r"--fit, or --set accumulate=\d"):
+        training.prepare(wish(rows, tmp_path / "out"))
+    fitted = training.prepare(wish(rows, tmp_path / "out", fit=True))
+    assert fitted.config.accumulate > 1
+    assert fitted.forecast.fits
+    monkeypatch.setattr(forecast, "free", lambda: 1)
+    with pytest.raises(TriformError, match="even one row at a time"):
+        training.prepare(wish(rows, tmp_path / "out", fit=True))
+    assert not (tmp_path / "out").exists()

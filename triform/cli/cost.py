@@ -1,0 +1,153 @@
+"""`triform cost`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+import click
+from rich.console import Console
+
+from triform.cli.models import open_model, spec_of
+from triform.errors import InputError
+from triform.observe.cost_load import BYTES, Phase
+from triform.observe.machine import Machine
+
+if TYPE_CHECKING:
+    from triform.observe.cost_beside import Beside
+    from triform.observe.cost_fit import Fit
+    from triform.observe.cost_growth import Growths
+    from triform.observe.cost_overview import Overview
+
+Answer: TypeAlias = "Overview | Fit | Growths | Beside | Machine"
+WIDE = 110  # columns of the tables where there is no terminal
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--phase", type=click.Choice(get_args(Phase)), help="One phase, operation by operation; default: all.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Rows side by side.")
+@click.option("--context", type=int, help="Positions of the text in the end; of the source too, without --source.")
+@click.option("--source", type=int, help="Positions of an encoder-decoder's source.")
+@click.option("--new", type=int, help="Tokens that a generation writes.")
+@click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="Precision.")
+@click.option("--peak", type=float, help="Of a machine given: FLOPs a second, e.g. 312e12.")
+@click.option("--bandwidth", type=float, help="Of a machine given: bytes a second, e.g. 1.55e12.")
+@click.option("--fit", help="What fits into so much memory: 24GB, 16GiB.")
+@click.option("--measure", is_flag=True, help="This machine's limits, kept; with MODEL: run it, by module path.")
+@click.option("--growth", is_flag=True, help="How time grows with length, with and without the cache, measured.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture to this SVG file too.")
+@click.option("--json", "as_json", is_flag=True, help="For machines: the exact numbers.")
+def cost(
+    model: str | None,
+    phase: Phase | None,
+    peak: float | None,
+    bandwidth: float | None,
+    plot: Path | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """What MODEL costs: parameters, FLOPs, bytes, memory, KV cache, of training, prefill, decoding, generation.
+
+    MODEL is a model folder, a name on the shelf, or a name from `triform families`; its weights are not read, except
+    with --measure and --growth, which run it. --growth without MODEL takes a small decoder with a long context.
+
+    \b
+    Examples:
+      triform cost llama-3-8b --batch 4 --context 8192 --dtype float16
+      triform cost llama-3-8b --phase step --peak 312e12 --bandwidth 1.55e12
+      triform cost llama-3-8b --fit 24GB
+      triform cost gpt2-small --plot cost.svg
+      triform cost --measure
+      triform cost gpt2-small --measure --phase prefill --context 256
+      triform cost --growth --plot growth.svg
+    """
+    found = answer(model, phase, machine_of(peak, bandwidth), **asked)
+    if plot is not None:
+        draw(found, plot)
+    if as_json:
+        click.echo(found.to_json())
+        return
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(found)
+
+
+def answer(
+    model: str | None,
+    phase: Phase | None,
+    machine: Machine | None,
+    *,
+    fit: str | None,
+    measure: bool,
+    growth: bool,
+    **sizes: Any,
+) -> Answer:
+    """The one thing that is asked for."""
+    if growth:
+        return grown(model, machine)
+    if model is None:
+        if measure:
+            return measured_here()
+        raise InputError("there is no model: give a name (`triform families`) or a folder, or --measure or --growth")
+    if fit is not None:
+        from triform.observe.cost_fit import bytes_of
+        from triform.observe.cost_fit import fit as what_fits
+
+        return what_fits(spec_of(model), memory=bytes_of(fit), length=sizes["context"])
+    if measure:
+        return run(model, phase, machine, **sizes)
+    from triform.observe.cost_overview import overview
+
+    return overview(spec_of(model), model=model, phase=phase, machine=machine, **sizes)
+
+
+def machine_of(peak: float | None, bandwidth: float | None) -> Machine | None:
+    """The machine given, or the one measured here before."""
+    from triform.observe.machine import kept
+
+    if (peak is None) != (bandwidth is None):
+        raise InputError("a machine has two limits: give both --peak and --bandwidth")
+    if peak is None or bandwidth is None:
+        return kept()
+    return Machine(peak_flops=peak, bandwidth=bandwidth)
+
+
+def measured_here() -> Machine:
+    from triform.observe import machine
+
+    with Console(stderr=True).status("measuring this machine"):
+        found = machine.measure()
+    machine.keep(found)
+    return found
+
+
+def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "Beside":
+    """The model run here under that load; a forward pass unless a phase is asked for."""
+    from triform.model import precision
+    from triform.observe.cost_overview import cost_of
+    from triform.observe.cost_run import run_beside
+
+    costs = cost_of(spec_of(model), phase=phase or "reading", **sizes)
+    machine = machine or measured_here()
+    with Console(stderr=True).status(f"running {model}"):
+        opened = open_model(model)
+        network = opened.network.to(precision(costs.load.dtype))
+        return run_beside(network, spec=opened.spec, costs=costs, machine=machine)
+
+
+def grown(model: str | None, machine: Machine | None) -> "Growths":
+    from triform.model import build
+    from triform.observe.cost_growth import LONG, measure_growth
+
+    machine = machine or measured_here()
+    with Console(stderr=True).status("measuring how time grows") as status:
+        opened = build(LONG) if model is None else open_model(model)
+        return measure_growth(opened.network, spec=opened.spec, machine=machine, said=status.update)
+
+
+def draw(found: Answer, path: Path) -> None:
+    if not hasattr(found, "plot"):
+        raise InputError("--plot draws costs and --growth; leave it out here")
+    try:
+        found.plot().save(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {path}", err=True)

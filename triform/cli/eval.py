@@ -1,0 +1,115 @@
+"""`triform eval`"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triform.cli import asking
+from triform.cli.complete import asked
+from triform.cli.models import open_model
+from triform.errors import TriformError
+
+if TYPE_CHECKING:
+    from triform.tasks.task import Scores, Task
+    from triform.weights.folder import Loaded
+
+
+@click.command("eval")
+@click.argument("model")
+@click.argument("data")
+@click.option("--task", help="What to judge it by; default: what it was trained for.")
+@click.option("--baseline", is_flag=True, help="What simpler means reach on the same rows, beside it.")
+@click.option("--train", help="Rows that the baselines learn from; default: those of the folder DATA.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only so many rows, the first.")
+@click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width, where the model writes.")
+@click.option("--json", "as_json", is_flag=True, help="For machines: all scores, with how they were counted.")
+def evaluate(
+    model: str,
+    data: str,
+    task: str | None,
+    baseline: bool,
+    train: str | None,
+    limit: int | None,
+    beams: int | None,
+    as_json: bool,
+) -> None:
+    """Judge MODEL on the rows of DATA: a file, two parallel files as test.en-de, or a folder with a test file.
+
+    \b
+    Examples:
+      triform eval models/en-de data/test_2016_flickr.en-de --beams 5
+      triform eval models/sst2 data/test.tsv --baseline --train data/train.tsv
+      triform eval models/stories book.txt --task complete --json
+    """
+    from triform.tasks.choice import chosen
+    from triform.tasks.judging import read_rows, rows_to_train_on
+
+    loaded = open_model(model).loaded
+    found = chosen(loaded, task)
+    rows, skipped = read_rows(data, kind=found.kind, limit=limit)
+    columns = {model: judge(found, rows, loaded, asked(beams=beams))}
+    if baseline:
+        learned = rows_to_train_on(found, data=data, train=train)
+        columns |= found.baselines(rows, train=learned)
+        if len(columns) == 1:
+            raise TriformError(f"there is no baseline to {found.name}")
+    if as_json:
+        click.echo(msgspec.json.encode({"task": found.name, "data": data, "skipped": skipped, "scores": columns}))
+        return
+    screen = Console()
+    screen.print(Text(f"{found.name}: {len(rows):,} rows of {data}, {skipped:,} skipped"))
+    screen.print(table_of(columns))
+    if counts := columns[model].counts:
+        screen.print(confusion(counts))
+    if signature := columns[model].signature:
+        screen.print(Text(f"{columns[model].main}: {signature}"))
+
+
+def judge(task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", settings: Mapping[str, Any]) -> "Scores":
+    """With a bar where answers come one by one."""
+    from triform.tasks.task import Task
+
+    if type(task).evaluate is not Task.evaluate:
+        with Console(stderr=True).status(f"judging {len(rows):,} rows"):
+            return task.evaluate(rows, model=model, **settings)
+    answers = []
+    with asking.progress() as bar:
+        shown = bar.add_task("", total=len(rows))
+        for answer in task.run([task.question(row) for row in rows], model=model, **settings):
+            answers.append(answer)
+            bar.advance(shown)
+    return task.score(answers, rows)
+
+
+def table_of(columns: "Mapping[str, Scores]") -> Table:
+    """A line a score, a column for the model and for each baseline."""
+    table = Table("")
+    for name in columns:
+        table.add_column(Text(name), justify="right")
+    every = list(columns.values())
+    for name in dict.fromkeys(name for scores in every for name in scores.values):
+        cells = (f"{scores.values[name]:,.2f}" if name in scores.values else "" for scores in every)
+        table.add_row(Text(name, style="bold" if name == every[0].main else ""), *cells)
+    return table
+
+
+MOST = 20  # labels that a screen has room for
+
+
+def confusion(counts: Mapping[str, Mapping[str, int]]) -> Table:
+    """A line a right label, a column an answered one."""
+    names = sorted({*counts, *(name for row in counts.values() for name in row)})
+    table = Table("right \\ answered", title="how often which label was answered", title_justify="left")
+    for name in names[:MOST]:
+        table.add_column(Text(name), justify="right")
+    for right in names[:MOST]:
+        row = counts.get(right, {})
+        table.add_row(Text(right), *(str(row[name]) if row.get(name) else "·" for name in names[:MOST]))
+    if len(names) > MOST:
+        table.caption = f"the first {MOST} of {len(names)} labels"
+    return table

@@ -1,0 +1,43 @@
+"""`triform index`"""
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from triform.cli.models import open_model
+
+
+@click.command()
+@click.argument("places", nargs=-1, required=True, metavar="FOLDER_OR_FILE...")
+@click.option("--model", required=True, help="The encoder that makes the vectors.")
+@click.option("--out", required=True, help="The folder of the index; one that is there is brought up to date.")
+@click.option("--hnsw", is_flag=True, help="Also a graph for very large indexes, nearly exact (needs usearch).")
+def index(places: tuple[str, ...], model: str, out: str, hnsw: bool) -> None:
+    """Make files searchable: cut them into passages and embed those. Done again, only what has changed is embedded.
+
+    \b
+    Examples:
+      triform index docs --model minilm --out docs.index
+      triform index notes.txt faq.jsonl --model minilm --out all.index
+    """
+    from triform.tasks.index import make
+
+    loaded = open_model(model).loaded
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("files ·"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        done = make(
+            places,
+            model=loaded,
+            name=model,
+            out=out,
+            graph=hnsw,
+            progress=lambda count, total: bar.update(task, completed=count, total=total),
+        )
+    for file, why in done.skipped.items():
+        click.echo(f"skipped {file}: {why}", err=True)
+    files = (
+        f"{done.added:,} files added, {done.kept:,} as they were, {done.removed:,} gone, {len(done.skipped):,} skipped"
+    )
+    click.echo(f"{out}: {len(done.made.passages):,} passages; {files}")

@@ -1,0 +1,127 @@
+"""`triform look`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from triform.cli.models import open_model
+from triform.errors import TriformError
+
+if TYPE_CHECKING:
+    from triform.observe.labelled import Labelled
+    from triform.observe.places import Kind, StackName
+    from triform.observe.view import View
+    from triform.page.looker import Looker
+
+
+class Where(NamedTuple):
+    """Which attention is meant."""
+
+    layer: int
+    head: int | None
+    stack: "StackName | None"
+    kind: "Kind"
+
+    def of(self, view: "View") -> "Labelled":
+        return view.attention(self.layer, self.head, kind=self.kind, stack=self.stack)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("text", required=False)
+@click.option("--target", default="", help="Of an encoder-decoder; default: what the model itself writes.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write one self-contained HTML file (with --plot: an SVG)."
+)
+@click.option("--plot", type=click.Choice(["attention"]), help="One head as a picture, SVG.")
+@click.option("--layer", type=int, default=0, show_default=True, help="Which layer --plot and --json show.")
+@click.option("--head", type=int, help="Which head; needed by --plot, with --json its weights are told.")
+@click.option("--stack", type=click.Choice(["encoder", "decoder"]), help="Default: the one the head reads.")
+@click.option("--kind", type=click.Choice(["self", "cross"]), default="self", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="For machines: tokens, and a head's weights if one is named.")
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1; default: any free one.")
+def look(
+    model: str,
+    text: str | None,
+    target: str,
+    out: Path | None,
+    plot: str | None,
+    as_json: bool,
+    browser: bool,
+    port: int,
+    **where: Any,
+) -> None:
+    """Look inside MODEL while it reads TEXT: a page in the browser, one file, a picture, or JSON.
+
+    A model without tokenizer reads ids: "3 14 15".
+
+    \b
+    Examples:
+      triform look smollm2 "the fat ginger cat sat on a mat"
+      triform look minilm "sea lion cuddly toy" --out lion.html
+      triform look smollm2 "the cat sat" --plot attention --layer 3 --head 2 --out head.svg
+      triform look tiny-encoder-decoder "3 14 15" --json
+    """
+    from triform.page.looker import Looker
+    from triform.serve.page import opening
+
+    looker = Looker(name_of(model), open_model(model).loaded)
+    text = text or opening(looker)
+    if plot:
+        show(seen(looker, text, target), Where(**where), out)
+    elif as_json:
+        tell(seen(looker, text, target), Where(**where))
+    elif out is not None:
+        write(looker, text, target, out)
+    else:
+        serve(looker, text, target, browser=browser, port=port)
+
+
+def name_of(model: str) -> str:
+    return Path(model).name or model
+
+
+def seen(looker: "Looker", text: str, target: str) -> "View":
+    from triform.page.ask import Run
+
+    return looker.view(Run(text=text, target=target))
+
+
+def show(view: "View", where: Where, out: Path | None) -> None:
+    if where.head is None:
+        heads = view.spec.stacks[where.stack or list(view.spec.stacks)[-1]].attention.heads
+        raise TriformError(f"a picture shows one head; give --head 0 to {heads - 1}")
+    figure = where.of(view).figure()
+    if out is None:
+        click.echo(figure.svg)
+    else:
+        keep(out, figure.svg)
+        click.echo(out)
+
+
+def tell(view: "View", where: Where) -> None:
+    click.echo(view.to_json() if where.head is None else where.of(view).to_json())
+
+
+def write(looker: "Looker", text: str, target: str, out: Path) -> None:
+    from triform.page.ask import Run
+    from triform.page.file import page_file
+
+    keep(out, page_file(looker, Run(text=text, target=target)))
+    click.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MiB; it opens from disk, without network)")
+
+
+def keep(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TriformError(f"{out} cannot be written: {error.strerror}") from None
+
+
+def serve(looker: "Looker", text: str, target: str, *, browser: bool, port: int) -> None:
+    from triform.serve.page import listen
+
+    seen(looker, text, target)  # what is wrong with the text is said before anything listens
+    listen(looker, text=text, target=target, port=port, opened=click.launch if browser else None, told=click.echo)

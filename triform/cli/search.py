@@ -1,0 +1,56 @@
+"""`triform search`"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triform.cli import asking
+from triform.cli.models import open_model
+from triform.errors import TriformError
+
+if TYPE_CHECKING:
+    from triform.tasks.search import Hits
+
+
+@click.command()
+@click.argument("index")
+@asking.options
+@asking.url_option
+@click.option("-k", default=5, show_default=True, type=click.IntRange(min=1), help="How many passages.")
+@click.option("--model", help="The model the index was made with, where it stands elsewhere now.")
+def search(index: str, k: int, model: str | None, url: str | None, **given: Any) -> None:
+    """The passages of INDEX that are nearest to a query; make one with `triform index`.
+
+    \b
+    Examples:
+      triform search docs.index "How do I save a model?"
+      triform search docs.index --file queries.txt --json -k 10
+    """
+    asking.answer(
+        asking.Ask(**given),
+        here(index, k=k, model=model) if url is None else there(index, k=k, model=model, url=url),
+        about={"index": index, "k": k, "url": url},
+        show=show,
+    )
+
+
+def here(index: str, *, k: int, model: str | None) -> asking.Run:
+    from triform.tasks.index import check_model, read
+    from triform.tasks.search import Search
+
+    found = read(index)
+    loaded = open_model(model or found.note.model).loaded
+    check_model(found, loaded, place=index)
+    return lambda texts: Search().run(texts, model=loaded, index=found, k=k)
+
+
+def there(index: str, *, k: int, model: str | None, url: str) -> asking.Run:
+    if model is None:
+        raise TriformError("with --url, --model names the model of the service that INDEX was made with")
+    return asking.runner("search", model, url=url, index=index, k=k)
+
+
+def show(answer: "Hits") -> None:
+    for hit in answer.hits:
+        click.echo(click.style(f"{hit.score:.3f}  {hit.file}:{hit.line}", bold=True))
+        click.echo(f"       {' '.join(hit.text.split())}")

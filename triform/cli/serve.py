@@ -1,0 +1,125 @@
+"""`triform serve`"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from triform.errors import TriformError
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen; other than loopback needs a key."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
+@click.option("--api-key", "keys", multiple=True, envvar="TRIFORM_API_KEY", help="A key clients must show.")
+@click.option("--api-key-file", "key_files", multiple=True, help="A file with such keys, one a line.")
+@click.option("--allow-host", "hosts", multiple=True, help="A host name requests may be addressed to; * for any.")
+@click.option("--cors", "origins", multiple=True, help="An origin whose pages may ask, as https://example.org.")
+@click.option("--index", "indexes", multiple=True, metavar="NAME=FOLDER", help="An index to search in.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
+@click.option("--memory", help="What the service may use, as 4GB; default: what this machine has.")
+@click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
+@click.option("--json", "as_json", is_flag=True, help="With --check: the plan for machines.")
+def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> int:
+    """Serve models over HTTP: OpenAI's routes, and every task the models can do.
+
+    MODEL is a folder, a name of `triform models`, or NAME=FOLDER. The page is at http://127.0.0.1:8000/, the
+    documentation at /docs.
+
+    \b
+    Examples:
+      triform serve smollm2 minilm
+      triform serve chat=models/smollm2 --limit rows=32 --limit queue=128
+      triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
+      triform serve smollm2 --check
+    """
+    from triform.serve import guard
+    from triform.serve.plan import plan, sources
+
+    bounds = limits_of(given["limits"])
+    keys = [*given["keys"], *(key for file in given["key_files"] for key in guard.keys_in(file))]
+    access = guard.access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
+    found = sources(models)
+    indexes = dict(map(named_folder, given["indexes"]))
+    planned = plan(found, limits=bounds, most=amount(given["memory"]))
+    if check:
+        show(planned, bounds, as_json=as_json)
+    elif not as_json:
+        Console(stderr=True).print(planned)
+    planned.check()
+    if check:
+        return 0
+    return start(found, indexes, bounds, access, host=given["host"], port=given["port"])
+
+
+def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, host: str, port: int) -> int:
+    from triform.serve.run import bound, run
+    from triform.serve.service import Service
+    from triform.tasks.index import read
+
+    listening = bound(host, port)
+    service = Service(
+        {one.name: one.load() for one in found},
+        indexes={name: read(place) for name, place in indexes.items()},
+        limits=bounds,
+    )
+    return run(service, access=access, listening=listening)
+
+
+def limits_of(given: tuple[str, ...]) -> Any:
+    import msgspec
+
+    from triform.errors import UnknownName
+    from triform.serve.limits import Limits
+
+    values: dict[str, str] = {}
+    for one in given:
+        name, _, value = one.partition("=")
+        if name not in Limits.__struct_fields__:
+            raise UnknownName("limit", name, Limits.__struct_fields__)
+        values[name] = value
+    try:
+        return msgspec.convert(values, Limits, strict=False)
+    except msgspec.ValidationError as error:
+        raise TriformError(f"--limit: {error}") from None
+
+
+def named_folder(given: str) -> tuple[str, Path]:
+    name, equals, place = given.partition("=")
+    if not equals or not name or not Path(place).is_dir():
+        raise TriformError(f"--index {given}: use NAME=FOLDER with a folder that `triform index` has made")
+    return name, Path(place)
+
+
+def amount(given: str | None) -> int | None:
+    from triform.observe.cost_fit import bytes_of
+
+    return None if given is None else bytes_of(given)
+
+
+def show(planned: Any, bounds: Any, *, as_json: bool) -> None:
+    """The plan, the bounds and the routes."""
+    import msgspec
+
+    from triform.serve.routes import ROUTES
+
+    if as_json:
+        said = msgspec.to_builtins(planned) | {"total": planned.total, "fits": planned.total <= planned.memory}
+        routes = [f"{route.method} {route.path}" for route in ROUTES]
+        click.echo(msgspec.json.encode(said | {"limits": bounds, "routes": routes}).decode())
+        return
+    console = Console()
+    console.print(planned)
+    limits = Table("bound", "value", title="bounds (--limit NAME=NUMBER)")
+    for name in bounds.__struct_fields__:
+        limits.add_row(name, f"{getattr(bounds, name):,}")
+    routes_table = Table("route", "what it does", title="routes")
+    for route in ROUTES:
+        routes_table.add_row(f"{route.method} {route.path}", route.says)
+    console.print(limits)
+    console.print(routes_table)

@@ -1,0 +1,30 @@
+"""`triform summarize`"""
+
+from typing import Any
+
+import click
+
+from triform.cli import asking
+from triform.cli.complete import asked
+
+
+@click.command()
+@click.argument("model")
+@asking.options
+@asking.url_option
+@click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens of a summary.")
+def summarize(model: str, beams: int | None, max_tokens: int | None, url: str | None, **given: Any) -> None:
+    """Say in a sentence or two what a text says, with MODEL, which was trained to.
+
+    \b
+    Examples:
+      triform summarize models/scitldr --whole --file article.txt
+      triform summarize models/scitldr --file abstracts.jsonl --column source --beams 4 --json --out summaries.jsonl
+    """
+    wanted = asked(beams=beams, max_tokens=max_tokens)
+    asking.answer(
+        asking.Ask(**given),
+        asking.runner("summarize", model, url=url, **wanted),
+        about={"model": model, "url": url} | wanted,
+    )

@@ -1,0 +1,176 @@
+"""`triform train`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from triform.tasks.record import Finished
+    from triform.tasks.training import Prepared
+    from triform.train.display import Display
+    from triform.train.events import Watch
+    from triform.train.loop import Outcome, Run
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("task")
+@click.argument("data", type=PATH)
+@click.option("--out", required=True, type=PATH, help="The folder of the run, and of the model.")
+@click.option("--valid", type=PATH, help="Rows to be judged by; default: some of DATA, held out.")
+@click.option("--family", help="Of a new model: gpt2, llama, bert, vaswani …; default: one that suits the task.")
+@click.option("--size", help="Of a new model: tiny, mini or small; default: mini.")
+@click.option("--from", "base", help="Begin with this model (a folder, or a name on the shelf), not with a new one.")
+@click.option("--config", type=PATH, help="A TOML file of settings, as run.toml in a run's folder.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting; may be given several times.")
+@click.option("--steps", type=int, help="How long: so many steps,")
+@click.option("--epochs", type=int, help="so often all rows,")
+@click.option("--minutes", type=float, help="or so many minutes.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, as if it had never stopped.")
+@click.option("--fit", is_flag=True, help="Where memory is short, compute each step in as many passes as fit.")
+@click.option("--strict", is_flag=True, help="Refuse data with anything wrong in it.")
+@click.pass_context
+def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes: float | None, **given: Any) -> None:
+    """Train a model to do TASK from the rows in DATA: a file, or a folder with train and valid files.
+
+    TASK is answer, chat, classify, complete, embed, fill, search, summarize, tag or translate. The folder becomes a
+    model folder with the run in it: checkpoints, run.toml, metrics.jsonl, a learning curve, samples, a model card.
+
+    \b
+    Examples:
+      triform train classify reviews.csv --out reviews
+      triform train translate train.en-de --valid val.en-de --out en-de --size small --minutes 60
+      triform train tag train.conll --from minilm --out tagger --set learning_rate=1e-4
+      triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
+      triform train complete shakespeare.txt --out poet --resume
+    """
+    from triform.tasks import training
+
+    wish = training.Wish(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
+    screen = Console(stderr=True)
+    with screen.status("") as status:
+        prepared = training.prepare(wish, said=lambda step: status.update(f"{step} …"))
+    screen.print(before(prepared))
+    outcome = run(prepared, screen)
+    with screen.status("") as status:
+        finished = training.finish(prepared, outcome, said=lambda step: status.update(f"{step} …"))
+    screen.print(after(finished))
+    click.echo(prepared.out)
+    if outcome.stopped:
+        screen.print("it is a model as it is, and can go on: the same command with --resume")
+        ctx.exit(130)
+
+
+def run(prepared: "Prepared", screen: Console) -> "Outcome":
+    from triform.tasks import training
+
+    display = display_of(prepared, screen)
+    ready = training.begin(prepared, watch=watching(prepared, display))
+    with screen.status("measuring a few steps …"):
+        screen.print(time_of(ready))
+    with display:
+        return training.go(prepared, ready)
+
+
+# --- before ---------------------------------------------------------------------------------------------------------
+
+
+def before(prepared: "Prepared") -> Table:
+    """What is about to run."""
+    from triform.inventory import parameters
+    from triform.tasks.forecast import in_gb
+
+    spec, config, found = prepared.model.spec, prepared.config, prepared.material
+    table = facts(f"{config.task}: {spec.form}")
+    words = prepared.model.tokenizer
+    origin = f"new: {config.family}, {config.size}" if config.base is None else f"from {config.base}"
+    table.add_row("model", f"{origin}; {parameters(spec):,} parameters, {words.vocab if words else 0:,} tokens")
+    held = " held out" if found.held_out else ""
+    table.add_row("rows", f"{len(found.train):,} to learn from, {len(found.valid):,}{held} to be judged by")
+    wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in found.report.problems)
+    table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "nothing wrong was found")
+    passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""
+    examples = len(prepared.examples.lengths)
+    table.add_row("a step", f"{config.batch_tokens:,} tokens at most{passes}, of {examples:,} examples")
+    expected = prepared.forecast
+    table.add_row("memory", f"about {in_gb(expected.memory)} at its peak; {in_gb(expected.free)} are free")
+    return table
+
+
+def facts(title: str) -> Table:
+    table = Table(title=Text(title), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    return table
+
+
+def time_of(ready: "Run[Any, Any]") -> str:
+    from triform.train.display import clock
+
+    done, last, minutes = ready.state.step, ready.last, ready.config.minutes
+    if last is not None and done >= last:
+        return "all steps are made already"
+    pace = ready.rehearse()
+    ends = [] if last is None else [(last - done) * pace]
+    ends += [] if minutes is None else [60 * minutes - ready.before]
+    left = max(0.0, min(ends))
+    return f"{pace:.2g} s a step: {left / pace:,.0f} steps in about {clock(left)}, evaluations aside"
+
+
+def display_of(prepared: "Prepared", screen: Console) -> "Display":
+    """With the share of the machine that is used, where there is a bar to show it."""
+    from triform.observe import machine
+    from triform.train.display import Display
+
+    if not screen.is_terminal:
+        return Display(screen)
+    here = machine.kept() or machine.measure()
+    a_pass = prepared.forecast.a_pass
+    tokens = a_pass.load.batch * max(a_pass.load.length, a_pass.load.source)
+    return Display(screen, flops_per_token=a_pass.total.flops / tokens, flops_per_second=here.peak_flops)
+
+
+def watching(prepared: "Prepared", display: "Display") -> "Watch":
+    """The display, and TensorBoard where it is installed."""
+    from triform.train.board import board_in
+    from triform.train.events import AnyEvent
+
+    board = board_in(prepared.out / "tensorboard")
+
+    def watch(event: AnyEvent) -> None:
+        display(event)
+        if board is not None:
+            board(event)
+
+    return watch
+
+
+# --- after ----------------------------------------------------------------------------------------------------------
+
+
+def after(finished: "Finished") -> Table:
+    from triform.tasks.forecast import in_gb
+    from triform.train.display import clock
+
+    outcome, scores = finished.outcome, finished.scores
+    table = facts(outcome.why)
+    best = f", the best at {outcome.best_step:,}" if outcome.best_step is not None else ""
+    table.add_row("steps", f"{outcome.step:,}{best}; {outcome.skipped:,} skipped by the guards")
+    if scores is not None:
+        for name, value in scores.values.items():
+            table.add_row(name, f"{value:.4g}" + (f"  ({scores.signature})" if name == scores.main else ""))
+    for sample in finished.samples[:3]:
+        table.add_row("sample", Text(f"{_line(sample.asked)} → {_line(sample.text)}"))
+    peak = in_gb(finished.peak) if finished.peak else "not known"
+    table.add_row("time, peak memory", f"{clock(outcome.elapsed)}, {peak}")
+    return table
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 100 else f"{line[:99]}…"

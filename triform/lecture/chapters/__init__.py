@@ -1,0 +1,1 @@
+"""The chapters, one file each: lessons in the order they are read."""

@@ -1,0 +1,145 @@
+"""Lessons on a terminal: claims with their verdicts, tables, and small plots made of characters.
+
+Refuses to know where lessons come from; SVG is `plots.py`'s.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from triform.lecture import slides
+from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, Chapter, Claim, Done, Table, Verdict
+from triform.lecture.plots import Bars, Heat, Lines, Plot
+from triform.lecture.quiz import Answered, Question
+from triform.observe.plot import short
+
+SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", MISTAKE: "✗"}
+COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", MISTAKE: "red"}
+SHADES = " ░▒▓█"
+EIGHTHS = "▁▂▃▄▅▆▇█"
+BAR = 40  # characters of the longest bar
+
+
+def lesson(done: Done) -> RenderableType:
+    """One lesson, from what the slide says to what the run found."""
+    one, verdict = done.lesson, done.evidence.verdict
+    parts: list[RenderableType] = [
+        Text.assemble(("The slide: ", "bold"), one.slide, (f"\n{slides.LECTURES[one.where]}, {one.where}", "dim")),
+        Text.assemble(("Here: ", "bold"), one.shows),
+        said(done.evidence.claims, "claim", "found"),
+    ]
+    if done.evidence.facts:
+        parts.append(said(done.evidence.facts, "and this is so", "found"))
+    parts += [cells(each) for each in done.evidence.tables]
+    parts += [picture(each) for each in done.evidence.plots]
+    end = Text.assemble((f"{SIGNS[verdict]} {verdict}", f"bold {COLOURS[verdict]}"))
+    if one.mistakes:
+        end.append(f"  ({', '.join(one.mistakes)})", style="dim")
+    if not done.passes:
+        end.append(f"\nThis lesson's own check fails: {done.trouble}", style="bold red")
+    title = f"{', '.join(one.items)} · {one.title}"
+    return Panel(Group(*between(parts), "", end), title=title, title_align="left", border_style=COLOURS[verdict])
+
+
+def between(parts: list[RenderableType]) -> Iterator[RenderableType]:
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        yield part
+
+
+def said(claims: tuple[Claim, ...], what: str, found: str) -> RichTable:
+    table = RichTable("", what, found, box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for each in claims:
+        verdict = each.verdict
+        text = Text(each.says)
+        if verdict == CONDITION:
+            text.append(f" – only if {each.only_if}", style="yellow")
+        table.add_row(Text(SIGNS[verdict], style=COLOURS[verdict]), text, Text(each.found, style="dim"))
+    return table
+
+
+def cells(given: Table) -> RichTable:
+    table = RichTable(*given.columns, title=given.title, title_justify="left", title_style="italic")
+    for row in given.rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def picture(given: Plot) -> RenderableType:
+    match given:
+        case Bars():
+            return Group(Text(given.title, style="italic"), *bars(given))
+        case Heat():
+            return Group(Text(given.title, style="italic"), *heat(given))
+        case Lines():
+            return Group(Text(given.title, style="italic"), *curves(given))
+
+
+def bars(given: Bars) -> Iterator[Text]:
+    most = max((abs(value) for value in given.values.values()), default=0.0) or 1.0
+    room = max(map(len, given.values), default=0)
+    for name, value in given.values.items():
+        yield Text(f"{name:>{room}} {'█' * round(BAR * abs(value) / most):<{BAR}} {short(value, given.unit)}")
+
+
+def heat(given: Heat) -> Iterator[Text]:
+    """A shade a cell, at most 64 of them across; the names of the rows at the left."""
+    most = max((abs(cell) for row in given.cells for cell in row), default=0.0) or 1.0
+    room = min(max(map(len, given.rows), default=0), 16)
+    for name, row in list(zip(given.rows, given.cells, strict=True))[:32]:
+        shades = "".join(2 * SHADES[round((len(SHADES) - 1) * abs(cell) / most)] for cell in row[:64])
+        yield Text(f"{name[:room]:>{room}} {shades}")
+
+
+def curves(given: Lines) -> Iterator[Text]:
+    """Each curve as a row of eighths between its lowest and its highest point."""
+    room = max((len(curve.name) for curve in given.curves), default=0)
+    for curve in given.curves:
+        ys = [y for _, y in curve.points]
+        low, high = min(ys), max(ys)
+        line = "".join(EIGHTHS[round((len(EIGHTHS) - 1) * (y - low) / ((high - low) or 1.0))] for y in ys[:64])
+        yield Text(f"{curve.name:>{room}} {line}  {short(ys[0])} → {short(ys[-1])}")
+    yield Text(f"{given.y} over {given.x}", style="dim")
+
+
+def contents(chapters: tuple[Chapter, ...]) -> RichTable:
+    table = RichTable("chapter", "what it is about", "lessons", "mistakes")
+    for chapter in chapters:
+        shown = sum(len(each.mistakes) for each in chapter.lessons)
+        table.add_row(f"[bold]{chapter.name}[/]", chapter.title, str(len(chapter.lessons)), str(shown or ""))
+    return table
+
+
+def summary(found: list[Done]) -> RichTable:
+    """All lessons in a line each."""
+    table = RichTable("", "lesson", "verdict", "check", box=None, padding=(0, 1, 0, 0))
+    for done in found:
+        verdict = done.evidence.verdict
+        check = Text("holds") if done.passes else Text(done.trouble, style="bold red")
+        title = Text(f"{', '.join(done.lesson.items)} {done.lesson.title}")
+        table.add_row(Text(SIGNS[verdict], style=COLOURS[verdict]), title, verdict, check)
+    return table
+
+
+# --- the quiz -------------------------------------------------------------------------------------------------------
+
+
+def question(asked: Question) -> RenderableType:
+    options = [
+        Text(f"  {'' if letter == option else letter + ': '}{option}") for letter, option in asked.options.items()
+    ]
+    return Group("", Text(asked.ask, style="bold"), *options)
+
+
+def answer(given: Answered) -> RenderableType:
+    """Each option with what the run gave."""
+    table = RichTable("", "option", "the run", box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for letter in given.options:
+        found = given.evidence[letter]
+        table.add_row("✓" if found.holds else " ", letter, Text(found.found, style="dim"))
+    says = "as the slide says" if given.agrees else f"but the slide says {', '.join(given.printed)}"
+    return Group(table, Text(f"Answer: {', '.join(given.derived)}, {says}.", style="bold green"))

@@ -1,0 +1,217 @@
+"""The path through a model as parts in order, with sizes, tensors and a sentence for each: from the spec alone.
+
+Any family of any form. Refuses to know torch, and how a part is drawn.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from triform.inventory import Entry, inventory, parameters
+from triform.spec import (
+    Alibi,
+    Buckets,
+    Classify,
+    FeedForwardSpec,
+    Head,
+    Learned,
+    ModelSpec,
+    NoHead,
+    NormSpec,
+    Own,
+    Pooled,
+    Position,
+    Rotary,
+    Sinusoid,
+    Span,
+    StackSpec,
+    Tag,
+    Tied,
+    Transformed,
+)
+
+Role: TypeAlias = Literal["embedding", "position", "norm", "attention", "cross", "feedforward", "head"]
+ARROW = " → "
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    path: str
+    shape: tuple[int, ...]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One box: `path` is its module, with * for every layer; `parameters` are those of one layer."""
+
+    role: Role
+    title: str
+    path: str
+    sizes: str
+    says: str
+    parameters: int = 0
+    tensors: tuple[Tensor, ...] = ()
+    adds: bool = False  # to the residual stream
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """One stack: what comes before its blocks, one block, and what comes after."""
+
+    name: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    before: tuple[Part, ...]
+    block: tuple[Part, ...]
+    after: tuple[Part, ...]
+
+
+class Diagram(msgspec.Struct, frozen=True, kw_only=True):
+    form: str
+    width: int
+    vocab: int
+    context: int
+    parameters: int
+    stacks: tuple[Floor, ...]
+    head: Part
+
+
+def diagram(spec: ModelSpec) -> Diagram:
+    tensors = inventory(spec)
+    floors = tuple(_floor(spec, name, stack, tensors) for name, stack in spec.stacks.items())
+    sizes, says = _head(spec, spec.head)
+    head = _part(tensors, role="head", title="head", path="readout", sizes=sizes, says=says)
+    return Diagram(
+        form=spec.form,
+        width=spec.width,
+        vocab=spec.vocab,
+        context=spec.context,
+        parameters=parameters(spec),
+        stacks=floors,
+        head=head,
+    )
+
+
+def _part(tensors: dict[str, Entry], *, path: str, **said: object) -> Part:
+    """With the tensors that stand under its path; of a block, those of the first layer."""
+    under = path.replace(".*.", ".0.")
+    found = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
+    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in found)
+    count = sum(entry.size for entry in found if entry.trained)
+    return msgspec.convert(said | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
+
+
+def _floor(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry]) -> Floor:
+    cross = name == "decoder" and spec.encoder is not None
+    final = _part(
+        tensors, role="norm", title="final norm", path=f"{name}.final", sizes=f"{spec.width:,}", says=_norm(stack.norm)
+    )
+    return Floor(
+        name=name,
+        layers=stack.layers,
+        heads=stack.attention.heads,
+        kv_heads=stack.attention.kv_heads,
+        head_width=stack.attention.head_width,
+        before=tuple(_before(spec, name, tensors)),
+        block=tuple(_block(spec, name, stack, tensors, cross=cross)),
+        after=(final,) if stack.final_norm else (),
+    )
+
+
+def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[Part]:
+    scale = "" if spec.embedding.scale == 1.0 else f", times {spec.embedding.scale:.4g}"
+    yield _part(
+        tensors,
+        role="embedding",
+        title="token embedding",
+        path="token",
+        sizes=f"{spec.vocab:,} × {spec.width:,}",
+        says=f"Each token is a row of one table{scale}.",
+    )
+    entry = f"{name}.entry"
+    if spec.embedding.kinds:
+        sizes = f"{spec.embedding.kinds} × {spec.width:,}"
+        says = "Which of the two texts a token belongs to, added as a vector."
+        yield _part(tensors, role="embedding", title="segment kind", path=f"{entry}.kinds", sizes=sizes, says=says)
+    where, sizes, says = _position(spec, spec.position, name)
+    yield _part(tensors, role="position", title="position", path=where, sizes=sizes, says=says)
+    if spec.embedding.norm is not None:
+        says = _norm(spec.embedding.norm)
+        yield _part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
+
+
+def _position(spec: ModelSpec, position: Position, name: str) -> tuple[str, str, str]:
+    """Module, sizes, sentence"""
+    entry = f"{name}.entry.position"
+    match position:
+        case Sinusoid():
+            return entry, f"{spec.width:,} waves", "sin and cos of pos / 10000^(2i/D), added to the embedding."
+        case Learned():
+            return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector for each position, added."
+        case Rotary():
+            pairs = spec.stacks[name].attention.head_width // 2
+            return f"{name}.angles", f"{pairs} angles", "q and k are turned by pos · base^(−2i/K) in every layer."
+        case Buckets():
+            heads = spec.stacks[name].attention.heads
+            says = "A trained number for each head and bucket of distance, added to the scores of every layer."
+            return f"{name}.score_bias", f"{position.count} buckets × {heads} heads", says
+        case Alibi():
+            says = "Each head subtracts its slope times the distance from the scores of every layer."
+            return f"{name}.score_bias", f"{spec.stacks[name].attention.heads} slopes", says
+    return entry, "none", "This model is not told where its tokens stand."
+
+
+def _block(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry], *, cross: bool) -> Iterator[Part]:
+    a, f = stack.attention, stack.feedforward
+    kv = f"k, v {a.kv_heads} × {a.head_width}"
+    sees = "both sides" if name == "encoder" else "itself and what came before"
+    if a.window is not None:
+        sees += f", {a.window:,} positions at most"
+    path = f"{name}.blocks.*"
+    queries = f"q {a.heads} × {a.head_width} · {kv}"
+    scale = f" · {a.scale:g}" if a.scale is not None else " / √K"
+    says = f"softmax(q kᵀ{scale} + mask) v in each head; a token sees {sees}."
+    parts: list[tuple[Role, str, str, str, str]] = [("attention", "self-attention", "attention", queries, says)]
+    if cross:
+        parts.append(("cross", "cross-attention", "cross", queries, "The target asks, the source answers."))
+    parts.append(("feedforward", "feed-forward", "feedforward", _widths(spec, f), _feedforward(f)))
+    for role, title, own, sizes, sentence in parts:
+        place = {"pre": "normed before", "post": "normed after the sum", "sandwich": "normed before and after"}
+        note = f"{sentence} {place[stack.norm_at].capitalize()} ({stack.norm.kind})."
+        yield _part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
+
+
+def _widths(spec: ModelSpec, f: FeedForwardSpec) -> str:
+    inner = f"2 × {f.width:,}" if f.gated else f"{f.width:,}"
+    return ARROW.join((f"{spec.width:,}", inner, f"{spec.width:,}"))
+
+
+def _feedforward(f: FeedForwardSpec) -> str:
+    return f"down({f.act}(gate x) · up x)." if f.gated else f"down({f.act}(up x))."
+
+
+def _norm(norm: NormSpec) -> str:
+    if norm.kind == "rms":
+        return "x / √(mean x² + ε) · γ"
+    return "(x − mean) / √(variance + ε) · γ + β"
+
+
+def _head(spec: ModelSpec, head: Head) -> tuple[str, str]:
+    """Sizes and sentence"""
+    words = f"{spec.width:,}{ARROW}{spec.vocab:,}"
+    match head:
+        case Tied():
+            return words, "A score for every token: the stream times the embedding table itself."
+        case Own():
+            return words, "A score for every token, with a matrix of its own."
+        case Transformed():
+            return words, "norm(act(x W + b)) times the embedding table: the words a mask may hide."
+        case Classify(labels=labels) | Tag(labels=labels):
+            of = "each token" if isinstance(head, Tag) else f"the {head.pick} token"
+            return f"{spec.width:,}{ARROW}{labels:,}", f"A score for each label, read from {of}."
+        case Span():
+            return f"{spec.width:,}{ARROW}2", "Where an answer begins and where it ends."
+        case Pooled():
+            return f"{spec.width:,}{ARROW}{spec.width:,}", "tanh(W x + b) of the first token: a summary of the text."
+        case NoHead():
+            return f"{spec.width:,}", "The hidden states themselves are the answer."

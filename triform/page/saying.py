@@ -1,0 +1,99 @@
+"""Answers about words: what the model says at a position, and what it writes on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from triform.observe.view import View
+from triform.observe.view_compare import compare
+from triform.page import ask
+from triform.page.changing import changed
+from triform.page.looker import STREAM, UNCHANGED, Looker
+from triform.page.numbers import listed, within
+from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
+
+CANDIDATES = 10
+
+
+def speaks(looker: Looker) -> bool:
+    """The head says words."""
+    return isinstance(looker.model.spec.head, Tied | Own | Transformed)
+
+
+def steps(looker: Looker, asked: ask.Steps) -> dict[str, Any]:
+    view = looker.unread(asked.run)
+    read = len(view.answering.ids)
+    room = looker.model.spec.context - read + 1
+    with changed(looker.model.network, asked.run.change):
+        found = view.steps(
+            max(1, min(asked.count, room)), k=min(CANDIDATES, looker.model.spec.vocab), ends=looker.ends()
+        )
+    return {
+        "read": read,
+        "tokens": list(found.tokens),
+        "steps": [
+            {
+                "token": step.token,
+                "words": list(step.next.axes[0].labels),
+                "chances": listed(step.next.values),
+                "computed": ranges(step.computed),
+                "from_cache": ranges(step.read),
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """3, 4, 5, 9 → [3, 6], [9, 10]"""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number:
+            found[-1][1] += 1
+        else:
+            found.append([number, number + 1])
+    return found
+
+
+def said(looker: Looker, asked: ask.Answer) -> dict[str, Any]:
+    view = looker.view(asked.run, need=STREAM)
+    at = within(asked.position, len(view.answering.ids), "position")
+    labels, chances = read_out(looker, view, at)
+    found: dict[str, Any] = {"labels": labels, "chances": chances, "turned": None, "parted": None}
+    if asked.run.change == UNCHANGED:
+        return found
+    both = compare(looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=STREAM), view)
+    found["turned"] = listed(both.stream().values[-1])
+    if speaks(looker):
+        found["parted"] = float(f"{max(both.answers().values[at], 0.0):.5g}")
+        found["was"] = chances_before(both.a, both.b, at)
+    return found
+
+
+def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float]]:
+    """Names and probabilities of what the head says; nothing where it says no names."""
+    head, names = looker.model.spec.head, looker.model.labels
+    if speaks(looker):
+        best = view.next(min(CANDIDATES, looker.model.spec.vocab), position=at)
+        return list(best.axes[0].labels), listed(best.values)
+    if isinstance(head, Classify | Tag):
+        scores = view.logits[0] if isinstance(head, Classify) else view.logits[0, at]
+        return list(names or map(str, range(head.labels))), listed(scores.double().softmax(-1).cpu().numpy())
+    if isinstance(head, Span):
+        chances = view.logits[0].double().softmax(0)[at]
+        return ["an answer begins here", "an answer ends here"], listed(chances.cpu().numpy())
+    return [], []
+
+
+def chances_before(was: View, now: View, at: int) -> dict[str, list[Any]]:
+    """Tokens that were, or are now, among the likeliest, with both probabilities, as they ranked before."""
+    a, b = (view.logits[0, at].double().softmax(-1) for view in (was, now))
+    k = min(CANDIDATES, len(a))
+    ids = dict.fromkeys([*a.topk(k).indices.tolist(), *b.topk(k).indices.tolist()])
+    order = sorted(ids, key=lambda id: -float(a[id]))
+    return {
+        "words": [now.label(id) for id in order],
+        "before": listed(a[order].cpu().numpy()),
+        "after": listed(b[order].cpu().numpy()),
+    }

@@ -1,0 +1,136 @@
+// What is being looked at, and what the reader points at; views ask here and are told here.
+
+import { ask } from "./source.js";
+
+export const WINDOW = 32; // tokens that are shown at once
+
+export const UNCHANGED = { heads: [], feedforward: [], positions: "kept", mask: "kept", temperature: 1 };
+
+export const page = {
+  start: null, // the answer that says what the model is
+  model: null, // its name, where there are several
+  run: { text: "", target: "", change: UNCHANGED },
+  view: "flow",
+  stack: "", kind: "self", layer: 0, head: 0,
+  picked: {}, // the chosen token of each stack
+  from: {}, // where the window of each stack begins
+  keysFrom: null, // where the window of the keys begins; null: with the queries
+  change: UNCHANGED, // of the interventions
+};
+
+const listeners = new Set();
+const pointers = new Set();
+
+export function onChange(listener) {
+  listeners.add(listener);
+}
+
+export function change(what) {
+  Object.assign(page, what);
+  for (const listener of listeners) listener(what);
+}
+
+export function question(view, more = {}, run = page.run) {
+  return ask({ view, run, ...more }, page.model);
+}
+
+export function plainQuestion(view, more = {}) {
+  return ask({ view, ...more }, page.model);
+}
+
+export async function begin(run) {
+  const start = await ask({ view: "start", run }, page.model);
+  const names = Object.keys(start.stacks);
+  const last = names.at(-1);
+  const at = Object.fromEntries(names.map((name) => [name, start.stacks[name].tokens.length - 1]));
+  at[last] = start.position_asked;
+  const same = page.start && page.start.name === start.name;
+  change({
+    start, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null,
+    from: Object.fromEntries(names.map((name) => [name, 0])),
+    ...(same ? {} : { stack: last, kind: "self", layer: middle(start, last), head: 0, change: UNCHANGED }),
+  });
+}
+
+function middle(start, stack) {
+  return Math.floor((floor(stack, start).layers - 1) / 2);
+}
+
+export function floor(stack = page.stack, start = page.start) {
+  return start.diagram.stacks.find((one) => one.name === stack);
+}
+
+export function tokens(stack = page.stack) {
+  return page.start.stacks[stack].tokens;
+}
+
+export function stacks() {
+  return Object.keys(page.start.stacks);
+}
+
+export function last() {
+  return stacks().at(-1);
+}
+
+// Encoder, masked decoder and cross-attention, as far as this model has them.
+export function kinds() {
+  const names = stacks();
+  const found = names.map((stack) => ({ stack, kind: "self", title: stack === "encoder" ? "encoder self-attention" : "masked self-attention" }));
+  return names.length === 2 ? [...found, { stack: "decoder", kind: "cross", title: "cross-attention" }] : found;
+}
+
+export function keysOf(stack, kind) {
+  return kind === "cross" ? "encoder" : stack;
+}
+
+export function windowOf(stack) {
+  const from = page.from[stack];
+  return [from, Math.min(tokens(stack).length, from + WINDOW)];
+}
+
+export function keysWindow(stack, kind) {
+  const side = keysOf(stack, kind);
+  if (page.keysFrom === null || side !== stack) return windowOf(side);
+  return [page.keysFrom, Math.min(tokens(side).length, page.keysFrom + WINDOW)];
+}
+
+// --- pointing: a token or a head lights up wherever it stands --------------------------------------------------------
+
+export function onPoint(listener) {
+  pointers.add(listener);
+}
+
+export function forgetPointers() {
+  pointers.clear();
+}
+
+let lit = [];
+
+export function point(what) {
+  for (const element of lit) element.classList.remove("lit");
+  lit = what ? [...document.querySelectorAll(selector(what))] : [];
+  for (const element of lit) element.classList.add("lit");
+  for (const listener of pointers) listener(what ?? {});
+}
+
+function selector({ token, head }) {
+  const found = [...(token ?? []).map((one) => `[data-token="${one}"]`), ...(head ? [`[data-head="${head}"]`] : [])];
+  return found.join() || "#nothing";
+}
+
+export function followPointer() {
+  const told = (event) => {
+    const element = event.target instanceof Element ? event.target.closest("[data-token], [data-head]") : null;
+    if (!element && event.target instanceof Element && event.target.closest("canvas")) return; // a canvas tells itself
+    point(element ? { token: element.dataset.token ? [element.dataset.token] : [], head: element.dataset.head } : null);
+  };
+  document.addEventListener("pointerover", told);
+  document.addEventListener("focusin", told);
+}
+
+let readout;
+
+export function say(text) {
+  readout ??= document.getElementById("readout");
+  readout.textContent = text;
+}

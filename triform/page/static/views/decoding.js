@@ -1,0 +1,71 @@
+// Decoding: one token at a time; what might come next, what is computed, and what is read from the cache.
+
+import { button, h, note, panel, short, shown, token, whole } from "../dom.js";
+import { chances } from "../chart.js";
+import { page, question } from "../state.js";
+
+const COUNT = 16;
+const SHOWN = 48; // positions of the grid
+let at = 0;
+
+export const decoding = { id: "decoding", title: "Decoding", bar: false, show };
+
+async function show() {
+  if (!page.start.writes) {
+    const why = page.start.diagram.form === "encoder" ? "This model is an encoder: it reads a whole text at once and writes none. A decoder or an encoder–decoder writes token by token." : "This model's head says no words, so it does not write.";
+    return [panel("Decoding", null, note(why))];
+  }
+  const found = await question("steps", { count: COUNT });
+  at = Math.min(at, found.steps.length - 1);
+  const box = h("div", { class: "decoding" });
+  const slider = h("input", { type: "range", min: 0, max: found.steps.length - 1, value: at, "data-key": "step", "aria-label": "step", oninput: (event) => go(Number(event.target.value)) });
+  const go = (to) => {
+    at = Math.max(0, Math.min(found.steps.length - 1, to));
+    slider.value = at;
+    box.replaceChildren(...drawn(found));
+  };
+  go(at);
+  return [panel("Writing on, token by token", "The likeliest token is taken each time. The first pass reads the whole text; after that only the newest token is computed, all else is read from the cache.",
+    h("div", { class: "row" }, button("← back", () => go(at - 1), { "data-key": "back" }), slider, button("next step →", () => go(at + 1), { class: "go", "data-key": "next" })), box)];
+}
+
+function drawn(found) {
+  const step = found.steps[at];
+  const length = found.read + at;
+  const sum = (ranges) => ranges.reduce((total, [from, to]) => total + to - from, 0);
+  const [computed, read] = [sum(step.computed), sum(step.from_cache)];
+  const without = found.steps.slice(0, at + 1).reduce((total, _, i) => total + found.read + i, 0);
+  const done = found.steps.slice(0, at + 1).reduce((total, each) => total + sum(each.computed), 0);
+  return [
+    text(found),
+    h("div", { class: "pair" },
+      chances(step.words.map((word, i) => ({ word, now: step.chances[i], marked: word === step.token && i === 0 })), `step ${at + 1}: what may come next`),
+      h("div", {},
+        h("dl", { class: "facts" },
+          fact("computed in this step", `${whole(computed)} ${computed === 1 ? "position" : "positions"}`, "computed"),
+          fact("read from the cache", `${whole(read)} ${read === 1 ? "position" : "positions"}`, "cached"),
+          fact("the cache now holds", `${whole(length)} positions, ${short(length * page.start.cache_bytes, "B")}`),
+          fact("computed so far", `${whole(done)}; without a cache ${whole(without)}`)), grid(found))),
+  ];
+}
+
+function fact(name, value, kind) {
+  return [h("dt", {}, kind && h("i", { class: `box ${kind}` }), name), h("dd", {}, value)];
+}
+
+function text(found) {
+  const from = Math.max(0, found.read - 24);
+  const stack = "decoder";
+  return h("p", { class: "written" }, from > 0 && h("span", { class: "soft" }, `… ${whole(from)} tokens before … `),
+    found.tokens.slice(from, found.read).map((label, i) => token(stack, from + i, label)),
+    found.steps.slice(0, at + 1).map((step, i) => h("bdi", { class: i === at ? "token new now" : "token new" }, shown(step.token))));
+}
+
+function grid(found) {
+  const total = found.read + found.steps.length - 1;
+  const from = Math.max(0, total - SHOWN);
+  const inside = (ranges, i) => ranges.some(([a, b]) => i >= a && i < b);
+  const rows = found.steps.slice(0, at + 1).map((step, i) => h("div", { class: i === at ? "steprow now" : "steprow" }, Array.from({ length: total - from }, (_, j) => from + j).map((place) =>
+    h("i", { class: inside(step.computed, place) ? "box computed" : inside(step.from_cache, place) ? "box cached" : "box", "data-token": `decoder:${place}` }))));
+  return h("figure", {}, h("figcaption", {}, `rows are steps, columns positions${from ? ` (the last ${SHOWN})` : ""}: computed, read from the cache, not looked at`), h("div", { class: "scroll", tabindex: "0", role: "img", "aria-label": "positions computed and read at each step" }, h("div", { class: "grid" }, rows)));
+}

@@ -1,0 +1,91 @@
+// Interventions: heads, feed-forwards, positions and masks switched off, and the answer before and after.
+
+import { button, choice, h, note, number, panel, shown, token } from "../dom.js";
+import { chances } from "../chart.js";
+import { live, NotHere } from "../source.js";
+import { change, floor, kinds, last, page, question, tokens, UNCHANGED, windowOf } from "../state.js";
+
+export const interventions = { id: "interventions", title: "Interventions", bar: false, show };
+
+async function show() {
+  const result = h("div", { class: "result", "aria-live": "polite" });
+  await compared(result);
+  return [panel("Switch parts off, and see the answer change", live ? "Press a head to silence it. What you switch off here is off only in this view." : "This file knows the answers for one silenced head at a time; the live page takes any combination.",
+    h("div", { class: "pair wide" }, h("div", {}, switches()), result))];
+}
+
+const tag = (stack, kind, layer, head) => ({ stack, kind, layer, head });
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+function toggle(list, one) {
+  return list.some((each) => same(each, one)) ? list.filter((each) => !same(each, one)) : live ? [...list, one] : [one];
+}
+
+function set(what) {
+  change({ change: { ...page.change, ...what } });
+}
+
+function switches() {
+  const off = page.change;
+  const boards = kinds().map(({ stack, kind, title }) => {
+    const { layers, heads } = floor(stack);
+    const rows = Array.from({ length: layers }, (_, layer) => h("div", { class: "switchrow", role: "group", "aria-label": `layer ${layer}` }, h("span", { class: "soft" }, String(layer)),
+      Array.from({ length: heads }, (_, head) => {
+        const one = tag(stack, kind, layer, head);
+        const pressed = off.heads.some((each) => same(each, one));
+        return button("", () => set({ heads: toggle(off.heads, one) }), { class: "switch", "aria-pressed": String(pressed), "aria-label": `${title}: layer ${layer}, head ${head} off`, title: `layer ${layer}, head ${head}`, "data-head": `${stack}:${kind}:${layer}:${head}`, "data-key": `off-${stack}-${kind}-${layer}-${head}` });
+      }),
+      kind === "self" && live && (() => {
+        const one = { stack, layer };
+        return button("FF", () => set({ feedforward: toggle(off.feedforward, one) }), { class: "switch ff", "aria-pressed": String(off.feedforward.some((each) => same(each, one))), "aria-label": `feed-forward of ${stack} layer ${layer} off`, "data-key": `ff-${stack}-${layer}` });
+      })()));
+    return h("section", { class: "board" }, h("h3", {}, title), h("p", { class: "soft" }, "rows are layers, columns heads"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `switches of ${title}` }, rows));
+  });
+  const more = live && h("div", { class: "row" },
+    choice("positions", [["kept", "as they are"], ["removed", "removed"], ["shuffled", "shuffled"]], off.positions, (positions) => set({ positions })),
+    choice("mask", [["kept", "as it is"], ["all", "none: all see all"], ["past", "only the past"]], off.mask, (mask) => set({ mask })),
+    choice("attention", [[0.25, "much sharper"], [0.5, "sharper"], [1, "as it is"], [2, "flatter"], [4, "much flatter"]], off.temperature, (value) => set({ temperature: Number(value) })));
+  return [more, boards, h("div", { class: "row" }, button("Everything on again", () => change({ change: UNCHANGED }), { class: "go", "data-key": "on", disabled: same(off, UNCHANGED) }))];
+}
+
+async function compared(box) {
+  const position = Math.min(page.picked[last()], tokens(last()).length - 1);
+  const changed = !same(page.change, UNCHANGED);
+  let now;
+  try {
+    now = await question("answer", { position }, { ...page.run, change: page.change });
+  } catch (error) {
+    if (!(error instanceof NotHere) && live && !/position|mask|temperature/.test(error.message)) throw error;
+    box.append(note(error.message));
+    return;
+  }
+  const where = h("p", { class: "lead" }, page.start.writes ? "What comes after " : "At ", token(last(), position, tokens(last())[position]), changed ? ": before → after" : "");
+  const rows = changed && now.was ? now.was.words.map((word, i) => ({ word, before: now.was.before[i], now: now.was.after[i] })).slice(0, 12)
+    : now.labels.map((word, i) => ({ word, now: now.chances[i] }));
+  box.append(where, rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves."));
+  if (now.parted !== null) box.append(h("p", { class: "soft" }, `The two distributions part by ${number(now.parted, 3)} nats (KL).`));
+  if (now.turned) box.append(turned(now.turned));
+  if (page.start.writes) box.append(await written(changed));
+}
+
+function turned(degrees) {
+  const [from, to] = windowOf(last());
+  const most = Math.max(...degrees, 1e-9);
+  return h("figure", {}, h("figcaption", {}, `how far the last vector of each token turned: up to ${number(most, 3)}°`),
+    h("p", { class: "turned" }, tokens(last()).slice(from, to).map((label, i) => h("bdi", { class: "token", "data-token": `${last()}:${from + i}`, title: `${number(degrees[from + i], 3)}°`, css: { "--strength": String(0.5 * Math.sqrt(degrees[from + i] / most)) } }, shown(label)))));
+}
+
+async function written(changed) {
+  const say = async (run) => {
+    const found = await question("steps", { count: 8 }, run);
+    return found.steps.map((step) => h("bdi", { class: "token new" }, shown(step.token)));
+  };
+  const lines = [];
+  try {
+    lines.push(h("dt", {}, changed ? "as it is" : "it would write"), h("dd", {}, await say(page.run)));
+    if (changed) lines.push(h("dt", {}, "changed"), h("dd", {}, await say({ ...page.run, change: page.change })));
+  } catch (error) {
+    lines.push(h("dd", {}, note(error.message)));
+  }
+  return h("dl", { class: "writes" }, lines);
+}

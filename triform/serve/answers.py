@@ -1,0 +1,168 @@
+"""What is answered over HTTP on OpenAI's routes and our small ones, field by field as their clients read it.
+
+The tasks' own answers stand in the tasks' files. Refuses to know how anything is computed.
+"""
+
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+Reason: TypeAlias = Literal["stop", "length"]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    prompt_tokens: int
+    completion_tokens: int = 0
+    total_tokens: int
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A served model; `tasks` are the routes under /v1 that answer for it."""
+
+    id: str
+    created: int
+    form: str
+    parameters: int
+    context: int
+    tasks: tuple[str, ...]
+    object: Literal["model"] = "model"
+    owned_by: str = "triform"
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    data: tuple[ModelCard, ...]
+    object: Literal["list"] = "list"
+
+
+class Health(msgspec.Struct, frozen=True):
+    """`status` is "ok", or why not."""
+
+    status: str
+
+
+class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
+    ids: tuple[int, ...]
+    tokens: tuple[str | None, ...]
+    offsets: tuple[tuple[int, ...], ...]  # characters [start, end) of the text; (0, 0) for what was added
+    count: int
+    context: int
+
+
+# --- completions ----------------------------------------------------------------------------------------------------
+
+
+class Logprobs(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: tuple[str, ...]
+    token_logprobs: tuple[float, ...]
+    top_logprobs: tuple[dict[str, float], ...]
+    text_offset: tuple[int, ...]
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    text: str
+    logprobs: Logprobs | None = None
+    finish_reason: Reason | None = None
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: tuple[Choice, ...]
+    usage: Usage | None = None
+    object: Literal["text_completion"] = "text_completion"
+
+
+# --- chat -----------------------------------------------------------------------------------------------------------
+
+
+class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class TokenLogprob(TopLogprob, frozen=True, kw_only=True):
+    top_logprobs: tuple[TopLogprob, ...]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    content: tuple[TokenLogprob, ...]
+
+
+class ChatText(msgspec.Struct, frozen=True, kw_only=True):
+    content: str
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    message: ChatText
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Reason | None = None
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: tuple[ChatChoice, ...]
+    usage: Usage | None = None
+    object: Literal["chat.completion"] = "chat.completion"
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    content: str | None = None
+    role: Literal["assistant"] | None = None
+
+
+class ChatPiece(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Reason | None = None
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: tuple[ChatPiece, ...]
+    usage: Usage | None = None
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+A = TypeVar("A")
+
+
+class Answers(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """What a task answers, in the order of what was asked."""
+
+    model: str
+    answers: tuple[A, ...]
+    usage: Usage
+
+
+# --- embeddings -----------------------------------------------------------------------------------------------------
+
+
+class Embedding(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers, or the base64 of little-endian float32."""
+
+    index: int
+    embedding: tuple[float, ...] | str
+    object: Literal["embedding"] = "embedding"
+
+
+class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
+    data: tuple[Embedding, ...]
+    model: str
+    usage: Usage
+    object: Literal["list"] = "list"

@@ -1,0 +1,256 @@
+"""The ASGI application: the guard at the door, and one endpoint a route that reads, checks, works and sends.
+
+Owns what every request meets: its id, the host and key checks, its deadline, its line in the log, the race against a
+client that hangs up. Refuses to know what any route does.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from triform.serve.call import Call
+from triform.serve.choices import DONE
+from triform.serve.faults import Refusal, refusal, unavailable
+from triform.serve.guard import Access, check
+from triform.serve.limits import Limits
+from triform.serve.openapi import DESCRIBING
+from triform.serve.page import routes as page_routes
+from triform.serve.reading import Gone, body_of, parsed
+from triform.serve.routes import ROUTES, Route
+from triform.serve.service import Service
+
+GONE = 499  # the client has hung up: for the log alone
+ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+SAFE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def app(service: Service, *, access: Access | None = None) -> Starlette:
+    """The service as an ASGI application; its workers start and end with the application's life."""
+    access = access or Access()
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            service.stop()
+
+    inside: list[Middleware] = [Middleware(Door, service=service, access=access)]
+    if access.origins:
+        inside.insert(
+            0,
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(access.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type", "x-request-id"],
+                expose_headers=["x-request-id", "retry-after"],
+            ),
+        )
+    made = Starlette(
+        routes=[
+            *(Path(route.path, Endpoint(service, route), methods=[route.method]) for route in (*ROUTES, *DESCRIBING)),
+            *(page for page in page_routes(service.lookers) if "POST" not in (getattr(page, "methods", None) or ())),
+        ],
+        middleware=inside,
+        exception_handlers={HTTPException: as_refusal},
+        lifespan=life,
+    )
+    made.router.redirect_slashes = False
+    return made
+
+
+def as_refusal(request: Request, error: Exception) -> Response:
+    """What the router says of unknown paths and methods, in the API's shape."""
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    said = {404: "there is no such path; see /docs", 405: f"{request.method} is not answered here; see /docs"}
+    fault = Refusal(said.get(status, "the request is not answered"), status=status)
+    return Response(fault.body, status, headers=headers, media_type="application/json")
+
+
+# --- the door -------------------------------------------------------------------------------------------------------
+
+
+class Door:
+    """Every request passes here first and last: id, host, key; then its line in the log and its place in the counts."""
+
+    def __init__(self, app: ASGIApp, *, service: Service, access: Access) -> None:
+        self.app, self.service, self.access = app, service, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        began, headers = monotonic(), Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        call = scope["triform.call"] = Call(self.service, given if ID.fullmatch(given) else secrets.token_hex(12))
+        status = GONE
+
+        async def noted(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                sent = MutableHeaders(scope=message)
+                sent["x-request-id"] = call.id
+                for name, value in SAFE.items():
+                    sent.setdefault(name, value)
+            await send(message)
+
+        try:
+            check_size(scope, self.service.limits)
+            check(scope, self.access)
+            await self.app(scope, receive, noted)
+        except Refusal as fault:
+            await send_fault(noted, fault)
+        finally:
+            self._note(scope, call, status=status, seconds=monotonic() - began)
+        return None
+
+    def _note(self, scope: Scope, call: Call, *, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self.service.metrics.requests.labels(route, str(status)).inc()
+        self.service.metrics.seconds.labels(route).observe(seconds)
+        self.service.log(
+            "request", id=call.id, method=scope["method"], path=scope["path"], status=status,
+            seconds=round(seconds, 4), **call.notes,
+        )  # fmt: skip
+
+
+def check_size(scope: Scope, limits: Limits) -> None:
+    size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > limits.header_bytes:
+        said = f"path and headers have {size:,} bytes; at most {limits.header_bytes:,} are accepted"
+        raise Refusal(said, status=431, code="too_large")
+
+
+async def send_fault(send: Send, fault: Refusal) -> None:
+    await Response(fault.body, fault.status, headers=fault.headers, media_type="application/json")(
+        {"type": "http"}, _nothing, send
+    )
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
+# --- one route ------------------------------------------------------------------------------------------------------
+
+
+class Sent:
+    """How far an answer has gone out."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.streaming = False
+
+    async def whole(self, answer: Any) -> None:
+        response = (
+            answer
+            if isinstance(answer, Response)
+            else Response(msgspec.json.encode(answer), media_type="application/json")
+        )
+        await response({"type": "http"}, _nothing, self._send)
+
+    async def stream(self, events: AsyncIterator[bytes]) -> None:
+        """The status is sent with the first event, so that what fails before it is an error like any other."""
+        async with aclosing(events) as each:  # type: ignore[type-var]
+            async for event in each:
+                if not self.streaming:
+                    self.streaming = True
+                    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+                    await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self._send({"type": "http.response.body", "body": event, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def fault(self, fault: Refusal) -> None:
+        """As the answer, or as the last event of a stream that has begun."""
+        if not self.streaming:
+            return await send_fault(self._send, fault)
+        last = b"data: " + fault.body + b"\n\n" + DONE
+        return await self._send({"type": "http.response.body", "body": last})
+
+
+class Endpoint:
+    def __init__(self, service: Service, route: Route) -> None:
+        self.service, self.route = service, route
+        self.decoder = None if route.takes is None else msgspec.json.Decoder(route.takes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope["triform.call"]
+        sent = Sent(send)
+        work = asyncio.ensure_future(self._answer(call, scope, receive, sent))
+        self.service.calls.add(work)
+        work.add_done_callback(self.service.calls.discard)
+        try:
+            async with asyncio.timeout(self.service.limits.seconds):
+                await work
+        except Gone:
+            call.notes["gone"] = True
+        except TimeoutError:
+            said = f"the answer took more than {self.service.limits.seconds:g} s"
+            await sent.fault(Refusal(said, status=504, code="deadline_exceeded"))
+        except asyncio.CancelledError:
+            if not self.service.stopping or not work.cancelled():
+                raise
+            await sent.fault(unavailable("stopping"))
+        except Exception as error:
+            fault = refusal(error)
+            if fault.status >= 500 and not isinstance(error, Refusal):
+                self.service.log("failed", id=call.id, error=error)
+            await sent.fault(fault)
+
+    async def _answer(self, call: Call, scope: Scope, receive: Receive, sent: Sent) -> None:
+        arguments: list[Any] = list(scope["path_params"].values())
+        if self.decoder is not None:
+            body = await body_of(receive, Headers(scope=scope), self.service.limits)
+            arguments.append(parsed(body, self.decoder, self.service.limits))
+        await unless_gone(receive, self._work(call, arguments, sent))
+
+    async def _work(self, call: Call, arguments: list[Any], sent: Sent) -> None:
+        answer = await self.route.does(call, *arguments)
+        if isinstance(answer, AsyncIterator):
+            await sent.stream(answer)
+        else:
+            await sent.whole(answer)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """The work, given up as soon as the client hangs up."""
+    doing = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(hung_up(receive))
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise Gone
+        await doing
+    finally:
+        for task in (doing, leaving):
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+
+async def hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,128 @@
+"""`response_format`: text that is JSON of a schema, or that a regular expression matches; through llguidance, an extra.
+
+Schemas and expressions come from strangers: they are bounded, compiled beside the event loop by an engine whose work
+is linear in the text, and nothing they refer to is fetched. Knows the rows' histories, over which it lays its ban.
+"""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from triform.generate.sampling import Untouched
+from triform.generate.settings import Settings
+from triform.generate.writer import RowError
+from triform.serve.asks import AsJson, AsRegex, AsSchema, AsText, Writing
+from triform.serve.faults import Refusal
+from triform.serve.limits import Limits
+from triform.serve.service import Served
+
+DEEPEST = 32  # levels of a schema
+PARAM = "response_format"
+COMPACT = {"whitespace_flexible": False}  # a model that likes blanks would write them for ever
+ANY_OBJECT = '{"type": "object"}'
+
+
+class Banned(Untouched):
+    """A history under a grammar: what would lead out of it is never chosen."""
+
+    def __init__(self, history: Untouched, matcher: Any) -> None:
+        self.history, self.matcher = history, matcher
+
+    def add(self, token: int) -> None:
+        self.history.add(token)
+        if not self.matcher.consume_token(token):
+            raise RowError(f"the text has left its grammar: {self.matcher.get_error()[:200]}")
+
+    def changed(self, logits: Tensor) -> Tensor:
+        bits = np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8)
+        allowed = torch.from_numpy(np.unpackbits(bits, bitorder="little", count=len(logits)).astype(np.bool_))
+        return self.history.changed(logits).masked_fill(~allowed.to(logits.device), -math.inf)
+
+    def fork(self) -> "Banned":
+        return Banned(self.history.fork(), self.matcher.deep_copy())
+
+
+class Compiled:
+    """A grammar, compiled once; every row begins at its beginning."""
+
+    def __init__(self, matcher: Any) -> None:
+        self.matcher = matcher
+
+    def over(self, history: Untouched) -> Untouched:
+        return Banned(history, self.matcher.deep_copy())
+
+
+async def grammar_of(served: Served, asked: Writing, settings: Settings, *, limits: Limits) -> Compiled | None:
+    """The grammar a request asks for, if it does."""
+    wanted = asked.response_format
+    if wanted is None or isinstance(wanted, AsText):
+        return None
+    if not settings.eos or settings.ignore_eos or served.model.tokenizer is None:
+        raise Refusal("a response_format needs a tokenizer with an end token, and ignore_eos off", param=PARAM)
+    return await asyncio.to_thread(compiled, served, wanted, settings.eos, limits)
+
+
+def compiled(served: Served, wanted: AsJson | AsSchema | AsRegex, eos: tuple[int, ...], limits: Limits) -> Compiled:
+    guidance = library()
+    text = written(wanted, limits)
+    try:
+        if isinstance(wanted, AsRegex):
+            source = guidance.LLMatcher.grammar_from_regex(text)
+        else:
+            source = guidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)
+        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0)
+    except ValueError as error:
+        raise Refusal(f"this grammar cannot be used: {str(error)[:200]}", param=PARAM) from None
+    if matcher.is_error():
+        said = " ".join(matcher.get_error().split())
+        raise Refusal(f"this grammar cannot be used: {said[:200]}", param=PARAM)
+    return Compiled(matcher)
+
+
+def written(wanted: AsJson | AsSchema | AsRegex, limits: Limits) -> str:
+    if isinstance(wanted, AsRegex):
+        return wanted.pattern
+    if isinstance(wanted, AsJson):
+        return ANY_OBJECT
+    text = msgspec.json.encode(wanted.json_schema.schema).decode()
+    if len(text) > limits.schema_bytes:
+        said = f"the schema has {len(text):,} bytes; at most {limits.schema_bytes:,} are accepted"
+        raise Refusal(said, param=PARAM)
+    if depth(json.loads(text)) > DEEPEST:
+        raise Refusal(f"the schema is nested more than {DEEPEST} levels deep", param=PARAM)
+    return text
+
+
+def depth(value: Any) -> int:
+    """Levels of objects and lists, without a recursion that a stranger could exhaust."""
+    level, here = 0, [value]
+    while here := [one for one in here if isinstance(one, dict | list)]:
+        level += 1
+        here = [inner for one in here for inner in (one.values() if isinstance(one, dict) else one)]
+    return level
+
+
+def words(served: Served, eos: tuple[int, ...]) -> Any:
+    """The model's vocabulary as the library wants it: made once, since it takes a second."""
+    known = served.vocabularies.get(eos)
+    if known is None:
+        tokenizer: Any = served.model.tokenizer
+        text = tokenizer.target.to_json()
+        known = library().LLTokenizer(text, n_vocab=served.model.spec.vocab, eos_token=list(eos))
+        served.vocabularies[eos] = known
+    return known
+
+
+def library() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        said = "this service was installed without grammars; the host may add them: pip install 'triform[grammar]'"
+        raise Refusal(said, param=PARAM, code="no_grammar") from None
+    return llguidance

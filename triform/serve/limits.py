@@ -1,0 +1,96 @@
+"""Every bound of the service in one frozen value, and which field of a request each one bounds.
+
+Knows numbers and names; what is over a bound is refused before anything is allocated for it.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+from triform.errors import InputError
+from triform.serve.faults import Refusal
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request, one connection and all of them together may take."""
+
+    # one request
+    body_bytes: int = 2**20
+    header_bytes: int = 2**14
+    max_tokens: int = 4096
+    n: int = 8
+    stop: int = 4
+    stop_characters: int = 256
+    logprobs: int = 20
+    biases: int = 300
+    items: int = 256  # prompts, texts or questions in one request
+    messages: int = 512
+    candidates: int = 100  # labels, fillings and passages told of one text
+    beams: int = 8
+    schema_bytes: int = 2**16  # of a grammar
+    seconds: float = 120.0  # from the first byte of a request to the last of its answer
+
+    # one connection
+    idle_seconds: float = 20.0  # without a whole request, or without reading what was sent
+    connections: int = 512
+
+    # all of them
+    rows: int = 16  # answers a model writes side by side
+    queue: int = 64  # answers that may wait for a place; then 429
+    prefix_bytes: int = 2**26  # kept of prompts a model has read, so that they are not read again
+    batch_characters: int = 2**14  # of the texts an encoder task reads in one batch
+    grace_seconds: float = 30.0  # for running requests once the service is told to stop
+    stalled_seconds: float = 1.5  # a worker that gives no sign for so long is not ready
+    dead_seconds: float = 120.0  # and for so long, is lost: the process ends
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < (0 if name in ("queue", "grace_seconds", "prefix_bytes") else 1e-3):
+                raise InputError(f"{name}={value!r} is no bound; use a number above 0")
+
+
+# field of a request → the limit of its value, or of how many it holds
+BOUNDS = {
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "n": "n",
+    "logprobs": "logprobs",
+    "top_logprobs": "logprobs",
+    "stop": "stop",
+    "logit_bias": "biases",
+    "prompt": "items",
+    "input": "items",
+    "text": "items",
+    "question": "items",
+    "messages": "messages",
+    "k": "candidates",
+    "top": "candidates",
+    "beams": "beams",
+}
+
+
+def within(asked: msgspec.Struct, limits: Limits) -> None:
+    """Refuses the first field that is over its bound."""
+    for name in asked.__struct_fields__:
+        if name in BOUNDS:
+            _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
+        if name == "stop":
+            for stop in _many(asked.stop):  # type: ignore[attr-defined]
+                _within("stop", len(stop), most=limits.stop_characters, what="a stop string has {} characters")
+
+
+def _within(name: str, value: Any, *, most: int, what: str = "") -> None:
+    counted = isinstance(value, list | tuple | dict)
+    # a prompt may be one list of ids: those are counted as tokens, not as items
+    if counted and name in ("prompt", "input") and value and isinstance(value[0], int):
+        return
+    size = len(value) if counted else value
+    if isinstance(size, int) and not isinstance(size, bool) and size > most:
+        said = what.format(size) or (f"{name} has {size} entries" if counted else f"{name}={size}")
+        raise Refusal(f"{said}; at most {most} are accepted", param=name)
+
+
+def _many(stop: Any) -> list[str]:
+    return [] if stop is None else [stop] if isinstance(stop, str) else stop

@@ -1,0 +1,31 @@
+"""`POST /v1/look`: what the page asks of a model, under the same bounds as everything else."""
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from triform.page.answers import answer
+from triform.serve.call import Call
+from triform.serve.faults import Refusal, unavailable
+from triform.serve.page import Posted, named
+
+MOST = 8  # questions that may wait for their turn at one model
+
+
+async def look(call: Call, posted: Posted) -> dict[str, Any]:
+    """One at a time for a model, beside the event loop; never in the worker, which has others to serve."""
+    if call.service.stopping:
+        raise unavailable("stopping")
+    lookers = call.service.lookers
+    if posted.model and posted.model not in lookers:
+        raise Refusal(f"the model {posted.model[:80]!r} is not served here", status=404, param="model")
+    looker = named(lookers, posted.model)
+    call.notes["model"] = looker.name
+    waiting = call.service.looking
+    if waiting[looker.name] >= MOST:
+        raise unavailable("busy")
+    waiting[looker.name] += 1
+    try:
+        return await run_in_threadpool(answer, looker, posted.ask)
+    finally:
+        waiting[looker.name] -= 1

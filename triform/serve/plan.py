@@ -1,0 +1,164 @@
+"""What a service would need, known before a number is loaded: the models' folders, their memory at its most, and
+whether that fits this machine.
+
+Everything comes from specs and bounds. The caches' most is exact, activations are the cost model's estimate.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import torch
+
+from triform.core.build import build
+from triform.errors import TriformError
+from triform.families import NAMED
+from triform.generate.passes import SMALLEST
+from triform.observe.cost import cost
+from triform.observe.machine import memory
+from triform.packed import PLAIN_ROWS, WORTH_PACKING
+from triform.serve.limits import Limits
+from triform.spec import ModelSpec, Own, Tied, Transformed
+from triform.weights import folder as folders
+from triform.weights import shelf
+from triform.weights.folder import Loaded
+from triform.weights.outline import described
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NUMBER = 4  # bytes: models are served in float32
+REST = 400 * 2**20  # Python, torch and the service itself
+
+
+class Source(NamedTuple):
+    """A model to serve: its name, and its folder; None for a family's size with random numbers."""
+
+    name: str
+    folder: Path | None
+    spec: ModelSpec
+
+    def load(self) -> Loaded:
+        if self.folder is None:
+            return Loaded(spec=self.spec, network=build(self.spec, seed=0, dtype=torch.float32, device="cpu"))
+        return folders.read(self.folder)
+
+
+def sources(named: Sequence[str]) -> list[Source]:
+    """`FOLDER`, a name on the shelf, a family's size, or `NAME=` before any of them."""
+    found = [_source(one) for one in named]
+    if not found:
+        raise TriformError("there is no model to serve; name a folder, or one of `triform models`")
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise TriformError(f"two models are named {name!r}; give one another name: other={name}")
+    return found
+
+
+def _source(given: str) -> Source:
+    alias, equals, place = given.partition("=")
+    if not equals or Path(given).is_dir():
+        alias, place = "", given
+    if place in NAMED and not Path(place).is_dir():
+        return Source(alias or place, None, NAMED[place])
+    folder = shelf.find(place)
+    name = alias or folder.resolve().name
+    if not name.isprintable() or "/" in name:
+        raise TriformError(f"{name!r} cannot be a model's name; give another: NAME={place}")
+    return Source(name, folder, described(folder))
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one model."""
+
+    model: str
+    weights: int
+    packed: int  # the matrices a second time, as the machine likes to read them
+    cache: int  # keys and values of every row at its longest, sources included
+    search: int  # the same for beam searches, which have caches of their own
+    prefixes: int  # of prompts that are kept
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, name) for name in self.__struct_fields__[1:])
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, beside what there is."""
+
+    models: tuple[Need, ...]
+    memory: int
+
+    @property
+    def total(self) -> int:
+        return REST + sum(need.total for need in self.models)
+
+    def check(self) -> None:
+        if self.total > self.memory:
+            raise TriformError(
+                f"the models may need {size(self.total)} and there are {size(self.memory)}; "
+                "serve fewer, or smaller ones, or try --limit rows=4"
+            )
+
+    def __rich__(self) -> "RenderableType":
+        from rich.table import Table
+
+        names = Need.__struct_fields__[1:]
+        table = Table("model", *names, "together", title="memory, at its most")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for need in self.models:
+            table.add_row(need.model, *(size(getattr(need, name)) for name in names), size(need.total))
+        table.add_section()
+        for name, count in (("the service itself", REST), ("all", self.total), ("there is", self.memory)):
+            table.add_row(name, *[""] * len(names), size(count))
+        return table
+
+
+def plan(models: Sequence[Source], *, limits: Limits, most: int | None = None) -> Plan:
+    """`most`: bytes the service may use; else what this machine has."""
+    needs = tuple(need(one.name, one.spec, limits=limits) for one in models)
+    return Plan(models=needs, memory=most or memory())
+
+
+def need(name: str, spec: ModelSpec, *, limits: Limits) -> Need:
+    whole = cost(spec, length=1)
+    writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
+    large = whole.parameters >= WORTH_PACKING
+    rows = limits.rows if large else -(-limits.rows // PLAIN_ROWS) * PLAIN_ROWS
+    kept = cache(spec, rows=rows) if writes else 0
+    return Need(
+        model=name,
+        weights=whole.memory.weights,
+        packed=whole.memory.weights if large else 0,
+        cache=kept,
+        search=kept,
+        prefixes=limits.prefix_bytes if writes else 0,
+        activations=activations(spec, limits=limits),
+    )
+
+
+def cache(spec: ModelSpec, *, rows: int) -> int:
+    """2 · L · rows · G · K · positions · bytes of a number, for the past and, where there is one, for the source."""
+    stack = spec.stacks["decoder"]
+    a_position = 2 * stack.layers * rows * stack.attention.kv_heads * stack.attention.head_width * NUMBER
+    steps = 2 ** max(0, (spec.context // SMALLEST).bit_length() - 1)  # a cache grows by doubling
+    return a_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
+
+
+def activations(spec: ModelSpec, *, limits: Limits) -> int:
+    """The widest moment of a step of all rows, of a prompt's piece, or of an encoder's batch (a token a character)."""
+    source = spec.context if spec.form == "encoder-decoder" else None
+    if spec.decoder is None:
+        batch = max(1, limits.batch_characters // spec.context)
+        return cost(spec, phase="reading", batch=batch, length=spec.context).memory.passing
+    step = cost(spec, phase="step", batch=limits.rows, length=spec.context, source=source)
+    read = cost(spec, phase="prefill", length=spec.context, source=source)
+    return max(step.memory.passing, read.memory.passing)
+
+
+def size(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count < 10 * 2**30 else f"{count / 2**30:,.1f} GiB"

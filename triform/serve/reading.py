@@ -1,0 +1,89 @@
+"""From the bytes of a body to a typed request: everything that is not exactly what a route takes is refused here.
+
+Strict JSON: one object, UTF-8, no name twice, no NaN, no number out of range, no unknown field, no other type. Depth
+is bounded by the types themselves, but for schemas, which stay bytes until their own reader takes them.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from triform.serve.faults import Refusal
+from triform.serve.limits import Limits, within
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Gone(Exception):
+    """The client has hung up."""
+
+
+async def body_of(receive: Receive, headers: Mapping[str, str], limits: Limits) -> bytes:
+    """The whole body, never more of it than may be; a sender that dawdles is refused."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        said = f"the content type is {kind[:80]!r}" if kind else "there is no content type"
+        raise Refusal(f"{said}; send application/json", status=415)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal("compressed bodies are not read; send plain JSON", status=415)
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.body_bytes:
+        raise too_large(int(length), limits)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.idle_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                body += message.get("body", b"")
+                if len(body) > limits.body_bytes:
+                    raise too_large(len(body), limits)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise Refusal(f"the body did not come within {limits.idle_seconds:g} s", status=408) from None
+
+
+def too_large(size: int, limits: Limits) -> Refusal:
+    return Refusal(
+        f"the body has {size:,} bytes or more; at most {limits.body_bytes:,} are accepted", status=413, code="too_large"
+    )
+
+
+def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T:
+    """The typed request in a body."""
+    try:
+        asked = decoder.decode(body)
+        json.loads(body, object_pairs_hook=each_once)
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `")
+        raise Refusal(mended(said), param=place.rstrip("`").removeprefix("$").lstrip(".") or None) from None
+    except UnicodeDecodeError as error:
+        raise Refusal(f"byte {error.start} of a text is not UTF-8") from None
+    except RecursionError:
+        raise Refusal("the JSON is nested too deeply") from None
+    except ValueError as error:  # msgspec's DecodeError, and what json says of itself
+        if isinstance(error, Refusal):
+            raise
+        raise Refusal(mended(str(error))) from None
+    within(asked, limits)
+    return asked
+
+
+def mended(said: str) -> str:
+    """What the library says, as a sentence of ours."""
+    return said[:1].lower() + said[1:].replace("`", "'")[:300]
+
+
+def each_once(pairs: list[tuple[str, Any]]) -> None:
+    """No name twice: two readers of the same body must not see two things."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Refusal(f"the field {twice[:80]!r} is given twice", param=twice[:80])

@@ -1,0 +1,131 @@
+"""The table of routes: what each takes, gives and does, in one place.
+
+Checks, the OpenAPI description, the page of documentation and the tests are all made from it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from triform.observe.cost import Cost
+from triform.serve import completions, looking, plainly, tasking
+from triform.serve.answers import (
+    Answers,
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    EmbeddingList,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokenized,
+)
+from triform.serve.asks import (
+    AnswerAsk,
+    ChatAsk,
+    ClassifyAsk,
+    CompletionAsk,
+    CostAsk,
+    EmbeddingAsk,
+    FillAsk,
+    SearchAsk,
+    SummarizeAsk,
+    TagAsk,
+    TokenizeAsk,
+    TranslateAsk,
+)
+from triform.serve.page import Posted
+from triform.tasks.answer import Answered
+from triform.tasks.classify import Classified
+from triform.tasks.fill import Filled
+from triform.tasks.search import Hits
+from triform.tasks.summarize import Summarized
+from triform.tasks.tag import TaggedText
+from triform.tasks.translate import Translated
+
+Does: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+class Route(NamedTuple):
+    """`takes` is the body's type (None: no body), `gives` the answer's, `pieces` that of an event of its stream."""
+
+    path: str
+    does: Does
+    says: str
+    takes: type[msgspec.Struct] | None = None
+    gives: Any = None
+    pieces: type[msgspec.Struct] | None = None
+    task: str = ""  # the models that can do this answer here
+
+    @property
+    def method(self) -> Literal["GET", "POST"]:
+        return "GET" if self.takes is None else "POST"
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("/health", plainly.health, "The process answers. Needs no key.", gives=Health),
+    Route(
+        "/ready", plainly.ready, "Every model's worker answers; 503 where one does not, or when stopping.", gives=Health
+    ),
+    Route("/metrics", plainly.metrics, "Counts and times, for Prometheus.", gives=str),
+    Route("/v1/models", plainly.models, "The models that are served, and what each can do.", gives=ModelList),
+    Route("/v1/models/{model}", plainly.model, "One of them.", gives=ModelCard),
+    Route("/v1/tokenize", plainly.tokenize, "A text as tokens, with their places.", TokenizeAsk, Tokenized),
+    Route(
+        "/v1/completions",
+        completions.complete,
+        "Writes on from a prompt; an encoder-decoder answers it.",
+        CompletionAsk,
+        Completion,
+        Completion,
+        task="complete",
+    ),
+    Route(
+        "/v1/chat/completions",
+        completions.chat,
+        "The next message of a conversation.",
+        ChatAsk,
+        ChatCompletion,
+        ChatChunk,
+        task="chat",
+    ),
+    Route(
+        "/v1/embeddings",
+        tasking.embed,
+        "Texts as vectors, float or base64 of float32.",
+        EmbeddingAsk,
+        EmbeddingList,
+        task="embed",
+    ),
+    Route(
+        "/v1/translate",
+        tasking.translate,
+        "Texts in the model's other language.",
+        TranslateAsk,
+        Answers[Translated],
+        task="translate",
+    ),
+    Route("/v1/summarize", tasking.summarize, "Texts made short.", SummarizeAsk, Answers[Summarized], task="summarize"),
+    Route(
+        "/v1/classify",
+        tasking.classify,
+        "Labels with probabilities.",
+        ClassifyAsk,
+        Answers[Classified],
+        task="classify",
+    ),
+    Route("/v1/tag", tasking.tag, "Entities, with their characters.", TagAsk, Answers[TaggedText], task="tag"),
+    Route(
+        "/v1/answer",
+        tasking.answer,
+        "Questions about a text: where the answer stands, or what it is.",
+        AnswerAsk,
+        Answers[Answered],
+        task="answer",
+    ),
+    Route("/v1/fill", tasking.fill, "Words for the masks of a text.", FillAsk, Answers[Filled], task="fill"),
+    Route("/v1/search", tasking.search, "The nearest passages of an index.", SearchAsk, Answers[Hits], task="search"),
+    Route("/v1/look", looking.look, "What the page asks: every number inside a pass.", Posted, dict[str, Any]),
+    Route("/v1/cost", tasking.cost, "FLOPs, bytes and memory, from the model's spec.", CostAsk, Cost),
+)

@@ -1,0 +1,189 @@
+"""Answer: a question about a text. An encoder shows where the answer stands; models that write, write it.
+
+Which questions have no answer is learned from data that has such questions: where there were none, one is always given.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from triform.data.rows import Question
+from triform.errors import InputError
+from triform.generate import api
+from triform.spec import Form, ModelSpec, Span, replace
+from triform.tasks import spans
+from triform.tasks.bag_of_words import words_of
+from triform.tasks.spans import Asked, Found
+from triform.tasks.squad_score import best_of
+from triform.tasks.task import Reply, Scores
+from triform.tasks.writing import Prompt, Writing
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed
+from triform.train.labels import AnswerSpan
+from triform.train.objectives import Objective
+from triform.weights.folder import Loaded
+
+NONE = "(no answer)"  # what a model that writes learns to write
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+NGRAM = 4  # words of the baseline's answer
+
+
+class Answered(Reply, frozen=True, kw_only=True):
+    """The answer, "" if the context has none. Where it stands in the context: context[start:end] == text."""
+
+    text: str
+    score: float  # the probability of a span; the log-probability of a written answer
+    start: int | None = None
+    end: int | None = None
+
+    def __str__(self) -> str:
+        return self.text or NONE
+
+
+class Answer(Writing[Question, Asked, Answered]):
+    name = "answer"
+    forms = ("encoder", "encoder-decoder", "decoder")
+    kind = Question
+    max_tokens = 64
+
+    # --- made for it ------------------------------------------------------------------------------------------------
+
+    def can(self, spec: ModelSpec) -> bool:
+        return isinstance(spec.head, Span) if spec.form == "encoder" else super().can(spec)
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        return replace(base, head=Span()) if base.form == "encoder" else super().spec(base, labels=labels)
+
+    def memo(self, rows: Sequence[Question]) -> dict[str, Any]:
+        return {"no_answer": 0.0 if any(not row.answers for row in rows) else None}
+
+    # --- trained ----------------------------------------------------------------------------------------------------
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        if form != "encoder":
+            return super().recipe(form, fresh=fresh).replace(label_smoothing=0.0)
+        shared = Config(batch_tokens=4096, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+        if fresh:
+            return shared.replace(epochs=12, learning_rate=1e-3, eval_every=100, patience=8)
+        return shared.replace(epochs=4, learning_rate=5e-5, eval_every=50)
+
+    def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
+        if model.spec.form != "encoder":
+            return super().examples(rows, model=model)
+        found = list(spans.span_examples(rows, model=model))
+        return Listed(found, lengths=[len(each.ids) for each in found])
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        return AnswerSpan() if model.spec.form == "encoder" else super().objective(model=model, config=config)
+
+    def finished(self, rows: Sequence[Question], *, model: Loaded) -> Loaded:
+        """How much likelier "no answer" must be than the best answer, so that the validation rows' F1 is highest."""
+        if model.spec.form != "encoder":
+            return super().finished(rows, model=model)
+        if not any(not row.answers for row in rows) or model.memo.get("no_answer", 0.0) is None:
+            return model
+        threshold = best_threshold(list(spans.found([self.question(row) for row in rows], model=model)), rows)
+        return model._replace(memo=dict(model.memo) | {"no_answer": threshold})
+
+    # --- run and judged ---------------------------------------------------------------------------------------------
+
+    def question(self, row: Question) -> Asked:
+        return Asked(row.question, row.context)
+
+    def prompt(self, question: Asked) -> str:
+        return f"question: {question.question} context: {question.context}"
+
+    def target(self, row: Question) -> str:
+        return row.answers[0].text if row.answers else NONE
+
+    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Answered:
+        text = written.text.strip()
+        start = question.context.find(text) if text and text != NONE else -1
+        return Answered(
+            text="" if text == NONE else text,
+            score=written.logprob,
+            start=None if start < 0 else start,
+            end=None if start < 0 else start + len(text),
+            unknown=prompt.unknown,
+            cut=prompt.cut,
+        )
+
+    def run(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+        self.check(model)
+        if model.spec.form != "encoder":
+            yield from super().run(questions, model=model, **settings)
+            return
+        if settings:
+            raise InputError(f"a model that shows answers has no settings; {', '.join(settings)} is unknown")
+        least = model.memo.get("no_answer", 0.0)
+        for asked, found in zip(questions, spans.found(questions, model=model), strict=True):
+            yield _told(asked, found, none=least is not None and found.none > least)
+
+    def score(self, answers: Sequence[Answered], rows: Sequence[Question]) -> Scores:
+        judged = [
+            best_of([right.text for right in row.answers], answer.text)
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+        exact, f1 = (
+            (100 * sum(each) / max(1, len(rows)) for each in zip(*judged, strict=True)) if judged else (0.0, 0.0)
+        )
+        return Scores(main="f1", values={"exact": exact, "f1": f1}, rows=len(rows), signature="as SQuAD's script")
+
+    def baselines(self, rows: Sequence[Question], *, train: Sequence[Question]) -> Mapping[str, Scores]:
+        sentences = [nearest_sentence(row.question, row.context) for row in rows]
+        ngrams = [strangest_words(row.question, text) for row, text in zip(rows, sentences, strict=True)]
+        return {
+            name: self.score([Answered(text=text, score=0.0) for text in texts], rows)
+            for name, texts in {"nearest sentence": sentences, "its new words": ngrams}.items()
+        }
+
+
+def _told(asked: Asked, found: Found, *, none: bool) -> Answered:
+    if none:
+        return Answered(text="", score=1 - found.probability, unknown=found.unknown, cut=found.cut)
+    return Answered(
+        text=asked.context[found.start : found.end],
+        score=found.probability,
+        start=found.start,
+        end=found.end,
+        unknown=found.unknown,
+        cut=found.cut,
+    )
+
+
+def best_threshold(found: Sequence[Found], rows: Sequence[Question]) -> float:
+    """argmax over t of Σ F1, where those with `none` > t are answered with nothing."""
+    gains = []
+    for span, row in zip(found, rows, strict=True):
+        rights = [right.text for right in row.answers]
+        text = row.context[span.start : span.end]
+        gains.append((span.none, best_of(rights, "")[1] - best_of(rights, text)[1]))
+    best, at, total = 0.0, max(none for none, _ in gains), 0.0
+    ordered = sorted(gains, reverse=True)
+    for number, (none, gain) in enumerate(ordered):
+        total += gain
+        below = ordered[number + 1][0] if number + 1 < len(ordered) else none - 1.0
+        if total > best and below < none:
+            best, at = total, (none + below) / 2
+    return at
+
+
+# --- baselines ------------------------------------------------------------------------------------------------------
+
+
+def nearest_sentence(question: str, context: str) -> str:
+    """The sentence that shares most words with the question."""
+    asked = set(words_of(question))
+    return max(SENTENCE_END.split(context), key=lambda sentence: len(asked & set(words_of(sentence))))
+
+
+def strangest_words(question: str, sentence: str) -> str:
+    """The first words in a row, at most four, that the question has not."""
+    asked = set(words_of(question))
+    words = sentence.split()
+    best: list[str] = []
+    for at in range(len(words)):
+        run = words[at : at + NGRAM]
+        if len(run) > len(best) and not asked & set(words_of(" ".join(run))):
+            best = run
+    return " ".join(best or words[:NGRAM])

@@ -1,0 +1,221 @@
+"""Classify: what a text is, by labels with probabilities one can trust.
+
+An encoder reads a text at its first token, a decoder at its last. A head that tags tokens may also know names that are
+no tags: they are labels of the text, read at the first token. A long text is read in windows, their scores averaged.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.data.fields import is_bio
+from triform.data.rows import Labelled
+from triform.errors import InputError
+from triform.spec import Classify as Head
+from triform.spec import Form, ModelSpec, replace
+from triform.spec import Tag as TagHead
+from triform.tasks import bag_of_words
+from triform.tasks.label_score import accuracy, confusion, macro_f1
+from triform.tasks.reading import first_scores, scores, together, window_means, windows_of
+from triform.tasks.task import Reply, Scores, Task
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed
+from triform.train.examples import Labelled as Example
+from triform.train.labels import OneLabel, SeveralLabels
+from triform.train.objectives import Objective
+from triform.weights.folder import Loaded
+
+COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
+
+
+class Chance(msgspec.Struct, frozen=True):
+    label: str
+    probability: float
+
+
+class Classified(Reply, frozen=True, kw_only=True):
+    """The label, or where several may hold all that are likelier than not; and the likeliest with their chances."""
+
+    labels: tuple[str, ...]
+    chances: tuple[Chance, ...]
+
+    def __str__(self) -> str:
+        known = {each.label: each.probability for each in self.chances}
+        return ", ".join(f"{label} {known[label]:.1%}" for label in self.labels) or "(none)"
+
+
+class Classify(Task[Labelled, str, Classified]):
+    name = "classify"
+    forms = ("encoder", "decoder")
+    kind = Labelled
+    baselines_learn = True
+
+    # --- made for it ------------------------------------------------------------------------------------------------
+
+    def can(self, spec: ModelSpec) -> bool:
+        return isinstance(spec.head, Head)
+
+    def fits(self, model: Loaded) -> bool:
+        return self.can(model.spec) or (isinstance(model.spec.head, TagHead) and bool(text_labels(model)))
+
+    def labels(self, rows: Iterable[Labelled]) -> tuple[str, ...]:
+        return tuple(sorted({label for row in rows for label in row.labels}))
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        if base.form == "decoder":
+            return replace(base, head=Head(labels=len(labels), pick="last", bias=False))
+        return replace(base, head=Head(labels=len(labels), pick="first", act="tanh"))
+
+    def memo(self, rows: Sequence[Labelled]) -> dict[str, Any]:
+        return {"several": any(len(row.labels) != 1 for row in rows)}
+
+    # --- trained ----------------------------------------------------------------------------------------------------
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+        if fresh:
+            return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
+        return shared.replace(epochs=3, learning_rate=5e-5, eval_every=100)
+
+    def examples(self, rows: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
+        """Each window of a text has the labels of the text; rows with a label the model has not are left out."""
+        number = {label: at for at, label in enumerate(model.labels)}
+        several = is_several(model)
+        found: list[Example] = []
+        for some in together([row for row in rows if all(label in number for label in row.labels)]):
+            for row, text in zip(some, windows_of([row.text for row in some], model=model), strict=True):
+                if not several and len(row.labels) != 1:
+                    raise InputError(f"{row.text[:40]!r} has {len(row.labels)} labels; this model gives one a text")
+                numbers = [number[label] for label in row.labels]
+                found += [Example(np.asarray(ids, np.int32), numbers if several else numbers[0]) for ids in text.ids]
+        if not found:
+            raise InputError(f"none of the {len(rows)} rows has a label that the model knows: {', '.join(number)}")
+        return Listed(found, lengths=[len(each.ids) for each in found])
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        if is_several(model):
+            return SeveralLabels(labels=len(model.labels))
+        return OneLabel(smoothing=config.label_smoothing)
+
+    def finished(self, rows: Sequence[Labelled], *, model: Loaded) -> Loaded:
+        """The temperature T at which probabilities of scores / T fit the validation rows best."""
+        names = names_of(model)
+        known = [row for row in rows if row.labels and all(label in names for label in row.labels)]
+        if not known:
+            return model
+        found = torch.cat([read_texts([row.text for row in some], model=model)[0] for some in together(known)])
+        right = torch.zeros_like(found)
+        for row, labels in zip(right, (each.labels for each in known), strict=True):
+            row[[names.index(label) for label in labels]] = 1.0
+        return model._replace(
+            memo=dict(model.memo) | {"temperature": temperature(found, right, several=is_several(model))}
+        )
+
+    # --- run and judged ---------------------------------------------------------------------------------------------
+
+    def question(self, row: Labelled) -> str:
+        return row.text
+
+    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Classified]:
+        """`top`: how many labels are told with their chances."""
+        top = settings.pop("top", 5)
+        self.check(model)
+        if settings or not isinstance(top, int) or top < 1:
+            raise InputError(f"classify knows the setting top, from 1 up; not {settings or top}")
+        names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
+        for some in together(questions):
+            found, unknown = read_texts(some, model=model)
+            chances = (found / heat).sigmoid() if several else (found / heat).softmax(-1)
+            for row, strange in zip(chances, unknown, strict=True):
+                yield _answer(row, names=names, several=several, top=top, unknown=strange)
+
+    def score(self, answers: Sequence[Classified], rows: Sequence[Labelled]) -> Scores:
+        right, answered = [row.labels for row in rows], [answer.labels for answer in answers]
+        single = all(len(labels) == 1 for labels in (*right, *answered))
+        return Scores(
+            main="accuracy",
+            values={"accuracy": accuracy(right, answered), "macro_f1": macro_f1(right, answered)},
+            rows=len(rows),
+            counts=confusion([x[0] for x in right], [x[0] for x in answered]) if single else {},
+        )
+
+    def evaluate(self, rows: Sequence[Labelled], *, model: Loaded, **settings: Any) -> Scores:
+        """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
+        scores = super().evaluate(rows, model=model, **settings)
+        names = names_of(model)
+        unseen = sum(any(label not in names for label in row.labels) for row in rows)
+        return msgspec.structs.replace(scores, values=scores.values | {"unseen_label": unseen}) if unseen else scores
+
+    def baselines(self, rows: Sequence[Labelled], *, train: Sequence[Labelled]) -> Mapping[str, Scores]:
+        most = Counter(row.labels for row in train).most_common(1)[0][0]
+        bag = bag_of_words.learned([row.text for row in train], [row.labels for row in train])
+        said = {"majority class": [most] * len(rows), "bag of words": bag.answers([row.text for row in rows])}
+        return {
+            name: self.score([Classified(labels=labels, chances=()) for labels in answers], rows)
+            for name, answers in said.items()
+        }
+
+
+# --- labels of a text -----------------------------------------------------------------------------------------------
+
+
+def text_labels(model: Loaded) -> dict[str, int]:
+    """Names that are no tags, and their numbers: of a head that tags they are what it says of the whole text."""
+    tags = isinstance(model.spec.head, TagHead)
+    return {label: at for at, label in enumerate(model.labels) if not (tags and is_bio(label))}
+
+
+def names_of(model: Loaded) -> list[str]:
+    return list(text_labels(model))
+
+
+def is_several(model: Loaded) -> bool:
+    """Whether several labels may hold at once: as we remember it, or as released configs say it."""
+    told = model.memo.get("several")
+    return bool(model.config.get("problem_type") == "multi_label_classification" if told is None else told)
+
+
+def read_texts(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
+    """Scores [texts, labels] and the unknown tokens of each text."""
+    cut = windows_of(texts, model=model)
+    read = first_scores if isinstance(model.spec.head, TagHead) else scores
+    found = window_means(cut, model=model, read=read)[:, list(text_labels(model).values())]
+    return found.double(), [text.unknown for text in cut]
+
+
+def _answer(chances: Tensor, *, names: Sequence[str], several: bool, top: int, unknown: int) -> Classified:
+    order = chances.argsort(descending=True, stable=True).tolist()
+    holding = [at for at in order if chances[at] > 0.5] if several else order[:1]
+    told = order[: max(top, len(holding))]
+    return Classified(
+        labels=tuple(names[at] for at in holding),
+        chances=tuple(Chance(names[at], float(chances[at])) for at in told),
+        unknown=unknown,
+    )
+
+
+def temperature(found: Tensor, right: Tensor, *, several: bool) -> float:
+    """argmin over T of −Σ log p(right | scores / T): convex in 1/T, found by golden section."""
+
+    def loss(beta: float) -> float:
+        if several:
+            return float(F.binary_cross_entropy_with_logits(found * beta, right))
+        return float(F.cross_entropy(found * beta, right))
+
+    return 1 / lowest(loss, low=1 / HOTTEST, high=1 / COLDEST)
+
+
+def lowest(f: Callable[[float], float], *, low: float, high: float) -> float:
+    """Where a function with one valley is lowest."""
+    golden = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-6 * high:
+        a, b = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, b) if f(a) <= f(b) else (a, high)
+    return (low + high) / 2

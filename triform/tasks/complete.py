@@ -1,0 +1,163 @@
+"""Complete: a decoder writes on from a text; judged by how likely it finds texts that people wrote."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from triform.data.cache import digest
+from triform.data.rows import Document
+from triform.errors import InputError
+from triform.generate import api
+from triform.generate.events import Event, Finish
+from triform.generate.settings import Request
+from triform.spec import Form, ModelSpec, Own, Tied
+from triform.tasks.likelihood import perplexity
+from triform.tasks.task import CannotDo, Reply, Scores, Task
+from triform.tasks.writing import ROWS, words_of
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed, Place, Tokens, Windows
+from triform.train.language import NextToken
+from triform.train.objectives import Objective
+from triform.weights.folder import Loaded
+
+BEGINNING = 60  # characters of a text that a sample goes on from
+
+
+class Completed(Reply, frozen=True):
+    """What was written, token by token with log-probabilities; `logprob` is their sum."""
+
+    text: str
+    finish: Finish
+    logprob: float
+    tokens: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def completed(events: Sequence[Event]) -> Completed:
+    return Completed(
+        text="".join(event.text for event in events),
+        finish=events[-1].finish or "length",
+        logprob=sum(event.logprob for event in events),
+        tokens=tuple(events),
+    )
+
+
+class Complete(Task[Document, str, Completed]):
+    name = "complete"
+    forms = ("decoder",)
+    kind = Document
+
+    def can(self, spec: ModelSpec) -> bool:
+        return spec.form == "decoder" and isinstance(spec.head, Tied | Own)
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        if not self.can(base):
+            raise CannotDo(f"{self.name} needs a decoder with a language head, not the form {base.form!r}")
+        return base
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        if fresh:
+            return Config(epochs=10, optimizer="muon", learning_rate=1e-2, weight_decay=0.1, dropout=0.0)
+        return Config(epochs=1, batch_tokens=2048, learning_rate=5e-5, warmup=0.1, weight_decay=0.01)
+
+    def examples(self, rows: Sequence[Document], *, model: Loaded) -> Examples[Any]:
+        """Texts that fit one by one; longer ones as a stream, cut into windows elsewhere in each epoch."""
+        texts, context = joined_ids(rows, model=model), model.spec.context
+        if not texts:
+            raise InputError("there is no text to learn from")
+        if sum(map(len, texts)) <= len(texts) * context:
+            end = words_of(model).eos
+            return Texts([piece for text in texts for piece in pieces(text, context, overlap=0)], before=end)
+        stream = np.concatenate(texts)
+        return Windows(stream, length=min(context, len(stream) - 1), fingerprint=digest(stream.tolist()))
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        return NextToken(smoothing=config.label_smoothing)
+
+    def question(self, row: Document) -> str:
+        return row.text
+
+    def sample(self, row: Document, *, model: Loaded) -> str:
+        """The beginning, cut behind a word: there is something to go on with."""
+        half = row.text[: min(BEGINNING, len(row.text) // 2 + 1)]
+        return half.rpartition(" ")[0].strip() or half
+
+    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
+        """Those of a chunk are written side by side; `n` and beams are `model.complete`'s."""
+        self.check(model)
+        wanted = api.settings_of(model, settings)
+        engine = api.engine_of(model, rows=min(ROWS, max(1, len(questions))))
+        place = {
+            engine.add(Request(prompt=api.tokens_of(model, text), settings=wanted)): at
+            for at, text in enumerate(questions)
+        }
+        written: list[list[Event]] = [[] for _ in questions]
+        while engine.busy:
+            for event in engine.step():
+                written[place[event.request]].append(msgspec.structs.replace(event, request=0))
+        yield from map(completed, written)
+
+    def evaluate(self, rows: Sequence[Document], *, model: Loaded, **settings: Any) -> Scores:
+        """Every token is predicted once, with at least half a context behind it where the text has as much."""
+        context, end = model.spec.context, words_of(model).eos
+        judged = []
+        for text in joined_ids(rows, model=model):
+            whole = text if end is None else np.concatenate([[end], text])
+            for number, piece in enumerate(pieces(whole, context, overlap=context // 2)):
+                known = context // 2 if number else 0  # the last token that the piece before has told
+                judged.append(Tokens(piece, [at > known for at in range(len(piece))]))
+        listed = Listed(judged, lengths=[len(each.ids) for each in judged])
+        size = sum(len(row.text.encode()) for row in rows)
+        return perplexity(listed, objective=NextToken(), model=model, rows=len(rows), bytes_of_text=size)
+
+    def score(self, answers: Sequence[Completed], rows: Sequence[Document]) -> Scores:
+        raise CannotDo("what a model writes on has no one right answer; `evaluate` asks how likely it finds the texts")
+
+
+class Texts(Examples[Tokens]):
+    """Texts that each stand alone. Every other time a text follows the end of another, so that a model learns both to
+    begin one and to go on from a prompt that has nothing before it."""
+
+    def __init__(self, texts: Sequence[npt.NDArray[np.integer]], *, before: int | None) -> None:
+        self._texts, self._before = texts, () if before is None else (before,)
+        self._lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        self._fingerprint = digest(self._before, [text.tolist() for text in texts])
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return self._lengths
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def at(self, place: Place) -> Tokens:
+        text = self._texts[place.row]
+        alone = place.uniform(1)[0] < 0.5
+        return Tokens(text if alone else np.concatenate([np.array(self._before, dtype=text.dtype), text]))
+
+
+def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
+    """The tokens of each text with its end; pieces of a long text that go on are one again."""
+    tokenizer = words_of(model)
+    end = [] if tokenizer.eos is None else [tokenizer.eos]
+    texts: list[npt.NDArray[np.int64]] = []
+    held: list[int] = []
+    for row, ids in zip(rows, tokenizer.ids_many([row.text for row in rows], special=False), strict=True):
+        held += ids
+        if not row.goes_on:
+            texts.append(np.array(held + end, dtype=np.int64))
+            held = []
+    return [*texts, np.array(held + end, dtype=np.int64)] if held else texts
+
+
+def pieces(text: npt.NDArray[np.integer], length: int, *, overlap: int) -> Iterator[npt.NDArray[np.integer]]:
+    """At most length + 1 tokens each: the last is only predicted, and is the first of the next."""
+    step = length - overlap
+    for begin in range(0, max(1, len(text) - 1 - overlap), step):
+        yield text[begin : begin + length + 1]

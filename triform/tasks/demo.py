@@ -1,0 +1,217 @@
+"""The demo: one model of each form learns the little world, and is judged on sentences it has never seen.
+
+    for lesson in LESSONS: learned = lesson.learn(FULL, watch=watch)
+
+Owns the recipes: the sizes, steps and rates at which small models learn this grammar in about a minute each. Refuses to
+know terminals; folders are written by `keep`.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from triform.core.build import build
+from triform.data import world
+from triform.data.rows import Document, Labelled, Pair, Tagged
+from triform.data.world import Sentence, Split
+from triform.families import bert, llama, vaswani
+from triform.observe.cost import cost
+from triform.observe.cost_beside import Line
+from triform.observe.cost_run import run_beside
+from triform.observe.machine import Machine
+from triform.spec import ModelSpec, replace
+from triform.spec import Tag as TagHead
+from triform.tasks.beginning import generation_of
+from triform.tasks.classify import Classify
+from triform.tasks.complete import Complete
+from triform.tasks.joint import joint_examples, joint_labels
+from triform.tasks.tag import Tag
+from triform.tasks.translate import Alignment, Translate
+from triform.text.tokenizer import Tokenizer
+from triform.text.training import train_tokenizer
+from triform.train.config import Config
+from triform.train.events import Watch
+from triform.train.examples import Examples
+from triform.train.labels import TokenLabels
+from triform.train.loop import train
+from triform.train.objectives import Objective
+from triform.weights import appearing, folder
+from triform.weights.folder import Loaded
+
+SEED = 1
+TEMPERATURE = 0.4  # of what the decoder writes
+WISH = "I want to buy a phone."  # held out; in German the verb goes to the end
+
+
+class Sizes(NamedTuple):
+    """Sentences to learn from and to be judged on; steps of each form's run."""
+
+    sentences: int
+    judged: int
+    encoder: int
+    decoder: int
+    both: int
+
+
+FULL = Sizes(sentences=40_000, judged=500, encoder=150, decoder=900, both=900)
+QUICK = Sizes(sentences=12_000, judged=200, encoder=80, decoder=150, both=250)
+
+
+class Shown(NamedTuple):
+    """A question that was never in training, what the model says, and whether that is right."""
+
+    question: str
+    answer: str
+    right: bool
+
+
+class Learned(NamedTuple):
+    """What a lesson leaves: a model, how well it does on sentences never seen, and some of what it says."""
+
+    name: str
+    model: Loaded
+    scores: dict[str, float]
+    shown: tuple[Shown, ...]
+    alignment: Alignment | None = None
+
+
+class Lesson(NamedTuple):
+    name: str  # of the model's folder
+    does: str
+    learn: Callable[[Sizes, Watch], Learned]
+
+
+@lru_cache(maxsize=4)
+def sentences(split: Split, count: int) -> tuple[Sentence, ...]:
+    return tuple(world.sentences(split=split, seed=SEED, count=count))
+
+
+def trained(
+    model: Loaded, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
+) -> Loaded:
+    """Muon at a high rate that falls to 0: the fastest way to learn a small grammar that was found."""
+    config = Config(
+        steps=steps, batch_tokens=1024, optimizer="muon", learning_rate=0.02, schedule="linear", beta2=0.98,
+        weight_decay=0.0, dropout=0.0,
+    )  # fmt: skip
+    train(model.network, objective=objective, examples=examples, config=config, watch=watch)
+    return model
+
+
+def new(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Loaded:
+    return Loaded(
+        spec=spec,
+        network=build(spec, seed=SEED),
+        tokenizer=tokenizer,
+        labels=labels,
+        generation=generation_of(tokenizer, spec.form),
+        memo={"task": task},
+    )
+
+
+# --- the lessons ----------------------------------------------------------------------------------------------------
+
+
+def reads(sizes: Sizes, watch: Watch) -> Learned:
+    """An encoder that tags and classifies with one head: labels of tokens, and of the text at its first token."""
+    tagged, labelled = tag_rows("train", sizes.sentences // 4), label_rows("train", sizes.sentences // 4)
+    tokenizer = train_tokenizer((row.text for row in labelled), kind="wordpiece", vocab=1200)
+    labels = joint_labels(tagged, labelled)
+    spec = replace(
+        bert(vocab=tokenizer.vocab, width=96, layers=2, heads=4, context=128), head=TagHead(labels=len(labels))
+    )
+    model = new(spec, tokenizer, task="tag", labels=labels)
+    examples = joint_examples(tagged, labelled, model=model)
+    trained(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
+    tagging = Tag().evaluate(tag_rows("test", sizes.judged), model=model).values
+    topics = Classify().evaluate(label_rows("test", sizes.judged), model=model).values
+    scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}
+    asked = [one for one in sentences("test", sizes.judged) if one.entities][:4]
+    texts, shown = [one.english for one in asked], []
+    answers = zip(asked, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
+    for one, entities, label in answers:
+        found = {(each.start, each.end, each.kind) for each in entities.entities}
+        said = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
+        shown.append(Shown(one.english, said, found == set(one.entities) and label.labels == (one.topic,)))
+    return Learned("reads", model, scores, tuple(shown))
+
+
+def writes(sizes: Sizes, watch: Watch) -> Learned:
+    """A decoder that goes on from a beginning; the grammar's own parser judges what it writes."""
+    task = Complete()
+    rows = [Document(one.english) for one in sentences("train", sizes.sentences)]
+    tokenizer = train_tokenizer((row.text for row in rows), kind="bpe", vocab=1200)
+    model = new(
+        llama(vocab=tokenizer.vocab, width=128, layers=2, heads=4, context=128, tied=True), tokenizer, task="complete"
+    )
+    examples = task.examples(rows, model=model)
+    trained(model, examples, task.objective(model=model, config=Config()), steps=sizes.decoder, watch=watch)
+    unseen = sentences("test", sizes.judged)
+    beginnings = [" ".join(one.english.split()[:2]) for one in unseen[:200]]
+    written = task.run(beginnings, model=model, temperature=TEMPERATURE, seed=SEED, max_tokens=40)
+    texts = [begin + one.text for begin, one in zip(beginnings, written, strict=True)]
+    right = [world.grammatical(text) for text in texts]
+    scores = {
+        "grammatical": 100 * sum(right) / len(right),
+        "perplexity": task.evaluate([Document(one.english) for one in unseen], model=model).values["perplexity"],
+    }
+    known = {row.text for row in rows}
+    fresh = [Shown(*each) for each in zip(beginnings, texts, right, strict=True) if each[1] not in known]
+    return Learned("writes", model, scores, tuple(fresh[:4]))
+
+
+def translates(sizes: Sizes, watch: Watch) -> Learned:
+    """An encoder–decoder from English into German."""
+    task = Translate()
+    rows = [Pair(one.english, one.german) for one in sentences("train", sizes.sentences)]
+    tokenizer = train_tokenizer((text for row in rows for text in row.texts), kind="bpe", vocab=1000, ends=True)
+    spec = vaswani(vocab=tokenizer.vocab, width=128, layers=2, heads=4, ff_width=256, context=128)
+    model = new(spec, tokenizer, task="translate")
+    examples = task.examples(rows, model=model)
+    trained(model, examples, task.objective(model=model, config=Config()), steps=sizes.both, watch=watch)
+    unseen = [Pair(one.english, one.german) for one in sentences("test", sizes.judged)]
+    answers = list(task.run([row.source for row in unseen], model=model, max_tokens=40))
+    judged = task.score(answers, unseen).values
+    scores = {"exact translations": judged["exact"], "BLEU": judged["BLEU"]}
+    shown = [Shown(row.source, one.text, one.text == row.target) for row, one in zip(unseen, answers, strict=True)]
+    (wish,) = task.run([WISH], model=model, alignment=True, max_tokens=40)
+    return Learned("translates", model, scores, tuple(shown[:4]), wish.alignment)
+
+
+LESSONS = (
+    Lesson("reads", "an encoder that tags names and tells the topic", reads),
+    Lesson("writes", "a decoder that writes on", writes),
+    Lesson("translates", "an encoder-decoder that translates into German", translates),
+)
+
+
+def tag_rows(split: Split, count: int) -> list[Tagged]:
+    return [Tagged(one.tokens, one.tags) for one in sentences(split, count)]
+
+
+def label_rows(split: Split, count: int) -> list[Labelled]:
+    return [Labelled(one.english, (one.topic,)) for one in sentences(split, count)]
+
+
+# --- afterwards -----------------------------------------------------------------------------------------------------
+
+
+def check_free(out: Path) -> None:
+    """Said before anything is learned: the folders of the demo may be replaced, others not."""
+    for lesson in LESSONS:
+        appearing.check_free(out / lesson.name)
+
+
+def keep(learned: Learned, out: Path) -> Path:
+    """An ordinary model folder."""
+    folder.write(out / learned.name, model=learned.model)
+    return out / learned.name
+
+
+def costs(learned: Learned, *, machine: Machine) -> Line:
+    """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds at best and measured."""
+    spec = learned.model.spec
+    source = 12 if spec.form == "encoder-decoder" else None
+    predicted = cost(spec, phase="training", batch=32, length=12, source=source)
+    return run_beside(learned.model.network, spec=spec, costs=predicted, machine=machine).lines[-1]

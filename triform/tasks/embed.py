@@ -1,0 +1,171 @@
+"""Embed: a text as a vector; texts that mean the same lie near each other.
+
+How tokens become one vector is what the model's folder says (mean, first token, maximum; of length 1 or not), else the
+mean. A long text is read in windows, the mean of their vectors is its vector.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.core.batch import Text
+from triform.data.rows import Scored
+from triform.errors import InputError
+from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
+from triform.tasks.ranking_score import spearman
+from triform.tasks.reading import Read, Reader, longest_of, together, window_means, windows_of
+from triform.tasks.task import Reply, Scores, Task
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed, TwoTexts
+from triform.train.likeness import CosineScores, InBatchNegatives
+from triform.train.objectives import Objective, apart, means
+from triform.weights.folder import Loaded
+from triform.weights.sentence import Pooling
+
+MEAN = Pooling("mean", normalise=False)
+
+
+class Embedded(Reply, frozen=True, kw_only=True):
+    vector: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return " ".join(f"{x:.6g}" for x in self.vector)
+
+
+class Embed(Task[Scored, str, Embedded]):
+    name = "embed"
+    forms = ("encoder",)
+    kind = Scored
+
+    # --- made for it ------------------------------------------------------------------------------------------------
+
+    def can(self, spec: ModelSpec) -> bool:
+        return spec.form == "encoder" and isinstance(spec.head, NoHead | Pooled | Transformed)
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        return replace(base, head=NoHead())
+
+    def memo(self, rows: Sequence[Scored]) -> dict[str, Any]:
+        """The largest score: cosines end at 1, the scale of STSb at 5. Where all have it, all pairs are alike."""
+        scores = {row.score for row in rows}
+        return {"largest_score": max(1.0, *scores), "only_alike": len(scores) == 1}
+
+    # --- trained ----------------------------------------------------------------------------------------------------
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        return pairs_recipe(fresh=fresh)
+
+    def examples(self, rows: Sequence[Scored], *, model: Loaded) -> Examples[TwoTexts]:
+        largest = float(model.memo.get("largest_score", 1.0))
+        texts = [(row.first, row.second) for row in rows]
+        return pair_examples(texts, scores=[row.score / largest for row in rows], model=model)
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        check_trainable(model)
+        return InBatchNegatives() if model.memo.get("only_alike") else CosineScores()
+
+    def finished(self, rows: Sequence[Scored], *, model: Loaded) -> Loaded:
+        return with_pooling(model)
+
+    # --- run and judged ---------------------------------------------------------------------------------------------
+
+    def question(self, row: Scored) -> str:
+        return row.first
+
+    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Embedded]:
+        self.check(model)
+        if settings:
+            raise InputError(f"embed has no settings; {', '.join(settings)} is unknown")
+        for some in together(questions):
+            found, unknown = _read(some, model=model)
+            for vector, strange in zip(found.tolist(), unknown, strict=True):
+                yield Embedded(vector=tuple(vector), unknown=strange)
+
+    def vectors(self, texts: Sequence[str], *, model: Loaded) -> Tensor:
+        """[texts, D], on the CPU"""
+        self.check(model)
+        found = [_read(some, model=model)[0] for some in together(texts)]
+        return torch.cat(found) if found else torch.zeros(0, model.spec.width)
+
+    def score(self, answers: Sequence[Embedded], rows: Sequence[Scored]) -> Scores:
+        """Answers to all first texts, then to all second ones."""
+        found = torch.tensor([answer.vector for answer in answers], dtype=torch.float64)
+        return _judged(found, rows)
+
+    def evaluate(self, rows: Sequence[Scored], *, model: Loaded, **settings: Any) -> Scores:
+        texts = [row.first for row in rows] + [row.second for row in rows]
+        return _judged(self.vectors(texts, model=model).double(), rows)
+
+
+# --- vectors --------------------------------------------------------------------------------------------------------
+
+
+def _read(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
+    """[texts, D] and the unknown tokens of each."""
+    pooling = model.pooling or MEAN
+    cut = windows_of(texts, model=model)
+    found = window_means(cut, model=model, read=POOLS[pooling.kind])
+    unknown = [text.unknown for text in cut]
+    return (F.normalize(found, dim=-1) if pooling.normalise else found).cpu(), unknown
+
+
+def _mean(network: Reader, text: Text) -> Tensor:
+    return means(text, network.hidden(text))
+
+
+def _first(network: Reader, text: Text) -> Tensor:
+    return text.first(network.hidden(text))
+
+
+def _most(network: Reader, text: Text) -> Tensor:
+    return torch.stack([x.amax(0) for x in apart(text, network.hidden(text))])
+
+
+POOLS: dict[str, Read] = {"mean": _mean, "cls": _first, "max": _most}
+
+
+def _judged(vectors: Tensor, rows: Sequence[Scored]) -> Scores:
+    """How well cosines order the pairs; where all are equally alike, how often the nearest text is the pair's own."""
+    first, second = F.normalize(vectors, dim=-1).chunk(2)
+    if len({row.score for row in rows}) > 1:
+        found = spearman((first * second).sum(-1).numpy(), [row.score for row in rows])
+        return Scores(main="spearman", values={"spearman": found}, rows=len(rows), signature="cosine, ×100")
+    nearest = [second[int((one @ second.T).argmax())] for one in first]
+    own = sum(bool(torch.equal(one, other)) for one, other in zip(nearest, second, strict=True))
+    return Scores(main="recall@1", values={"recall@1": 100 * own / max(1, len(rows))}, rows=len(rows))
+
+
+# --- learning from pairs --------------------------------------------------------------------------------------------
+
+
+def pairs_recipe(*, fresh: bool) -> Config:
+    shared = Config(batch_tokens=2048, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+    if fresh:
+        return shared.replace(epochs=8, batch_tokens=4096, learning_rate=1e-3, eval_every=100, patience=8)
+    return shared.replace(epochs=4, learning_rate=3e-5, eval_every=100)
+
+
+def pair_examples(texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Loaded) -> Examples[TwoTexts]:
+    """Of a long text its first window."""
+    ids: list[tuple[Any, Any]] = []
+    for some in together(texts):
+        first = windows_of([one for one, _ in some], model=model)
+        second = windows_of([other for _, other in some], model=model)
+        ids += [(one.ids[0], other.ids[0]) for one, other in zip(first, second, strict=True)]
+    found = [TwoTexts(*each, score=score) for each, score in zip(ids, scores, strict=True)]
+    return Listed(found, lengths=[len(each.first) + len(each.second) for each in found])
+
+
+def check_trainable(model: Loaded) -> None:
+    if model.pooling is not None and model.pooling.kind != "mean":
+        raise InputError(f"this model's vectors are made by {model.pooling.kind!r}; training makes them by the mean")
+
+
+def with_pooling(model: Loaded) -> Loaded:
+    """What it has learned to do is said in its folder."""
+    if model.pooling is None:
+        return model._replace(pooling=Pooling("mean", normalise=True, longest=longest_of(model)))
+    return model

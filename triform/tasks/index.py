@@ -1,0 +1,262 @@
+"""An index: passages, their vectors, and what they were made from, in a folder of safetensors and JSON.
+
+Made again after files have changed, only what is new is embedded. Search is exact; with usearch (an extra) an HNSW
+graph lies beside the vectors and finds nearly the same much sooner in very large indexes. Refuses to know terminals.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.data.cache import file_hash
+from triform.data.files import DataError
+from triform.errors import InputError, TriformError
+from triform.tasks.embed import Embed
+from triform.tasks.passages import Passage, files_in, passages_of
+from triform.weights import manifest
+from triform.weights.appearing import appearing
+from triform.weights.box import Box, parse
+from triform.weights.folder import Loaded
+
+NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
+TOGETHER = 1024  # passages embedded at once
+QUERIES = 64  # compared with all vectors at once
+
+
+class BadIndex(TriformError):
+    """An index that cannot be read or does not fit."""
+
+
+class File(msgspec.Struct, frozen=True):
+    sha256: str
+    passages: int
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What an index was made from; `files` stand in the order of their passages."""
+
+    model: str
+    numbers: str  # hash of the model's weights
+    width: int
+    files: dict[str, File]
+
+
+class Index(NamedTuple):
+    """Passages and their vectors, [N, D], each of length 1."""
+
+    note: Note
+    passages: list[Passage]
+    vectors: Tensor
+    graph: Any = None  # usearch's
+
+    def nearest(self, queries: Tensor, *, k: int) -> Iterator[list[tuple[int, float]]]:
+        """For each query its k nearest passages, by number, and their cosines."""
+        k = min(k, len(self.passages))
+        for some in torch.split(F.normalize(queries.float(), dim=-1), QUERIES):
+            if self.graph is not None:
+                found = self.graph.search(some.numpy(), k)
+                rows = zip(np.atleast_2d(found.keys), np.atleast_2d(found.distances), strict=True)
+                yield from ([(int(at), 1 - float(far)) for at, far in zip(*row, strict=True)] for row in rows)
+            else:
+                best = (some @ self.vectors.T).topk(k, dim=-1)
+                rows_ = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                yield from (list(zip(*row, strict=True)) for row in rows_)
+
+
+class Made(NamedTuple):
+    """What has become of the files."""
+
+    made: Index
+    kept: int
+    added: int
+    removed: int
+    skipped: dict[str, str]  # file → why
+
+
+def of_passages(texts: Sequence[str], *, model: Loaded) -> Index:
+    """An index in memory."""
+    note = Note("", "", model.spec.width, {})
+    return Index(note, [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)], _vectors(texts, model))
+
+
+# --- made and made again --------------------------------------------------------------------------------------------
+
+
+def make(
+    places: Sequence[str | Path],
+    *,
+    model: Loaded,
+    name: str,
+    out: str | Path,
+    graph: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Made:
+    """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done."""
+    folder = Path(out)
+    old = _earlier(folder, model)
+    found = (path for path in files_in([Path(place) for place in places]) if not is_inside(path, folder))
+    hashes = {str(path): file_hash(path) for path in found}
+    if not hashes:
+        raise DataError(
+            f"no file with text in {', '.join(map(str, places))}; .txt, .md, .jsonl, .csv and others are read"
+        )
+    kept = {file: known for file, known in old.items() if hashes.get(file) == known.sha256}
+    graph = graph or (folder / GRAPH).exists()
+    done, skipped = dict(kept), dict[str, str]()
+    try:
+        for some in _new(file for file in hashes if file not in kept):
+            progress(len(done) + len(skipped), len(hashes))
+            done |= _embedded({file: each for file, each in some.items() if isinstance(each, list)}, hashes, model)
+            skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
+    finally:
+        # Whatever ends it, files that were done are kept; without one there is nothing to keep.
+        if done:
+            index = _joined(done, model, name)
+            _write(folder, index, graph=graph)
+    if not done:
+        raise DataError(f"no text was found: {next(iter(skipped.values()))}")
+    progress(len(hashes), len(hashes))
+    return Made(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """An index that stands among its files is not one of them."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+class _Known(NamedTuple):
+    """One file's part of an index."""
+
+    sha256: str
+    passages: list[Passage]
+    vectors: Tensor
+
+
+def _earlier(folder: Path, model: Loaded) -> dict[str, _Known]:
+    """What stands there already, by file; of another model it is not touched."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return {}
+    index, found, at = opened(folder, model=model), {}, 0
+    for file, said in index.note.files.items():
+        end = at + said.passages
+        found[file] = _Known(said.sha256, index.passages[at:end], index.vectors[at:end])
+        at = end
+    return found
+
+
+def _new(files: Iterator[str]) -> Iterator[dict[str, list[Passage] | str]]:
+    """Files with their passages, or why they have none; some at a time, so that their texts go through together."""
+    some: dict[str, list[Passage] | str] = {}
+    for file in files:
+        try:
+            some[file] = passages_of(Path(file))
+        except DataError as error:
+            some[file] = str(error)
+        if sum(len(each) for each in some.values() if isinstance(each, list)) >= TOGETHER:
+            yield some
+            some = {}
+    yield some
+
+
+def _embedded(some: dict[str, list[Passage]], hashes: dict[str, str], model: Loaded) -> dict[str, _Known]:
+    vectors = _vectors([passage.text for each in some.values() for passage in each], model)
+    parts = torch.split(vectors, [len(each) for each in some.values()])
+    return {file: _Known(hashes[file], each, part) for (file, each), part in zip(some.items(), parts, strict=True)}
+
+
+def _vectors(texts: Sequence[str], model: Loaded) -> Tensor:
+    return F.normalize(Embed().vectors(texts, model=model).float(), dim=-1)
+
+
+def _joined(done: dict[str, _Known], model: Loaded, name: str) -> Index:
+    ordered = sorted(done.items())
+    files = {file: File(known.sha256, len(known.passages)) for file, known in ordered}
+    return Index(
+        Note(name, numbers_of(model), model.spec.width, files),
+        [passage for _, known in ordered for passage in known.passages],
+        torch.cat([known.vectors for _, known in ordered]),
+    )
+
+
+# --- the folder -----------------------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, index: Index, *, graph: bool) -> None:
+    with appearing(folder) as draft:
+        (draft / NOTE).write_bytes(msgspec.json.format(msgspec.json.encode(index.note)))
+        encode = msgspec.json.Encoder().encode
+        with (draft / PASSAGES).open("wb") as lines:
+            lines.writelines(encode(passage) + b"\n" for passage in index.passages)
+        save_file({"vectors": index.vectors.contiguous()}, draft / VECTORS)
+        if graph:
+            made = usearch().Index(ndim=index.note.width, metric="cos", dtype="f32")
+            made.add(np.arange(len(index.passages)), index.vectors.numpy())
+            made.save(str(draft / GRAPH))
+        manifest.write(draft)
+
+
+def read(folder: str | Path) -> Index:
+    """The index in a folder, compared with what its manifest says before anything of it is believed."""
+    box = Box(folder)
+    known = manifest.read(box)
+    if known is None or NOTE not in known.files:
+        raise BadIndex(f"{folder} holds no index; make one with: triform index FILES --model MODEL --out {folder}")
+    wrong = [file for file, said in known.files.items() if not box.has(file) or manifest.fingerprint(box, file) != said]
+    if wrong:
+        raise BadIndex(f"the index {folder} is damaged: {', '.join(wrong)} is not as it was written; make it again")
+    with box.open(NOTE) as told, box.open(PASSAGES) as lines:
+        note: Note = parse(told.read(), NOTE, Note)
+        passages = msgspec.json.Decoder(Passage).decode_lines(lines.read())
+    try:
+        vectors = load_file(box.root / VECTORS)["vectors"]
+    except (SafetensorError, KeyError) as error:
+        raise BadIndex(f"the index {folder} is damaged: {VECTORS}: {error}") from None
+    if vectors.shape != (len(passages), note.width) or sum(x.passages for x in note.files.values()) != len(passages):
+        raise BadIndex(f"the index {folder} is damaged: its passages and vectors are not equally many")
+    return Index(note, passages, vectors, _graph(box) if box.has(GRAPH) else None)
+
+
+def _graph(box: Box) -> Any:
+    return usearch().Index.restore(str(box.root / GRAPH))
+
+
+def usearch() -> Any:
+    try:
+        from usearch import index
+    except ImportError:
+        raise BadIndex("an HNSW graph needs usearch: pip install 'triform[search]'; or search without it") from None
+    return index
+
+
+def opened(folder: str | Path, *, model: Loaded) -> Index:
+    """The index in a folder, to be searched with this model."""
+    index = read(folder)
+    check_model(index, model, place=folder)
+    return index
+
+
+def check_model(index: Index, model: Loaded, *, place: str | Path) -> None:
+    if index.note.width != model.spec.width or index.note.numbers != numbers_of(model):
+        raise InputError(
+            f"the index {place} was made with another model ({index.note.model or 'unnamed'}); "
+            "use that one, or make a new index in another folder"
+        )
+
+
+def numbers_of(model: Loaded) -> str:
+    """SHA-256 of what decides a vector: weights, pooling."""
+    made = hashlib.sha256(repr(model.pooling).encode())
+    for path, p in sorted(model.network.named_parameters()):
+        if not path.startswith("readout."):
+            made.update(path.encode())
+            made.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return made.hexdigest()

@@ -1,0 +1,35 @@
+"""The rows a model, and the baselines beside it, are judged on and learn from. Refuses to know scores and terminals."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from triform.data.files import DataError
+from triform.data.readers import read
+from triform.data.rows import Bad, R
+from triform.data.sources import Paths, splits
+from triform.tasks.task import Task
+
+
+def read_rows(data: str, *, kind: type[R], limit: int | None = None) -> tuple[list[R], int]:
+    """Good rows and the number of others. Of a folder: its test file, else its validation file."""
+    paths: Paths = data
+    if Path(data).is_dir():
+        found = splits(data, kind=kind)
+        paths = found.test or found.valid
+        if not paths:
+            raise DataError(
+                f"the folder {data} has no file called test or valid; name it (two parallel ones: test.en-de)"
+            )
+    rows = list(islice(read(paths, kind=kind), limit))
+    good = [row for row in rows if not isinstance(row, Bad)]
+    return good, len(rows) - len(good)
+
+
+def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None) -> list[R]:
+    """For baselines that learn; none where none can be found and none are needed."""
+    if train is None and not Path(data).is_dir():
+        if task.baselines_learn:
+            raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
+        return []
+    return [row for row in read(train or data, kind=task.kind) if not isinstance(row, Bad)]

@@ -1,0 +1,24 @@
+"""How likely a model finds texts that are there: perplexity, for the tasks that are judged by it."""
+
+import math
+from typing import Any
+
+from triform.tasks.task import Scores
+from triform.train.examples import Examples
+from triform.train.objectives import Objective
+from triform.train.validation import mean_loss
+from triform.weights.folder import Loaded
+
+
+def perplexity(
+    examples: Examples[Any], *, objective: Objective[Any, Any], model: Loaded, rows: int, bytes_of_text: int
+) -> Scores:
+    """exp(Σ −log p / tokens), and Σ −log₂ p / bytes, which does not depend on how the text was cut into tokens."""
+    score = mean_loss(model.network, objective=objective, examples=examples)
+    targets = int(score.others["targets"])
+    values = {
+        "perplexity": math.exp(min(score.value, 700.0)),
+        "bits per byte": score.value * targets / math.log(2) / max(1, bytes_of_text),
+        "tokens": float(targets),
+    }
+    return Scores(main="perplexity", values=values, rows=rows, higher=False)

@@ -1,0 +1,192 @@
+"""What a finished run leaves for people: a model card, the learning curve, samples, and what the data was.
+
+Everything in it is read from the run's own values; nothing is measured here. Refuses to know how a run goes.
+"""
+
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from triform.inventory import parameters
+from triform.observe.plot import Axis, Figure, Series, lines, stacked
+from triform.tasks.material import Material
+from triform.tasks.task import Scores
+from triform.train.config import Config
+from triform.train.display import clock
+from triform.train.events import AnyEvent, Scored, Stepped
+from triform.train.keeping import CONFIG, METRICS
+from triform.train.loop import Outcome
+from triform.weights.folder import Loaded
+
+CARD = "README.md"
+CURVE = "learning-curve.svg"
+SAMPLES = "samples.jsonl"
+DATA = "data.json"
+RUN_FILES = (CONFIG, METRICS, CARD, CURVE, SAMPLES, DATA)
+
+POINTS = 60  # of a curve: more are not told apart
+SHOWN = 5  # samples on the card
+LONG = 300  # characters of a sample on the card
+
+PACKAGES = ("triform", "torch", "tokenizers", "numpy", "safetensors")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What a model was asked that it has not learned, and what it answered: in full, and as people read it."""
+
+    asked: str
+    text: str
+    answer: msgspec.Raw
+
+
+class Finished(NamedTuple):
+    """All that is told of a run."""
+
+    config: Config
+    model: Loaded
+    material: Material  # type: ignore[type-arg]  # rows of any task
+    outcome: Outcome
+    scores: Scores | None
+    samples: tuple[Sample, ...]
+    peak: int
+
+
+def write(folder: Path, run: Finished) -> None:
+    """Card, curve, samples and data, each in a file of its own."""
+    events = read_events(folder / METRICS)
+    (folder / DATA).write_bytes(msgspec.json.format(msgspec.json.encode(data_of(run.material))))
+    (folder / SAMPLES).write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
+    if figure := curve(events, title=f"{run.config.task}: {run.model.spec.form}"):
+        figure.save(folder / CURVE)
+    (folder / CARD).write_text(card(run), encoding="utf-8")
+
+
+def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[type-var]
+    return {
+        "train": material.files,
+        "valid": material.valid_files,
+        "rows": {"train": len(material.train), "valid": len(material.valid), "held_out": material.held_out},
+        "lint": material.report,
+    }
+
+
+# --- the curve ------------------------------------------------------------------------------------------------------
+
+
+def read_events(path: Path) -> list[AnyEvent]:
+    if not path.is_file():
+        return []
+    decoder = msgspec.json.Decoder(AnyEvent)
+    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
+    """The loss, each point the mean of its share of the steps, and the score of every evaluation."""
+    told = list(events)
+    steps = [event for event in told if isinstance(event, Stepped)]
+    if not steps:
+        return None
+    edges = [len(steps) * point // POINTS for point in range(POINTS + 1)] if len(steps) > POINTS else None
+    parts = [steps[a:b] for a, b in pairwise(edges)] if edges else [[step] for step in steps]
+    loss = [(part[-1].step, sum(each.loss for each in part) / len(part)) for part in parts]
+    figures = [lines([Series("loss", loss)], title=f"{title}, training loss", x=Axis("step"), y=Axis("loss"))]
+    if scores := [event for event in told if isinstance(event, Scored)]:
+        name, points = scores[0].name, [(event.step, event.value) for event in scores]
+        figures.append(
+            lines([Series(name, points)], title=f"{title}, {name} on validation rows", x=Axis("step"), y=Axis(name))
+        )
+    return stacked(figures)
+
+
+# --- the card -------------------------------------------------------------------------------------------------------
+
+
+def card(run: Finished) -> str:
+    parts = [
+        f"# {run.config.task}: {run.model.spec.form}, {parameters(run.model.spec):,} parameters",
+        f"{begun_with(run.config)} Run it: `triform run FOLDER`. Judge it: `triform eval FOLDER DATA`.",
+        "## How good it is",
+        score_table(run.scores),
+        f"![learning curve]({CURVE})",
+        "## What it does",
+        sample_list(run.samples),
+        "## How it was made",
+        facts(run),
+        "## Data",
+        data_table(run.material),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def begun_with(config: Config) -> str:
+    if config.base is not None:
+        return f"Trained from {config.base}."
+    return f"Trained from nothing ({config.family}, {config.size})."
+
+
+def score_table(scores: Scores | None) -> str:
+    if scores is None:
+        return "It was not judged: there were no validation rows, or the run was stopped before its end."
+    rows = [f"| {name} | {value:.4f} |" for name, value in scores.values.items()]
+    signature = f" How it is counted: `{scores.signature}`." if scores.signature else ""
+    return "\n".join(["| on validation rows | |", "|---|---|", *rows]) + (
+        f"\n\n{scores.rows:,} rows; `{scores.main}` decided which step was kept.{signature}"
+    )
+
+
+def sample_list(samples: Sequence[Sample]) -> str:
+    if not samples:
+        return "No samples were made."
+    told = [f"- {_short(sample.asked)}\n  → **{_short(sample.text)}**" for sample in samples[:SHOWN]]
+    return "\n".join(told) + f"\n\nOn validation rows; all of it in `{SAMPLES}`."
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    plain = "".join(f"\\{char}" if char in "*_`<[]" else char for char in line[:LONG])
+    return plain + ("…" if len(line) > LONG else "") if plain else "(nothing)"
+
+
+def facts(run: Finished) -> str:
+    config, outcome = run.config, run.outcome
+    best = f", the best at step {outcome.best_step}" if outcome.best_step is not None else ""
+    rows = {
+        "steps": f"{outcome.step:,}{best}; {outcome.why}",
+        "skipped by the guards": f"{outcome.skipped:,}",
+        "time": clock(outcome.elapsed),
+        "peak memory": f"{run.peak / 1e9:.2f} GB of the process" if run.peak else "not known on this system",
+        "seed": str(config.seed),
+        "optimizer": f"{config.optimizer}, learning rate {config.learning_rate:g}, {config.schedule}",
+        "versions": ", ".join(f"{name} {found}" for name, found in versions().items()),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def data_table(material: "Material[object]") -> str:  # type: ignore[type-var]
+    files = [("train", *each) for each in material.files.items()]
+    files += [("valid", *each) for each in material.valid_files.items()]
+    table = "\n".join(f"| {use} | {Path(name).name} | `{digest}` |" for use, name, digest in files)
+    held = " (held out of the training file)" if material.held_out and material.valid else ""
+    wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in material.report.problems)
+    return (
+        f"| for | file | SHA-256 |\n|---|---|---|\n{table}\n\n"
+        f"{len(material.train):,} rows to learn from, {len(material.valid):,} to be judged by{held}. "
+        f"Lint: {wrong or 'nothing wrong was found'}."
+    )

@@ -1,0 +1,58 @@
+"""Summarise: a document, and what it says in a sentence or two; judged by ROUGE, beside its first sentence."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from triform.data.rows import Pair
+from triform.generate import api
+from triform.tasks.rouge import Rouge, best_rouge
+from triform.tasks.task import Reply, Scores
+from triform.tasks.writing import Prompt, Writing
+from triform.weights.folder import Loaded
+
+SIGNATURE = "F1, best reference, lines are sentences, no stemming"
+SENTENCE = re.compile(r".+?[.!?](?=\s|$)", re.DOTALL)
+
+
+class Summarized(Reply, frozen=True):
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Summarize(Writing[Pair, str, Summarized]):
+    name = "summarize"
+    kind = Pair
+
+    def question(self, row: Pair) -> str:
+        return row.source
+
+    def prompt(self, question: str) -> str:
+        return question
+
+    def target(self, row: Pair) -> str:
+        return row.target
+
+    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Summarized:
+        return Summarized(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)
+
+    def score(self, answers: Sequence[Summarized], rows: Sequence[Pair]) -> Scores:
+        return judged([answer.text for answer in answers], rows)
+
+    def baselines(self, rows: Sequence[Pair], *, train: Sequence[Pair]) -> Mapping[str, Scores]:
+        return {"first sentence": judged([first_sentence(row.source) for row in rows], rows)}
+
+
+def first_sentence(text: str) -> str:
+    found = SENTENCE.match(text.strip())
+    return found[0] if found else text.strip()
+
+
+def judged(texts: Sequence[str], rows: Sequence[Pair]) -> Scores:
+    """The mean over all rows, × 100; with several references each measure takes the best."""
+    pairs = zip(texts, rows, strict=True)
+    each = [best_rouge(text, references=(row.target, *row.others)) for text, row in pairs]
+    means = Rouge(*(100 * sum(values) / len(each) for values in zip(*each, strict=True))) if each else Rouge(0, 0, 0)
+    values = {"ROUGE-1": means.one, "ROUGE-2": means.two, "ROUGE-Lsum": means.lsum}
+    return Scores(main="ROUGE-Lsum", values=values, rows=len(rows), signature=SIGNATURE)

@@ -1,0 +1,292 @@
+"""Tag: the entities in a text, each with its kind and the characters it stands on.
+
+Tokens have labels O, B-x and I-x; a word has the label of its first token. A long text is read in windows that overlap:
+each token is judged where it stands further from the edge. Names of labels that are no tags are not for this task.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from triform.data.fields import is_bio
+from triform.data.rows import Tagged
+from triform.errors import InputError
+from triform.spec import Form, ModelSpec, replace
+from triform.spec import Tag as Head
+from triform.tasks.entity_score import Stretch, entities, entity_score
+from triform.tasks.reading import (
+    check_texts,
+    longest_of,
+    overlap_of,
+    own_tokens,
+    through,
+    together,
+    tokenizer_of,
+    windows,
+)
+from triform.tasks.task import Reply, Scores, Task
+from triform.text.tokenizer import Encoding
+from triform.train.config import Config
+from triform.train.examples import Examples, Listed
+from triform.train.examples import Tagged as Example
+from triform.train.labels import TokenLabels
+from triform.train.objectives import NOTHING, Objective
+from triform.weights.folder import Loaded
+
+Question: TypeAlias = str | Sequence[str]  # a text, or its words
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """text[start:end] is an entity of this kind; the probability is the mean over its words."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+class TaggedText(Reply, frozen=True, kw_only=True):
+    entities: tuple[Entity, ...]
+
+    def __str__(self) -> str:
+        return "  ".join(f"{each.kind}[{each.start}:{each.end}] {each.text}" for each in self.entities) or "(none)"
+
+
+class Place(NamedTuple):
+    """Characters start to end of the text, without the end."""
+
+    start: int
+    end: int
+
+
+class Tag(Task[Tagged, Question, TaggedText]):
+    name = "tag"
+    forms = ("encoder",)
+    kind = Tagged
+    baselines_learn = True
+
+    # --- made for it ------------------------------------------------------------------------------------------------
+
+    def can(self, spec: ModelSpec) -> bool:
+        return isinstance(spec.head, Head)
+
+    def fits(self, model: Loaded) -> bool:
+        return self.can(model.spec) and any(map(is_bio, model.labels))
+
+    def labels(self, rows: Iterable[Tagged]) -> tuple[str, ...]:
+        """O first, then both tags of each kind: a kind that never goes on in training may do so later."""
+        kinds = sorted({tag[2:] for row in rows for tag in row.tags if tag != "O"})
+        return ("O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI"))
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        return replace(base, head=Head(labels=len(labels)))
+
+    # --- trained ----------------------------------------------------------------------------------------------------
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+        if fresh:
+            return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
+        return shared.replace(epochs=4, learning_rate=5e-5, eval_every=100)
+
+    def examples(self, rows: Sequence[Tagged], *, model: Loaded) -> Examples[Example]:
+        """Every token of a word is labelled: the first with the word's tag, the others as going on."""
+        found = list(token_examples(rows, model=model))
+        if not found:
+            known = ", ".join(model.labels)
+            raise InputError(f"none of the {len(rows)} rows has only tags that the model knows: {known}")
+        return Listed(found, lengths=[len(each.ids) for each in found])
+
+    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+        return TokenLabels(smoothing=config.label_smoothing)
+
+    # --- run and judged ---------------------------------------------------------------------------------------------
+
+    def question(self, row: Tagged) -> Question:
+        return row.tokens
+
+    def run(self, questions: Sequence[Question], *, model: Loaded, **settings: Any) -> Iterator[TaggedText]:
+        self.check(model)
+        if settings:
+            raise InputError(f"tag has no settings; {', '.join(settings)} is unknown")
+        names = {at: label for at, label in enumerate(model.labels) if is_bio(label)}
+        for some in together(questions):
+            texts = [text_of(question) for question in some]
+            check_texts(texts)
+            whole = tokenizer_of(model).encode_many(texts)
+            for question, text, encoding, chances in zip(
+                some, texts, whole, _chances(whole, names, model), strict=True
+            ):
+                words = None if isinstance(question, str) else places_of(question)
+                units = _own_words(encoding) if words is None else _first_tokens(encoding, words)
+                yield TaggedText(
+                    entities=tuple(_entities(text, units, chances, list(names.values()))),
+                    unknown=tokenizer_of(model).count_unknown(encoding.ids),
+                )
+
+    def score(self, answers: Sequence[TaggedText], rows: Sequence[Tagged]) -> Scores:
+        right = [[_spot(stretch, places_of(row.tokens)) for stretch in entities(row.tags)] for row in rows]
+        answered = [[(each.kind, each.start, each.end) for each in answer.entities] for answer in answers]
+        found = entity_score(right, answered)
+        return Scores(main="f1", values=found._asdict(), rows=len(rows), signature="entities, micro, as seqeval")
+
+    def baselines(self, rows: Sequence[Tagged], *, train: Sequence[Tagged]) -> Mapping[str, Scores]:
+        seen: dict[str, Counter[str]] = {}
+        for row in train:
+            for word, tag in zip(row.tokens, row.tags, strict=True):
+                seen.setdefault(word, Counter())[tag] += 1
+        usual = {word: tags.most_common(1)[0][0] for word, tags in seen.items()}
+        answers = [_from_tags(row.tokens, [usual.get(word, "O") for word in row.tokens]) for row in rows]
+        return {"most frequent tag": self.score(answers, rows)}
+
+
+# --- words, tokens and characters -----------------------------------------------------------------------------------
+
+
+def text_of(question: Question) -> str:
+    return question if isinstance(question, str) else " ".join(question)
+
+
+def places_of(words: Sequence[str]) -> list[Place]:
+    """Where each word stands when they are joined by spaces."""
+    found, at = [], 0
+    for word in words:
+        found.append(Place(at, at + len(word)))
+        at += len(word) + 1
+    return found
+
+
+class Unit(NamedTuple):
+    """What has one tag: a word, its characters, and its first token among the text's own; below 0: it has no token."""
+
+    place: Place
+    token: int
+
+
+def _own_words(encoding: Encoding) -> list[Unit]:
+    """The words of a plain text are those its tokenizer sees."""
+    own = own_tokens(encoding)
+    numbered = [(encoding.words[at], encoding.offsets[at], number) for number, at in enumerate(own)]
+    units = []
+    for _, group in groupby(numbered, key=lambda each: each[0]):
+        tokens = list(group)
+        units.append(Unit(Place(tokens[0][1][0], tokens[-1][1][1]), tokens[0][2]))
+    return units
+
+
+def _first_tokens(encoding: Encoding, words: Sequence[Place]) -> list[Unit]:
+    first: dict[int, int] = {}
+    for number, word in enumerate(_word_of_tokens(encoding, words)):
+        if word is not None:
+            first.setdefault(word, number)
+    return [Unit(place, first.get(at, -1)) for at, place in enumerate(words)]
+
+
+def _word_of_tokens(encoding: Encoding, words: Sequence[Place]) -> list[int | None]:
+    """For each of the text's own tokens the first word it has a character of."""
+    found: list[int | None] = []
+    word = 0
+    for start, end in (encoding.offsets[at] for at in own_tokens(encoding)):
+        while word < len(words) and words[word].end <= start:
+            word += 1
+        found.append(word if word < len(words) and words[word].start < end else None)
+    return found
+
+
+# --- from rows to examples ------------------------------------------------------------------------------------------
+
+
+def token_examples(rows: Sequence[Tagged], *, model: Loaded) -> Iterator[Example]:
+    """Windows of each row with a label for each of its own tokens; rows with a tag the model has not are left out."""
+    number = {label: at for at, label in enumerate(model.labels)}
+    for some in together([row for row in rows if all(tag in number for tag in row.tags)]):
+        encodings = tokenizer_of(model).encode_many([text_of(row.tokens) for row in some])
+        for row, encoding in zip(some, encodings, strict=True):
+            whole = np.full(len(encoding.ids), NOTHING, np.int32)
+            whole[own_tokens(encoding)] = list(_token_labels(row, encoding, number))
+            yield from _cut(encoding, whole, length=longest_of(model))
+
+
+def _token_labels(row: Tagged, encoding: Encoding, number: Mapping[str, int]) -> Iterator[int]:
+    before: int | None = None
+    for word in _word_of_tokens(encoding, places_of(row.tokens)):
+        if word is None:
+            yield NOTHING
+        else:
+            tag = row.tags[word]
+            yield number[f"I-{tag[2:]}" if tag[0] == "B" and word == before and f"I-{tag[2:]}" in number else tag]
+        before = word
+
+
+def _cut(encoding: Encoding, labels: np.ndarray[Any, Any], *, length: int) -> Iterator[Example]:
+    own, done = own_tokens(encoding), 0
+    overlap = overlap_of(length)
+    for window in windows(encoding, length=length):
+        inside = own_tokens(window)
+        cut = np.full(len(window.ids), NOTHING, np.int32)
+        cut[inside] = labels[own[done : done + len(inside)]]
+        done += len(inside) - overlap
+        yield Example(np.asarray(window.ids, np.int32), cut)
+
+
+# --- from scores to entities ----------------------------------------------------------------------------------------
+
+
+class Chances(NamedTuple):
+    """For each of a text's own tokens its likeliest tag and how likely that is."""
+
+    tags: list[int]
+    probabilities: list[float]
+
+
+def _chances(whole: Sequence[Encoding], names: Mapping[int, str], model: Loaded) -> Iterator[Chances]:
+    length = longest_of(model)
+    cut = [windows(encoding, length=length) for encoding in whole]
+    flat = [window for each in cut for window in each]
+    values = iter(through([window.ids for window in flat], model=model, kinds=[window.kinds for window in flat]))
+    for each in cut:
+        scores = stitched(each, [next(values)[:, list(names)] for _ in each], overlap=overlap_of(length))
+        best = scores.double().softmax(-1).max(-1)
+        yield Chances(best.indices.tolist(), best.values.tolist())
+
+
+def stitched(cut: Sequence[Encoding], values: Sequence[Tensor], *, overlap: int) -> Tensor:
+    """The values of the text's own tokens, each once: two windows share what both have seen, half and half."""
+    parts = []
+    for number, (window, value) in enumerate(zip(cut, values, strict=True)):
+        own = value[own_tokens(window)]
+        first = overlap // 2 if number else 0
+        last = len(own) - (overlap - overlap // 2 if number + 1 < len(cut) else 0)
+        parts.append(own[first:last])
+    return torch.cat(parts)
+
+
+def _entities(text: str, units: Sequence[Unit], chances: Chances, names: Sequence[str]) -> Iterator[Entity]:
+    tags = [names[chances.tags[unit.token]] if unit.token >= 0 else "O" for unit in units]
+    for kind, first, last in entities(tags):
+        start, end = _trimmed(text, units[first].place.start, units[last].place.end)
+        inside = [chances.probabilities[unit.token] for unit in units[first : last + 1]]
+        yield Entity(kind, text[start:end], start, end, sum(inside) / len(inside))
+
+
+def _trimmed(text: str, start: int, end: int) -> Place:
+    """Some tokenizers count the space before a word as part of it."""
+    inside = text[start:end]
+    return Place(start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip()))
+
+
+def _spot(stretch: Stretch, words: Sequence[Place]) -> tuple[str, int, int]:
+    return stretch.kind, words[stretch.first].start, words[stretch.last].end
+
+
+def _from_tags(words: Sequence[str], tags: Sequence[str]) -> TaggedText:
+    text, places = text_of(words), places_of(words)
+    spots = [_spot(stretch, places) for stretch in entities(tags)]
+    return TaggedText(entities=tuple(Entity(kind, text[start:end], start, end, 1.0) for kind, start, end in spots))

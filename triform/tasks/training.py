@@ -1,0 +1,225 @@
+"""From a data file to a finished model folder: rows, lint, tokenizer, model, examples, the loop, the record.
+
+    finished = train(Wish(task="classify", data="rows.csv", out="model"))
+
+Owns the order of the steps and what a folder may hold before and after; knows tasks by their base alone. Nothing is
+written before everything that can be wrong with the wish has been looked at. Refuses to know terminals.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from triform.core.forms import Form as Network
+from triform.errors import TriformError
+from triform.families import FORM_FAMILY
+from triform.tasks import named, record
+from triform.tasks.beginning import begun, form_of
+from triform.tasks.forecast import Forecast, fitted, forecast, forget_peak, in_gb, peak
+from triform.tasks.material import Material, few, material
+from triform.tasks.record import Finished, Sample
+from triform.tasks.task import Scores, Task
+from triform.train import loop
+from triform.train.config import Config, read_toml
+from triform.train.events import Watch
+from triform.train.examples import Examples, check
+from triform.train.keeping import CONFIG
+from triform.train.loop import Outcome, Run
+from triform.train.objectives import Objective
+from triform.train.validation import Score
+from triform.weights import folder
+from triform.weights.errors import listed
+from triform.weights.folder import Loaded
+
+SAMPLES = 8  # questions a finished model is asked for its card
+
+
+class Wish(NamedTuple):
+    """What a person asks for. `config` is a file whose keys, then `settings` (`key=value`), then `length` and the other
+    words here, are laid over the task's recipe; of a run that is resumed, over its own config."""
+
+    task: str
+    data: str | Path
+    out: str | Path
+    valid: str | Path | None = None
+    family: str | None = None
+    size: str | None = None
+    base: str | None = None
+    config: str | Path | None = None
+    settings: tuple[str, ...] = ()
+    length: dict[str, float | None] = {}  # noqa: RUF012  # steps, epochs, minutes: where one is given, these alone count
+    resume: bool = False
+    fit: bool = False
+    strict: bool = False
+
+
+class Prepared(NamedTuple):
+    """All that is known before the first step."""
+
+    task: Task[Any, Any, Any]
+    out: Path
+    config: Config
+    material: Material[Any]
+    model: Loaded
+    examples: Examples[Any]
+    objective: Objective[Any, Any]
+    forecast: Forecast
+    resume: bool
+
+
+def quiet(step: str) -> None:
+    """Nobody listens."""
+
+
+def train(wish: Wish, *, watch: Watch = loop.ignore, said: Callable[[str], None] = quiet) -> Finished:
+    """The whole way."""
+    prepared = prepare(wish, said=said)
+    return finish(prepared, go(prepared, begin(prepared, watch=watch)), said=said)
+
+
+# --- before ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
+    """`said` is told what is being done: some of it takes a while."""
+    task, out = named(wish.task), Path(wish.out)
+    check_place(out, resume=wish.resume)
+    config = config_of(wish, task)
+    said("reading and linting the data")
+    found = material(task, wish.data, valid=wish.valid, share=config.held_out, strict=wish.strict)
+    said("making the model" if config.base is None else f"opening {config.base}")
+    model = begun(task, found.train, config=config)
+    said("turning rows into examples")
+    examples = task.examples(found.train, model=model)
+    check(examples, spec=model.spec)
+    config, expected = within_memory(wish, model, examples, config)
+    objective = task.objective(model=model, config=config)
+    return Prepared(task, out, config, found, model, examples, objective, expected, wish.resume)
+
+
+def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
+    """The task's recipe, or the config of the run that goes on, and over it all that was asked for."""
+    if wish.base is not None and (wish.family is not None or wish.size is not None):
+        raise TriformError(f"--from {wish.base} brings its own family and size; leave --family and --size out")
+    if wish.resume:
+        return asked(wish, over=Config().with_toml(read_toml(Path(wish.out) / CONFIG))).replace(task=task.name)
+    first = asked(wish, over=Config())
+    form = form_of(task, first)
+    recipe = task.recipe(form, fresh=first.base is None)
+    config = asked(wish, over=recipe).replace(task=task.name)
+    return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
+
+
+def asked(wish: Wish, *, over: Config) -> Config:
+    config = over if wish.config is None else over.with_toml(read_toml(wish.config))
+    named_here = {"family": wish.family, "size": wish.size, "base": wish.base}
+    changes: dict[str, object] = {name: value for name, value in named_here.items() if value is not None}
+    if any(value is not None for value in wish.length.values()):
+        changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **wish.length}
+    return config.with_settings(wish.settings).replace(**changes)
+
+
+def check_place(out: Path, *, resume: bool) -> None:
+    """A new run takes the place of nothing; a resumed one must be there."""
+    if resume:
+        if not (out / CONFIG).is_file():
+            raise TriformError(f"{out} holds no run to resume; start it without --resume")
+    elif os.path.lexists(out):
+        if not out.is_dir():
+            raise TriformError(f"{out} is not a folder; give another name")
+        there = sorted(os.listdir(out))
+        if CONFIG in there:
+            raise TriformError(f"{out} already holds a run; go on with --resume, or give another folder")
+        if there:
+            raise TriformError(f"{out} already holds {listed(there)}; give another folder")
+
+
+def within_memory(wish: Wish, model: Loaded, examples: Examples[Any], config: Config) -> tuple[Config, Forecast]:
+    expected = forecast(model.spec, examples, config=config)
+    if expected.fits:
+        return config, expected
+    smaller = fitted(model.spec, examples, config=config)
+    if not wish.fit:
+        raise TriformError(
+            f"this run needs about {in_gb(expected.memory)} and {in_gb(expected.free)} are free; a step in "
+            f"{smaller.accumulate} passes fits: --fit, or --set accumulate={smaller.accumulate}"
+        )
+    return smaller, forecast(model.spec, examples, config=smaller)
+
+
+# --- the run --------------------------------------------------------------------------------------------------------
+
+
+def begin(prepared: Prepared, *, watch: Watch = loop.ignore) -> Run[Any, Any]:
+    """A run that stands where it begins or goes on; from here on the folder is there."""
+    forget_peak()
+    return loop.ready(
+        prepared.model.network,
+        objective=prepared.objective,
+        examples=prepared.examples,
+        config=prepared.config,
+        folder=prepared.out,
+        resume=prepared.resume,
+        watch=watch,
+    )
+
+
+def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
+    rows = few(prepared.material.valid, most=prepared.config.eval_rows)
+
+    def evaluate(network: Network) -> Score:
+        scores = prepared.task.evaluate(rows, model=prepared.model._replace(network=network))
+        others = {name: value for name, value in scores.values.items() if name != scores.main}
+        return Score(scores.main, scores.values[scores.main], higher=scores.higher, others=others)
+
+    return run.go(evaluate if rows else None)
+
+
+# --- after ----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] = quiet) -> Finished:
+    """The best weights as a model folder, and the record beside it. A run that was stopped is not judged."""
+    task, model, valid = prepared.task, prepared.model, prepared.material.valid
+    rows = few(valid, most=prepared.config.eval_rows)
+    scores: Scores | None = None
+    samples: tuple[Sample, ...] = ()
+    if not outcome.stopped:
+        said("judging the finished model")
+        model = task.finished(rows, model=model)
+        scores = judged(task, rows, model)
+        samples = asked_for(task, rows[:SAMPLES], model)
+    said("writing the model folder")
+    folder.finish(prepared.out, model=model)
+    done = Finished(prepared.config, model, prepared.material, outcome, scores, samples, peak())
+    record.write(prepared.out, done)
+    return done
+
+
+def judged(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> Scores | None:
+    return task.evaluate(rows, model=model) if rows else None
+
+
+def asked_for(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> tuple[Sample, ...]:
+    """What the model answers to rows it has not learned from; a model that cannot answer is a model all the same."""
+    try:
+        questions = [task.sample(row, model=model) for row in rows]
+        answers = list(task.run(questions, model=model)) if questions else []
+    except TriformError:
+        return ()
+    return tuple(
+        Sample(readable(question), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
+        for question, answer in zip(questions, answers, strict=True)
+    )
+
+
+def readable(question: object) -> str:
+    """Texts as they are; of anything else its parts."""
+    if isinstance(question, msgspec.Struct):
+        question = msgspec.structs.astuple(question)
+    return " ".join(map(readable, question)) if isinstance(question, list | tuple) else str(question)
