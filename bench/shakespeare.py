@@ -61,7 +61,7 @@ def ours(vocab: int) -> Recipe:
     spec = gpt2(vocab=vocab, width=128, layers=2, heads=4, context=CONTEXT)
     spec = replace(spec, dropout=0.0, position=Rotary(base=10_000.0))
     config = Config(
-        steps=400, batch_tokens=16 * CONTEXT, optimizer="muon", learning_rate=1e-2, schedule="linear", warmup=10
+        steps=560, batch_tokens=16 * CONTEXT, optimizer="muon", learning_rate=1e-2, schedule="linear", warmup=10
     )
     return Recipe("ours", spec, config)
 

@@ -17,7 +17,7 @@ from triform.serve.page import app
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, so does an event loop in this thread: others need it ended
 def browser() -> Iterator[object]:
     """Debian's chromium, or the one that TRIFORM_CHROMIUM names."""
     named = os.environ.get("TRIFORM_CHROMIUM")

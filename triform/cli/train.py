@@ -163,7 +163,8 @@ def after(finished: "Finished") -> Table:
     table.add_row("steps", f"{outcome.step:,}{best}; {outcome.skipped:,} skipped by the guards")
     if scores is not None:
         for name, value in scores.values.items():
-            table.add_row(name, f"{value:.4g}" + (f"  ({scores.signature})" if name == scores.main else ""))
+            told = f"  ({scores.signature})" if name == scores.main and scores.signature else ""
+            table.add_row(name, f"{value:.4g}{told}")
     for sample in finished.samples[:3]:
         table.add_row("sample", Text(f"{_line(sample.asked)} → {_line(sample.text)}"))
     peak = in_gb(finished.peak) if finished.peak else "not known"

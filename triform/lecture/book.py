@@ -148,7 +148,8 @@ def anchor(lesson: Lesson) -> str:
 
 
 def heading(lesson: Lesson) -> str:
-    return f"{', '.join(lesson.items)} {lesson.title}"
+    """Sections have the numbers of the lectures' list; experiments have names, which stand below their titles."""
+    return lesson.title if lesson.id in experiments.EXPERIMENTS else f"{', '.join(lesson.items)} {lesson.title}"
 
 
 def of_chapter(number: int, chapter: Chapter, found: Found) -> Iterator[str]:
@@ -204,14 +205,16 @@ def of_quiz(answered: list[Answered]) -> Iterator[str]:
 
 def of_experiments(found: Found) -> Iterator[str]:
     yield from ("# The experiments", "")
-    yield "Small models, trained for a minute or so on the little world, with a seed. Run one yourself with"
-    yield from ("`triform lecture --experiment NAME`. Numbers of seconds are of the machine that printed this.", "")
+    yield "Small models, trained for a minute or so on the little world, all from seed 0. Losses are mean −log p of the"
+    yield "next word, in sentences the model has not seen. Seconds are of the machine that printed this."
+    yield ""
     for lesson in experiments.experiments():
         if lesson.id in found:
             yield from section(found[lesson.id])
+            yield from (f"To run it: `triform lecture --experiment {lesson.id}`", "")
         else:
             yield from (f"## {heading(lesson)}", "", f"> {escape(lesson.slide)}", "", escape(lesson.shows), "")
-            yield from (f"*Not run for this printing: `triform lecture --experiment {lesson.id}`.*", "")
+            yield from (f"Not run for this printing: `triform lecture --experiment {lesson.id}`", "")
 
 
 def escape(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from triform.errors import TriformError
 from triform.inventory import parameters
 from triform.observe.plot import Axis, Figure, Series, lines, stacked
 from triform.tasks.material import Material
@@ -27,7 +28,6 @@ CARD = "README.md"
 CURVE = "learning-curve.svg"
 SAMPLES = "samples.jsonl"
 DATA = "data.json"
-RUN_FILES = (CONFIG, METRICS, CARD, CURVE, SAMPLES, DATA)
 
 POINTS = 60  # of a curve: more are not told apart
 SHOWN = 5  # samples on the card
@@ -58,6 +58,13 @@ class Finished(NamedTuple):
 
 def write(folder: Path, run: Finished) -> None:
     """Card, curve, samples and data, each in a file of its own."""
+    try:
+        _write(folder, run)
+    except OSError as error:
+        raise TriformError(f"the model is written, its card is not: {error.strerror or error}") from error
+
+
+def _write(folder: Path, run: Finished) -> None:
     events = read_events(folder / METRICS)
     (folder / DATA).write_bytes(msgspec.json.format(msgspec.json.encode(data_of(run.material))))
     (folder / SAMPLES).write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))

@@ -189,9 +189,9 @@ def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] 
     rows = few(valid, most=prepared.config.eval_rows)
     scores: Scores | None = None
     samples: tuple[Sample, ...] = ()
+    said("judging the finished model")
+    model = task.finished(rows, model=model)
     if not outcome.stopped:
-        said("judging the finished model")
-        model = task.finished(rows, model=model)
         scores = judged(task, rows, model)
         samples = asked_for(task, rows[:SAMPLES], model)
     said("writing the model folder")

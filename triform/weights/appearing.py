@@ -52,8 +52,8 @@ def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
         try:
             yield draft
             bring_to_disk(draft)
-            for name in reversed(last):
-                (folder / name).unlink(missing_ok=True)
+            for known in reversed(last):
+                (folder / known).unlink(missing_ok=True)
             _sync(folder)
             files = [path.relative_to(draft) for path in sorted(draft.rglob("*")) if path.is_file()]
             for name in sorted(files, key=lambda name: (last.index(str(name)) + 1) if str(name) in last else 0):

@@ -51,8 +51,8 @@ def first_look(network: Form, made: ModelSpec) -> tuple[float, float]:
     kind="trained",
 )
 def sqrt_d() -> Evidence:
-    """One head of width 64, once with scores divided by 8, once not. Undivided, attention begins sharper, the first
-    gradients are several times larger, and after the same number of steps the model knows less."""
+    """One head of width 64, once with scores divided by 8, once not. Undivided, attention begins sharper, and after the
+    same number of steps the model knows less."""
     made = spec(heads=1)
 
     def undivided(network: Form) -> AbstractContextManager[None]:
@@ -97,8 +97,8 @@ def sqrt_d() -> Evidence:
 )
 def heads() -> Evidence:
     """Equal width, equal FLOPs, equal parameters; eight heads of 8 against one of 64."""
-    trials = {f"{count} heads": learn(fresh(spec(heads=count))) for count in (1, 8)}
-    one, eight = trials["1 heads"], trials["8 heads"]
+    trials = {"1 head": learn(fresh(spec(heads=1))), "8 heads": learn(fresh(spec(heads=8)))}
+    one, eight = trials.values()
     return Evidence(
         claims=(
             claim(

@@ -77,8 +77,8 @@ def translating(network: Network, config: Config) -> Learned:
     kind="trained",
 )
 def rnn_world() -> Evidence:
-    """The same data, trainer, width and number of steps, and nearly the same number of parameters. At equal steps and
-    at equal time."""
+    """The same data, trainer, width, learning rate and number of steps, and nearly the same number of parameters; none
+    of the three was tuned. Compared at equal steps and at equal time."""
     found = {name: translating(network, CONFIG) for name, network in networks().items()}
     least = min(each.seconds[-1] for each in found.values())
     at_time = {name: each.at(least) for name, each in found.items()}

@@ -1,0 +1,62 @@
+"""What a model cannot read is said before the first step; what it learns is seen by all who keep copies."""
+
+import numpy as np
+import pytest
+import torch
+from families_tiny import EVERY
+from tiny_runs import VOCAB, network, texts
+
+from triform.errors import InputError
+from triform.packed import packed
+from triform.spec import replace
+from triform.train.config import Config
+from triform.train.examples import Listed, SourceTarget, Tokens, check
+from triform.train.language import NextToken
+from triform.train.loop import ready
+
+DECODER = replace(EVERY["gpt2"], context=8)
+
+
+def one(ids: list[int]) -> Listed[Tokens]:
+    return Listed([Tokens([1]), Tokens(ids)], lengths=[1, len(ids)])
+
+
+def test_ids_and_lengths_are_checked_and_the_row_is_named() -> None:
+    check(one([0, VOCAB - 1]), spec=DECODER)
+    check(one([1] * 9), spec=DECODER)  # the last token is only predicted
+    with pytest.raises(InputError, match=f"example 1 has the id {VOCAB}; this model's are 0 to {VOCAB - 1}"):
+        check(one([0, VOCAB]), spec=DECODER)
+    with pytest.raises(InputError, match="example 1 has the id -1"):
+        check(one([-1, 3]), spec=DECODER)
+    with pytest.raises(InputError, match="example 1 has 10 tokens, this model reads 8"):
+        check(one([1] * 10), spec=DECODER)
+    with pytest.raises(InputError, match="has 9 tokens"):
+        check(one([1] * 9), spec=replace(EVERY["bert"], context=8))
+    pair = Listed([SourceTarget([1], [VOCAB + 3])], lengths=[1])
+    with pytest.raises(InputError, match=f"id {VOCAB + 3}"):
+        check(pair, spec=EVERY["t5"])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_twin_made_before_a_step_is_not_used_after_it(optimizer: str) -> None:
+    """The fused step changes numbers without counting the change; evaluations would go on with the old ones."""
+    net = network("gpt2", dtype=torch.float32)
+    config = Config(steps=2, batch_tokens=64, learning_rate=0.1, optimizer=optimizer)  # type: ignore[arg-type]
+    run = ready(net, objective=NextToken(), examples=texts(9, 9, 9), config=config)
+    before = packed(net)
+    assert packed(net) is before
+    run.step(next(run.feed.steps()))
+    assert packed(net) is not before
+
+
+def test_rehearsing_changes_nothing() -> None:
+    net = network("gpt2", dtype=torch.float32)
+    run = ready(net, objective=NextToken(), examples=texts(*range(3, 30)), config=Config(steps=5, batch_tokens=64))
+    before = {path: value.clone() for path, value in net.state_dict().items()}
+    state, random = run.state, torch.random.get_rng_state()
+    assert 0 < run.rehearse() < np.inf
+    assert all(torch.equal(before[path], value) for path, value in net.state_dict().items())
+    assert run.state == state
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not run.optimizer.gradients()
+    assert all(not state for part in run.optimizer.parts for state in part.state.values())
