@@ -68,7 +68,7 @@ def test_its_models_are_ordinary_folders(place: Path, capsys: pytest.CaptureFixt
 def test_costs_are_as_predicted(place: Path) -> None:
     for lesson in demo.LESSONS:
         model = folder.read(place / lesson.name)
-        line = demo.costs(demo.Learned(lesson.name, model, {}, ()), machine=MACHINE)
+        line = demo.a_step(demo.Learned(lesson.name, model, {}, ()), machine=MACHINE)
         assert line.predicted == line.counted
 
 

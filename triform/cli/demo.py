@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from triform.observe.cost_beside import Line
-    from triform.tasks.demo import Learned
+    from triform.tasks.demo import Learned, Sizes
 
 
 @click.command()
@@ -29,14 +28,27 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
       triform demo
       triform demo --quick --out /tmp/demo
     """
-    from triform.inventory import parameters
-    from triform.observe import machine
     from triform.tasks import demo as doing
-    from triform.train.display import Display, clock
+    from triform.train.display import clock
 
     began, screen, place = monotonic(), Console(), Path(out)
-    sizes = doing.QUICK if quick else doing.FULL
     doing.check_free(place)
+    with doing.one_thread():
+        found = lessons(screen, doing.QUICK if quick else doing.FULL, place)
+        costs(screen, found)
+        broken = proven(screen, found)
+    screen.rule(f"done in {clock(monotonic() - began)}; what to type next", align="left")
+    for line in NEXT:
+        screen.print(Text(f"  triform {line.format(out=out)}"))
+    ctx.exit(1 if broken else 0)
+
+
+def lessons(screen: Console, sizes: "Sizes", place: Path) -> "list[Learned]":
+    """Each model is learned, kept and shown."""
+    from triform.inventory import parameters
+    from triform.tasks import demo as doing
+    from triform.train.display import Display
+
     with screen.status("making the little world"):
         doing.sentences("train", sizes.sentences)
     screen.print(f"The little world: {sizes.sentences:,} sentences to learn from, {sizes.judged} others to be asked.")
@@ -46,24 +58,15 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
         with Display(screen) as display:
             learned = lesson.learn(sizes, display)
         doing.keep(learned, place)
-        found.append(learned)
         screen.print(f"{parameters(learned.model.spec):,} parameters, in {place / lesson.name}")
         show(screen, learned)
-    screen.rule("[bold]cost[/] of a training step over 32 sentences of 12 tokens", align="left")
-    with screen.status("measuring this machine"):
-        here = machine.measure()
-        screen.print(cost_table(found, [doing.costs(each, machine=here) for each in found]))
-    screen.rule("[bold]check[/]: the proofs, on these very models", align="left")
-    broken = proven(screen, found)
-    screen.rule(f"done in {clock(monotonic() - began)}; what to type next", align="left")
-    for line in NEXT:
-        screen.print(Text(f"  triform {line.format(out=out)}"))
-    ctx.exit(1 if broken else 0)
+        found.append(learned)
+    return found
 
 
 NEXT = (
     'translate {out}/translates "Two small lions slept under a tree." --alignment',
-    'tag {out}/reads "Florence has bought an Apple phone in Florence."',
+    'tag {out}/reads "Sydney has visited a quiet park in Sydney."',
     'classify {out}/reads "Take a biopsy of the mole."',
     'complete {out}/writes "The fat ginger" --temperature 0.7 --n 3',
     "data little-world --task translate --split test --count 500 --out test.en-de",
@@ -89,19 +92,27 @@ def show(screen: Console, learned: "Learned") -> None:
         screen.print(learned.alignment)
 
 
-def cost_table(found: "list[Learned]", lines: "list[Line]") -> Table:
+def costs(screen: Console, found: "list[Learned]") -> None:
+    """FLOPs predicted from the spec and counted in a real pass; the least time on this machine and the time it took."""
+    from triform.observe import machine
+    from triform.tasks.demo import a_step
+
+    screen.rule("[bold]cost[/] of a training step over 32 sentences of 12 tokens", align="left")
     table = Table("model", box=None)
     for column in ("FLOPs predicted", "counted", "at the machine's limit", "measured"):
         table.add_column(column, justify="right")
-    for learned, line in zip(found, lines, strict=True):
-        seconds = (f"{1000 * line.least:.1f} ms", f"{1000 * line.measured:.1f} ms")
-        table.add_row(learned.name, f"{line.predicted:,}", f"{line.counted:,}", *seconds)
-    return table
+    with screen.status("measuring this machine"):
+        for learned in found:
+            line = a_step(learned, machine=machine.measure())
+            seconds = (f"{1000 * line.least:.1f} ms", f"{1000 * line.measured:.1f} ms")
+            table.add_row(learned.name, f"{line.predicted:,}", f"{line.counted:,}", *seconds)
+    screen.print(table)
 
 
 def proven(screen: Console, found: "list[Learned]") -> list[str]:
     from triform.observe.proofs import check
 
+    screen.rule("[bold]check[/]: the proofs, on these very models", align="left")
     broken: list[str] = []
     for learned in found:
         with screen.status(f"proving on {learned.name}") as status:
