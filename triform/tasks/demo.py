@@ -58,7 +58,7 @@ class Sizes(NamedTuple):
     both: int
 
 
-FULL = Sizes(sentences=40_000, judged=500, encoder=150, decoder=450, both=550)
+FULL = Sizes(sentences=40_000, judged=500, encoder=150, decoder=600, both=550)
 QUICK = Sizes(sentences=10_000, judged=200, encoder=60, decoder=100, both=130)
 
 
