@@ -4,17 +4,13 @@ The front door, and it opens slowly: nothing is imported until it is used, so th
 """
 
 import gc
-import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-
-# Large tensors on huge pages, where the platform has them: a decoding step of GPT-2 small takes about a seventh less
-# CPU time. PyTorch looks when it makes its first tensor, so this is early enough even after `import torch`.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from triform import families, spec
@@ -46,14 +42,19 @@ def __getattr__(name: str) -> object:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Importing torch makes a million objects, all of which stay: looking for garbage among them is a tenth of it."""
-    collecting = gc.isenabled()
+    """Importing torch makes a million objects, all of which stay: looking for garbage among them is a tenth of it.
+
+    Nor is there any point in looking among them later.
+    """
+    collecting, had = gc.isenabled(), "torch" in sys.modules
     gc.disable()
     try:
         yield
     finally:
         if collecting:
             gc.enable()
+        if collecting and not had and "torch" in sys.modules:
+            gc.freeze()
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """`triform serve`"""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
 
 
 def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, host: str, port: int) -> int:
+    # Weights on huge pages, where the platform has them: read faster at each step, made slower once. PyTorch looks when
+    # it makes its first tensor.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from triform.serve.run import bound, run
     from triform.serve.service import Service
     from triform.tasks.index import read
