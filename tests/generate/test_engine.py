@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from generate_tiny import START, Tiny, alone, bits, finish, some_request, tiny, tokens
+from generate_tiny import START, WRITERS, Tiny, alone, bits, finish, some_request, tiny, tokens
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triform.core.build import build
@@ -444,3 +445,41 @@ def test_a_row_never_outgrows_its_positions() -> None:
     events = finish(engine)[0, 0]
     assert len(events) == 2
     assert engine.passes.cache.capacity == 300
+
+
+# --- short prompts read together ------------------------------------------------------------------------------------
+
+
+def together(model: Tiny, requests: list[Request], **options: Any) -> tuple[list[list[Event]], int]:
+    """What each request writes where all come at once, and how many were read in company."""
+    engine = model.engine(rows=8, chunk=64, pack=True, **options)
+    joined, read_fresh = [], engine.passes.read_fresh
+    engine.passes.read_fresh = lambda *given: joined.append(len(given[1])) or read_fresh(*given)  # type: ignore[method-assign, func-returns-value]
+    ids = [engine.add(request) for request in requests]
+    written = finish(engine)
+    return [written[id, 0] for id in ids], sum(joined)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_prompts_read_together_are_answered_as_alone(name: str) -> None:
+    model, random = tiny(name, torch.float32), Random(7)
+    requests = [some_request(random, model.spec, longest=12) for _ in range(20)]
+    answers, joined = together(model, requests)
+    assert joined >= 10
+    for request, answer in zip(requests, answers, strict=True):
+        assert bits(answer) == bits(alone(model, request, chunk=64, pack=True))
+
+
+def test_where_reading_together_fails_each_is_read_by_itself() -> None:
+    model, random = tiny("gpt2", torch.float32), Random(8)
+    requests = [some_request(random, model.spec, longest=12) for _ in range(4)]
+    engine = model.engine(rows=4, chunk=64, pack=True)
+
+    def broken(*_: object) -> Tensor:
+        raise RuntimeError("no")
+
+    engine.passes.read_fresh = broken  # type: ignore[method-assign]
+    ids = [engine.add(request) for request in requests]
+    written = finish(engine)
+    for id, request in zip(ids, requests, strict=True):
+        assert bits(written[id, 0]) == bits(alone(model, request, chunk=64, pack=True))

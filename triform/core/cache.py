@@ -18,7 +18,7 @@ from triform.shapes import BGTK
 KeysValues = tuple[Tensor, Tensor]
 
 
-class Uncached(NamedTuple):
+class Uncached:
     """While training, or reading once: nothing is behind, nothing is kept."""
 
     lengths: tuple[int, ...] = (0,)

@@ -23,6 +23,7 @@ from triform.generate.settings import Request, Settings, SettingsError
 from triform.spec import ModelSpec
 
 CHUNK = 128  # tokens of a prompt read in one pass: a longer pass is no faster and needs more memory
+TOGETHER = 2048  # tokens of several prompts read in one pass
 EarlyStopping: TypeAlias = bool | Literal["never"]
 
 
@@ -155,19 +156,31 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
 
 def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
     """Every prompt is read into a row of its own; the log-probabilities of what comes after them, [prompts, V]."""
-    searches, rows = [], []
-    for row, (request, (source, read)) in enumerate(prompts):
-        settings = request.settings
-        limit = min(settings.max_tokens, passes.positions - len(read) + 1)
+    limits = [min(one.settings.max_tokens, passes.positions - len(read) + 1) for one, (_, read) in prompts]
+    for limit, (_, (source, read)) in zip(limits, prompts, strict=True):
         passes.make_room(len(read) + limit - 1, source=len(source))
+    logits = read_all(passes, [both for _, both in prompts])
+    searches = []
+    for row, (limit, (request, (_, read))) in enumerate(zip(limits, prompts, strict=True)):
+        settings = request.settings
+        history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits[row])
+        searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
+    return searches, numbers(logits).log_softmax(-1)
+
+
+def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
+    """In one pass where that may be and they are short; otherwise one behind another, in pieces."""
+    sources, texts = [both.source for both in prompts], [both.read for both in prompts]
+    if passes.joins and sum(map(len, (*sources, *texts))) <= TOGETHER:
+        return passes.read_fresh(0, texts, sources)
+    rows = []
+    for row, (source, text) in enumerate(prompts):
         if source:
             passes.encode(row, source)
-        for at in range(0, len(read), CHUNK):
-            logits = passes.read(row, read[at : at + CHUNK])
+        for at in range(0, len(text), CHUNK):
+            logits = passes.read(row, text[at : at + CHUNK])
         rows.append(logits)
-        history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits)
-        searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
-    return searches, numbers(torch.stack(rows)).log_softmax(-1)
+    return torch.stack(rows)
 
 
 def place(passes: Passes, searches: Sequence[Search]) -> list[Beam]:

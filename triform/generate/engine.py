@@ -1,13 +1,14 @@
 """Batches that change while they run: `add` a request, `step` for events, `cancel`. No threads, no clocks, no HTTP.
 
 Rows that write stand first in the cache, the row whose prompt is being read behind them. In each step the writing rows
-go first, then about one chunk of prompt is read, so that a long prompt never holds up the others. A finished row's
-place is taken by the last writing row: one row is moved, never the whole past.
+go first, then about one chunk of prompt is read, so that a long prompt never holds up the others; short prompts that
+wait are read together. A finished row's place is taken by the last writing row: one row is moved, never the whole past.
 """
 
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -41,6 +42,7 @@ class Job:
         self.source, self.read = both
         self.seed = secrets.randbits(64) if request.settings.seed is None else request.settings.seed
         self.samples = deque(range(request.settings.n))  # that have no place yet
+        self.alone = request.settings.n > 1 or request.grammar is not None  # read by itself: it may fail, or need room
         self.begin()
 
     def begin(self) -> None:
@@ -116,8 +118,13 @@ class Engine:
         """One more token of every writing row, then a chunk of prompt."""
         events = self._write() if self.writing else []
         budget = self.chunk
-        while budget > 0 and (job := self.reading or self._admit()):
-            budget -= self._read(job, events)
+        while budget > 0:
+            if jobs := self._short():
+                budget -= self._read_together(jobs, events)
+            elif job := self.reading or self._admit():
+                budget -= self._read(job, events)
+            else:
+                break
         return events
 
     def _write(self) -> list[Event]:
@@ -170,6 +177,42 @@ class Engine:
             self.reading = self.waiting.popleft()
         return self.reading
 
+    def _read_together(self, jobs: list[Job], events: list[Event]) -> int:
+        """Short prompts in one pass, and their first tokens; how much was read."""
+        for _ in jobs:
+            self.waiting.popleft()
+        place = len(self.writing)
+        try:
+            for job in jobs:
+                self.passes.make_room(len(job.read) + self._limit(job) - 1, source=len(job.source))
+            logits = self.passes.read_fresh(place, [job.read for job in jobs], [job.source for job in jobs])
+        except Exception:  # whose fault it is shows when each is read by itself
+            self.passes.forget(place, place + len(jobs))
+            for job in jobs:
+                job.alone = True
+            self.waiting.extendleft(reversed(jobs))
+            return 0
+        for job, row in zip(jobs, logits, strict=True):
+            events += self._begin(job, row)
+        self._clear_finished()
+        return sum(len(job.source) + len(job.read) for job in jobs)
+
+    def _short(self) -> list[Job]:
+        """The waiting requests whose prompts fit into one chunk together, as many as there are places.
+
+        A short prompt always goes this way, with others or without: its bits do not depend on them.
+        """
+        jobs: list[Job] = []
+        if self.reading is not None or not self.passes.joins:
+            return jobs
+        room = self.chunk
+        for job in islice(self.waiting, self.rows - len(self.writing)):
+            room -= len(job.source) + len(job.read)
+            if job.alone or room < 0:
+                break
+            jobs.append(job)
+        return jobs
+
     def _read(self, job: Job, events: list[Event]) -> int:
         """The next piece of a prompt, and the first tokens where it was the last piece; how much was read."""
         try:
@@ -178,6 +221,7 @@ class Engine:
                 count += self._read_piece(job)
             if job.logits is not None:
                 events += self._begin(job, job.logits)
+                self._clear_finished()
         except Exception as error:  # one bad request never harms a neighbour
             events += [failed(error, request=job.id, sample=sample) for sample in job.samples]
             self._stop_reading()
@@ -236,9 +280,7 @@ class Engine:
             self.waiting.appendleft(job)
         else:
             job.logits = None
-        events = [row.take(logits, best) for row in rows]
-        self._clear_finished()
-        return events
+        return [row.take(logits, best) for row in rows]
 
     def _writer(self, job: Job, *, sample: int, like: Tensor) -> Writer:
         writer = Writer(

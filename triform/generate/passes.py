@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from triform import packed
-from triform.core.batch import Text
+from triform.core.batch import PackedText, Text
 from triform.core.build import cache_for
-from triform.core.cache import NO_MEMORY, Cache, CacheRows, KeysValues, Memory
+from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.errors import InputError
 from triform.generate.admission import check_writes
-from triform.generate.rows import Biases, NextTokens, SourceRows
+from triform.generate.rows import Biases, FreshRows, NextTokens, SourceRows
 from triform.spec import ModelSpec
 
 Writes: TypeAlias = DecoderOnly | EncoderDecoder
@@ -57,6 +57,11 @@ class Passes:
         self.cache = self._cache(filled)
         self.sources = self._cache(filled) if isinstance(network, EncoderDecoder) else None
         self.biases = Biases(self.cache.capacity)
+
+    @property
+    def joins(self) -> bool:
+        """Whether several prompts may be read in one pass: plain products would let them feel each other."""
+        return self.quantum == 1
 
     @property
     def _doublings(self) -> int:
@@ -103,6 +108,26 @@ class Passes:
         x = self._decode(Text.of(self._ids([ids])), self.cache.window(row, row + 1), self._memory(row, row + 1))
         return self._logits(x[:, -1:])[0, 0]
 
+    def read_fresh(self, first: int, texts: Sequence[Sequence[int]], sources: Sequence[Sequence[int]]) -> Tensor:
+        """Whole prompts of free rows from `first` on, in one pass: the logits after each, [rows, V].
+
+        Packed products and one attention call a text: each reads as it would by itself, to the bit.
+        """
+        prompts = self._joined(texts)
+        memory = NO_MEMORY
+        if self.sources is not None and isinstance(self.network, EncoderDecoder):
+            source = self._joined(sources)
+            memory = self.network.encode(source)
+            rows = FreshRows(self.sources, first, source.lengths)
+            for layer, (k, v) in enumerate(memory.layers):
+                rows.put(layer, k, v)
+            rows.advance(source.ids.shape[1])
+        x = self._decode(prompts, FreshRows(self.cache, first, prompts.lengths), memory)
+        return self._logits(prompts.last(x)[None])[0]
+
+    def _joined(self, texts: Sequence[Sequence[int]]) -> PackedText:
+        return PackedText.join([torch.tensor(text, device=self.device) for text in texts])
+
     def next(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """The next tokens of rows 0 to len(ids), as many in each: the logits of every one, [rows, T, V]."""
         real, each = len(ids), len(ids[0])
@@ -122,7 +147,7 @@ class Passes:
         logits: Tensor = self.network.head(x)
         return logits if logits.dtype.itemsize >= 4 else logits.float()
 
-    def _decode(self, text: Text, cache: CacheRows, memory: Memory) -> Tensor:
+    def _decode(self, text: Text, cache: AnyCache, memory: Memory) -> Tensor:
         if isinstance(self.network, EncoderDecoder):
             return self.network.decode(text, memory, cache)
         return self.network.decode(text, cache)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from triform.core.batch import Text, UnequalRows
+from triform.core.cache import Cache, KeysValues, Uncached
 from triform.core.masks import AnyView, Door, Kernel, Sight, View, counting
-from triform.shapes import BGSK, BHTK
+from triform.shapes import BGSK, BGTK, BHTK
 
 
 class Span(NamedTuple):
@@ -104,3 +105,30 @@ class SourceRows(UnequalRows):
         if not isinstance(target, NextTokens):
             return super().seen_by(target)
         return target.view([(0, n) for n in self.lengths[: target.real] for _ in range(target.ids.shape[1])])
+
+
+@dataclass(frozen=True)
+class FreshRows(Uncached):
+    """Free rows of a cache, from `first` on, that read texts of these lengths; the texts come packed in a single row.
+
+    Nothing is behind them, so keys and values are used as they come and only kept besides.
+    """
+
+    cache: Cache
+    first: int
+    counts: tuple[int, ...]
+
+    def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:
+        keys, values = self.cache.open(0).store[layer]
+        for row, (own_k, own_v) in enumerate(zip(self.apart(k), self.apart(v), strict=True), self.first):
+            keys[row, :, : own_k.shape[1]] = own_k
+            values[row, :, : own_v.shape[1]] = own_v
+        return k, v
+
+    def advance(self, count: int) -> None:
+        for row, each in enumerate(self.counts, self.first):
+            self.cache.advance_rows(row, row + 1, each)
+
+    def apart(self, x: BGTK) -> tuple[Tensor, ...]:
+        """[1, G, T, K] of all texts → [G, T, K] of each"""
+        return torch.split(x[0], list(self.counts), dim=1)
