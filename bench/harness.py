@@ -127,14 +127,15 @@ def report(
 ) -> None:
     """A table on the screen and, unless it was only a try, JSON on disk."""
     cells = [row_cells(row, machine) for row in rows]
-    shown = [name for name in cells[0] if any(one[name] for one in cells)]
+    shown = [name for name in (cells[0] if cells else ()) if any(one[name] for one in cells)]
     table = Table(title=title)
     for name in shown:
         table.add_column(name, justify="left" if name in ("what", "peer", "beside") else "right")
     for one in cells:
         table.add_row(*(one[name] for name in shown))
     console = Console(width=160)
-    console.print(table)
+    if cells:
+        console.print(table)
     for claim in claims:
         console.print(f"{claim.what}: {claim.value:.2f}, aim at most {claim.most}{mark(claim.value <= claim.most)}")
     console.print(

@@ -30,6 +30,7 @@ from bench.harness import RESULTS
 
 THREADS = "2"
 STREAMS = (1, 4, 16, 64)
+LONG = 64  # so many streams ask once each: at the slowest server that takes minutes
 READ, WRITE = 128, 64  # tokens
 AIM = {"transformers serve": 3.0}  # at 16 streams
 PATIENCE = 5.0  # seconds to the first token that still count as good
@@ -277,6 +278,45 @@ async def embeddings(server: Server, clients: int, requests: int) -> float:
         return requests / (time.perf_counter() - began)
 
 
+def bad_bodies() -> dict[str, bytes]:
+    """One of each kind of bad input, as large as it may be where size could cost time."""
+
+    def with_field(name: str, value: str) -> bytes:
+        return f'{{"model": "model", "prompt": [1], "{name}": {value}}}'.encode()
+
+    twice = ", ".join(f'"{id}": 1' for id in range(80_000)) + ', "79999": 1'
+    return {
+        "out of range": with_field("temperature", "9"),
+        "unknown field": with_field("bogus", "1"),
+        "wrong type": with_field("n", '"two"'),
+        "NaN": with_field("temperature", "NaN"),
+        "huge number": with_field("max_tokens", "9" * 4000),
+        "deep JSON": with_field("stop", "[" * 400_000 + "]" * 400_000),
+        "a name twice": with_field("logit_bias", "{" + twice + "}"),
+        "not UTF-8": with_field("user", '"x"').replace(b"x", b"\xff"),
+        "unknown model": b'{"model": "nobody", "prompt": [1]}',
+        "prompt too long": json.dumps({"model": "model", "prompt": [1] * 300_000}).encode(),
+        "impossible id": b'{"model": "model", "prompt": [2000000]}',
+    }
+
+
+async def refusals(server: Server, times: int) -> dict[str, float]:
+    """p99 seconds of a refusal, of each kind of bad input."""
+    found = {}
+    async with client() as asking:
+        for what, body in bad_bodies().items():
+            took = []
+            for _ in range(times):
+                began = time.perf_counter()
+                headers = {"content-type": "application/json"}
+                answer = await asking.post(f"{server.url}/v1/completions", content=body, headers=headers)
+                took.append(time.perf_counter() - began)
+                if not 400 <= answer.status_code < 500 or "error" not in answer.json():
+                    raise SystemExit(f"{what}: {answer.status_code} {answer.text[:200]}")
+            found[what] = quantile(took, 0.99)
+    return found
+
+
 def stalled(server: Server, count: int) -> list[socket.socket]:
     """Sockets that have begun a request and say no more."""
     port = int(server.url.rpartition(":")[2])
@@ -301,12 +341,19 @@ async def contest(servers: Sequence[Server], size: Size) -> list[Load]:
     for streams in size.streams:
         for server in servers:
             await closed(server, min(streams, 2), size._replace(rounds=1))  # warm
-            loads.append(await closed(server, streams, size))
+            rounds = 1 if streams >= LONG else size.rounds
+            loads.append(told(await closed(server, streams, size._replace(rounds=rounds))))
     for server in servers:
         peak = max(load.tokens for load in loads if load.server == server.name)
         rate = 0.7 * peak / size.new
-        loads.append(await open_loop(server, rate, size.seconds, size, f"open loop, {rate:.1f}/s"))
+        loads.append(told(await open_loop(server, rate, size.seconds, size, f"open loop, {rate:.1f}/s")))
     return loads
+
+
+def told(load: Load) -> Load:
+    """A run takes a quarter of an hour: every figure is said when it is there."""
+    print(f"{load.what}, {load.server}: {load.tokens:,.1f} tokens/s", file=sys.stderr, flush=True)
+    return load
 
 
 async def alone(server: Server, peak: float, size: Size) -> dict[str, Any]:
@@ -324,6 +371,7 @@ async def alone(server: Server, peak: float, size: Size) -> dict[str, Any]:
         "goodput of peak": over.good / peak,
         "memory grew by": after / before - 1,
         "p99 between tokens beside 200 stalled sockets": beside.between[1] / quiet.between[1] - 1,
+        "p99 seconds of refusals (aim 0.05)": await refusals(server, 5 if size == QUICK else 100),
     }
 
 
@@ -344,6 +392,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "triform-bench")
     given = parser.parse_args()
     size = QUICK if given.quick else Size()
+    embedded = embedding_run(given.scratch, requests=64 if given.quick else 2000)
     formats = made("gpt2-small", given.scratch)
     folder = with_words(formats.transformers)
     servers = [ours(folder), transformers_serve(folder), llama_cpp(formats.gguf["F32"])]
@@ -356,11 +405,10 @@ def main() -> None:
     finally:
         for server in servers:
             server.close()
-    embedded = embedding_run(given.scratch, requests=64 if given.quick else 2000)
-    told = report(loads, held, embedded)
+    record = report(loads, held, embedded)
     if not given.quick:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "serve.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
+        (RESULTS / "serve.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
 def embedding_run(scratch: Path, *, requests: int) -> dict[str, float]:
@@ -383,7 +431,7 @@ def embedding_run(scratch: Path, *, requests: int) -> dict[str, float]:
 
 def make_encoder(folder: Path) -> None:
     from triform import families
-    from triform.core.build import build
+    from triform.first_numbers import build
     from triform.spec import NoHead, replace
     from triform.text.training import train_tokenizer
     from triform.weights import folder as folders

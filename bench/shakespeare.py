@@ -19,8 +19,8 @@ import torch
 from rich.console import Console
 
 from bench.harness import RESULTS
-from triform.core.build import build
 from triform.families import gpt2
+from triform.first_numbers import build
 from triform.inventory import parameters
 from triform.spec import ModelSpec, Rotary, replace
 from triform.train.config import Config

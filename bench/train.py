@@ -23,8 +23,8 @@ SHAPES = {
 def ours(shape: str, rows: int, tokens: int) -> Run:
     import torch
 
-    from triform.core.build import build
     from triform.families import gpt2
+    from triform.first_numbers import build
     from triform.train.config import Config
     from triform.train.examples import Listed, Tokens
     from triform.train.language import NextToken

@@ -26,6 +26,7 @@ FAMILIES: dict[str, ModelSpec] = {
     "bert": families.bert(**SIZES),
     "distilbert": families.distilbert(**SIZES),
     "roberta": families.roberta(**SIZES),
+    "roformer": families.roformer(**SIZES),
     "gpt2": families.gpt2(**SIZES),
     "llama": families.llama(**SIZES, kv_heads=1),
     "mistral": families.mistral(**SIZES, **NARROW, window=5),
@@ -44,7 +45,6 @@ RELATIVES: dict[str, ModelSpec] = {
     "alibi encoder of three heads": replace(families.bert(**(SIZES | {"width": 18, "heads": 3})), position=Alibi()),
     "alibi pair": replace(_pair, position=Alibi()),
     "no positions": replace(_decoder, position=NoPosition()),
-    "rotary encoder": replace(_encoder, position=Rotary()),
     "rotary pair": replace(_pair, position=Rotary()),
     "linear scaling": replace(_decoder, position=Rotary(scaling=LinearScaling(factor=2.0))),
     "llama-3 scaling": replace(

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from triform.core.batch import Pair, Text
-from triform.core.build import build
 from triform.families import gpt2
+from triform.first_numbers import build
 from triform.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
 
 SHAPES = [(16, 48), (20, 60), (6, 18), (24, 29), (64, 11), (128, 384), (768, 768)]

@@ -115,6 +115,21 @@ def roberta(
     return replace(base, position=Learned(reserved=2))
 
 
+def roformer(
+    *,
+    vocab: int = 30_522,
+    width: int = 768,
+    layers: int = 12,
+    heads: int = 12,
+    ff_width: int | None = None,
+    context: int = 512,
+    head: Head | None = None,
+) -> ModelSpec:
+    """BERT whose positions turn q and k (Su 2021): a new encoder need not learn distances first."""
+    base = bert(vocab=vocab, width=width, layers=layers, heads=heads, ff_width=ff_width, context=context, head=head)
+    return replace(base, position=Rotary())
+
+
 # --- decoders -------------------------------------------------------------------------------------------------------
 
 
@@ -463,6 +478,7 @@ FAMILIES: dict[str, Callable[..., ModelSpec]] = {
     "bert": bert,
     "distilbert": distilbert,
     "roberta": roberta,
+    "roformer": roformer,
     "gpt2": gpt2,
     "llama": llama,
     "mistral": mistral,

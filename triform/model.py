@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triform import door
-from triform.core import build as building
+from triform import door, first_numbers
+from triform.core.build import cache_for
 from triform.errors import UnknownName
 from triform.inventory import parameters
 from triform.weights import folder as folders
 from triform.weights.folder import Loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from triform.observe.proofs import Report
     from triform.observe.view import View
     from triform.spec import ModelSpec
+    from triform.tasks.chat import Spoken
     from triform.tasks.index import Index
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
@@ -95,7 +96,7 @@ class Model:
 
     def cache(self, *, rows: int = 1, capacity: int = 64) -> Cache:
         """An empty cache for this model's decoder."""
-        return building.cache_for(self.spec, rows=rows, capacity=capacity, dtype=self.dtype, device=self.device)
+        return cache_for(self.spec, rows=rows, capacity=capacity, dtype=self.dtype, device=self.device)
 
     def check(self) -> Report:
         """The table of proofs on this very model."""
@@ -115,6 +116,12 @@ class Model:
 
         return complete(self, prompts, **settings)
 
+    def chat(self, messages: str | Sequence[Mapping[str, str]], **settings: Any) -> Spoken:
+        """What the assistant says next: `model.chat("Hello").message.content`, or to a list of {role, content}."""
+        from triform.tasks.chat import Chat, conversation
+
+        return next(Chat().run([conversation(messages)], model=self.loaded, **settings))
+
     def fill(self, texts: str | Sequence[str], *, k: int = 5) -> Any:
         """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
         return self._answers("fill", texts, k=k)
@@ -129,9 +136,12 @@ class Model:
 
     def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
         """Whatever this model was trained for, else what its head can do."""
-        from triform.tasks.choice import own_task
+        from triform.tasks.choice import own_task, question_of
 
-        return self._answers(own_task(self.loaded).name, texts, **settings)
+        task = own_task(self.loaded)
+        asked = [question_of(task, text) for text in ([texts] if isinstance(texts, str) else texts)]
+        answers = self._answers(task.name, asked, **settings)
+        return answers[0] if isinstance(texts, str) else answers
 
     def classify(self, texts: str | Sequence[str], **settings: Any) -> Any:
         """`model.classify("A stirring film.").labels`"""
@@ -190,7 +200,7 @@ class Model:
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
     """A model with its first, untrained numbers; the same seed gives the same numbers."""
-    network = building.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
+    network = first_numbers.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
     return Model(Loaded(spec=spec, network=network))
 
 

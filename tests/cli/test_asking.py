@@ -3,13 +3,18 @@
 import io
 import json
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from triform.cli import asking
 from triform.cli.asking import CHUNK, Ask, answer
+from triform.cli.questions import count_of
+from triform.data import files
+from triform.data.rows import Question, Text
 from triform.errors import InputError, TriformError
 from triform.tasks.task import Reply
 
@@ -59,7 +64,7 @@ def test_a_file_answers_line_for_line_and_counts_what_it_skipped(
     assert "skipped 3 of 7: 1 blank, 1 invalid UTF-8, 1 not answered; the first: " in err
     assert "in.txt:3: blank" in err
     assert "1 of 4 texts were too long for the model: 2 tokens were cut off" in err
-    assert "1 tokens are unknown" in err
+    assert "unknown tokens: 1" in err
     ask(file=str(lines), as_json=True)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one.get("text", "") for one in found] == ANSWERS
@@ -168,3 +173,121 @@ def test_a_stopped_run_goes_on_after_its_last_whole_line(tmp_path: Path, capsys:
 def test_bad_wishes_are_one_clear_line(asked: dict[str, object], says: str) -> None:
     with pytest.raises(TriformError, match=says):
         ask(**asked)
+
+
+# --- memory, screens and repeated asking ----------------------------------------------------------------------------
+
+
+class Held:
+    """A question that can be counted while it lives."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Kept(Reply, frozen=True, weakref=True):
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def test_a_file_of_any_length_holds_a_few_chunks_of_rows_and_answers(tmp_path: Path) -> None:
+    path, most = tmp_path / "long.txt", 0
+    path.write_text("".join(f"line {n}\n" for n in range(40 * CHUNK)))
+    alive: weakref.WeakSet[Held | Kept] = weakref.WeakSet()
+
+    def of_row(row: Text) -> Held:
+        held = Held(row.text)
+        alive.add(held)
+        return held
+
+    def run(asked: Sequence[Held]) -> Iterator[Kept]:
+        nonlocal most
+        most = max(most, len(alive))
+        for one in asked:
+            kept = Kept(text=one.text)
+            alive.add(kept)
+            yield kept
+
+    answer(Ask(file=str(path), out=str(tmp_path / "out.txt")), run, about={}, of_row=of_row)
+    assert CHUNK <= most <= 4 * CHUNK
+    assert (tmp_path / "out.txt").read_bytes() == path.read_bytes()
+
+
+def test_few_are_asked_again_where_one_cannot_be_answered(tmp_path: Path) -> None:
+    path, asked = tmp_path / "in.txt", 0
+    path.write_text("".join("refused\n" if n == 100 else f"line {n}\n" for n in range(CHUNK)))
+
+    def run(texts: Sequence[str]) -> Iterator[Shouted]:
+        nonlocal asked
+        asked += len(texts)
+        return shout(texts)
+
+    ask(run, file=str(path), out=str(tmp_path / "out.txt"))
+    assert asked <= 3 * CHUNK
+    found = (tmp_path / "out.txt").read_text().splitlines()
+    assert [n for n, line in enumerate(found) if not line] == [100]
+
+
+def test_the_bar_on_a_screen_leaves_the_answers_where_they_belong(
+    lines: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(asking, "Console", lambda stderr: Console(file=screen, force_terminal=True))
+    ask(file=str(lines))
+    assert capsys.readouterr().out.splitlines() == ANSWERS
+    assert "ONE" not in screen.getvalue()
+    assert "7/7" in screen.getvalue()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    screen.truncate(0)
+    ask(file=str(lines))
+    assert "7/7" not in screen.getvalue()
+
+
+def test_what_answers_nothing_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"refused\n\n")))
+    with pytest.raises(TriformError, match="none of the 2 texts could be answered; the first: this text is refused"):
+        ask()
+
+
+def test_a_line_without_end_on_standard_input_is_not_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "LONGEST", 64)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\n" + b"x" * 1000 + b"\ntwo\n")))
+    ask()
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["ONE", "", "TWO"]
+    assert "1 too long" in err
+
+
+def test_columns_by_number_and_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bare.csv").write_text("1,one\n2,two\n")
+    ask(file=str(tmp_path / "bare.csv"), column="1")
+    assert capsys.readouterr().out.splitlines() == ["ONE", "TWO"]
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TriformError, match="has no column 'c'; it has 'a', 'b'"):
+        ask(file=str(tmp_path / "in.csv"), column="c")
+    with pytest.raises(TriformError, match="is a folder; name a file in it"):
+        ask(file=str(tmp_path))
+    (tmp_path / "q.txt").write_text("Who?\n")
+    with pytest.raises(TriformError, match="does not end like a file of Question rows"):
+        answer(Ask(file=str(tmp_path / "q.txt")), shout, about={}, kind=Question)
+
+
+def test_rows_are_counted_only_where_they_are_lines(tmp_path: Path) -> None:
+    for name, count in {"a.txt": 2, "a.jsonl": 2, "a.json": None, "a.parquet": None, "nowhere.txt": None}.items():
+        if name != "nowhere.txt":
+            (tmp_path / name).write_text("1\n2\n")
+        assert count_of(tmp_path / name) == count
+
+
+def test_a_file_of_which_nothing_was_answered_does_not_appear(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("refused\nrefused\n")
+    with pytest.raises(TriformError, match="none of the 2 texts could be answered"):
+        ask(file=str(tmp_path / "in.txt"), out=str(tmp_path / "out.txt"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    (tmp_path / "in.txt").write_text("refused\n")
+    with pytest.raises(TriformError, match=r"^this text is refused$"):
+        ask(file=str(tmp_path / "in.txt"), out=str(tmp_path / "out.txt"))

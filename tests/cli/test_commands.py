@@ -2,6 +2,9 @@
 
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,7 +71,7 @@ def test_check_fails_with_one(capsys: pytest.CaptureFixture[str], monkeypatch: p
     [
         (("check", "gpt5"), "no folder 'gpt5' and no such model here"),
         (("families", "bert-bas"), "did you mean 'bert-base'?"),
-        (("chek",), "No such command 'chek'"),
+        (("chek",), "unknown command 'chek'; did you mean 'check'?"),
         (("check",), "Missing argument 'MODEL'"),
         (("check", "tiny-decoder", "--seed", "x"), "'x' is not a valid integer"),
     ],
@@ -80,6 +83,24 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert code == 2
     assert says in err
     assert "Traceback" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "triform.cli", "families"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == b"triform: the output cannot be written: No space left on device\n"
+
+
+def test_a_reader_that_has_gone_is_no_failure() -> None:
+    command = [sys.executable, "-m", "triform.cli", "families", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -134,7 +155,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],
-        "run": sorted([*asked, "model"]),
+        "run": sorted([*asked, "--url", "model"]),
         "search": sorted([*asked, "--url", "--model", "-k", "index"]),
         "serve": [
             *("--allow-host", "--api-key", "--api-key-file", "--check", "--cors", "--host", "--index", "--json"),

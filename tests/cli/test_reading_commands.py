@@ -54,7 +54,7 @@ def test_classify_one_text_and_a_file(capsys: pytest.CaptureFixture[str], models
     ]
     assert len(rows[0]["chances"]) == 1
     assert "skipped 2 of 4: 1 blank, 1 invalid UTF-8" in err
-    assert "2 tokens are unknown" in err
+    assert "unknown tokens: 2" in err
 
 
 def test_tag_from_standard_input(

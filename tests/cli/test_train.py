@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ def run(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str
         main([str(arg) for arg in args])
     out, err = capsys.readouterr()
     return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("TRIFORM_HOME", str(place))
+    return place
 
 
 @pytest.fixture
@@ -38,13 +46,15 @@ def test_a_run_is_told_from_beginning_to_end(
     out = tmp_path / "model"
     code, said, shown = train(capsys, rows, out, "--steps", "6")
     assert (code, said.strip()) == (0, str(out))
-    for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step: 6 steps in about"):
+    for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step, ", ": 6 steps in about"):
         assert told in shown, told
+    assert re.search(r"cache +made rows-\w+, examples-\w+, in", shown)
     for told in ("all 6 steps are made", "accuracy", "sample", "time, peak memory"):
         assert told in shown, told
     code, said, shown = train(capsys, rows, out, "--resume")
     assert (code, said.strip()) == (0, str(out))
     assert "all steps are made already" in shown
+    assert re.search(r"cache +reused rows-\w+, examples-\w+, in", shown)
 
 
 BAD = {
@@ -76,7 +86,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     says: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
     Path("empty.csv").write_text("")
     Path("texts.csv").write_text("text\na cat\n")
     Path("blank.csv").write_text(rows.read_text() + ",good\n")

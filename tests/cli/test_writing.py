@@ -4,14 +4,18 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 
 import triform
 from triform import families
-from triform.cli import main
+from triform.cli import classify, fill, main
+from triform.errors import TriformError
 from triform.model import Model
+from triform.tasks.classify import Chance
+from triform.tasks.fill import Candidate, Filled
 from triform.text.chat import ChatTemplate
 from triform.text.training import train_tokenizer
 from triform.weights.folder import Loaded
@@ -74,7 +78,7 @@ def test_complete_reads_standard_input(
     decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed = run(capsys, "complete", str(decoder), "the mat", "--max-tokens", "4", "--temperature", "0")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the mat\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the mat\n")))
     assert run(capsys, "complete", str(decoder), "--max-tokens", "4", "--temperature", "0") == typed
 
 
@@ -90,7 +94,7 @@ def test_chat_answers_once_and_in_a_row(
     options = ("--max-tokens", "4", "--temperature", "0")
     code, once, _ = run(capsys, "chat", str(decoder), "an apple", *options)
     assert code == 0
-    monkeypatch.setattr(sys, "stdin", io.StringIO("an apple\nan orange\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"an apple\nan orange\n")))
     _, twice, _ = run(capsys, "chat", str(decoder), *options)
     assert twice.startswith(once)
     assert len(twice) > len(once)
@@ -163,9 +167,9 @@ BAD = {
     "temperature=-1.0 is out of range": ("complete", "decoder", "a", "--temperature", "-1"),
     "temperature=nan is out of range": ("complete", "decoder", "a", "--temperature", "nan"),
     "top_p=1.5 is out of range": ("complete", "decoder", "a", "--top-p", "1.5"),
-    "cannot continue it": ("complete", "masked", "a"),
-    "has no chat template": ("chat", "masked", "a"),
-    "was not trained to fill masks": ("fill", "decoder", "a"),
+    "was not made to complete; it can: embed, fill": ("complete", "masked", "a"),
+    "was not made to chat; it can: embed, fill": ("chat", "masked", "a"),
+    "was not made to fill; it can: chat, complete": ("fill", "decoder", "a"),
     "the text has no mask; write [MASK]": ("fill", "masked", "a"),
     "there is no folder 'nobody'": ("chat", "nobody", "a"),
 }
@@ -228,3 +232,85 @@ def test_models_on_the_shelf(
     (row,) = json.loads(run(capsys, "models", "--json")[1])
     assert (row["name"], row["form"], row["tasks"]) == ("mine", "decoder", ["complete", "chat"])
     assert run(capsys, "complete", "mine", "a", "--max-tokens", "2")[0] == 0
+
+
+# --- as strangers type ----------------------------------------------------------------------------------------------
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_commands_of_a_conversation_work_on_standard_input_too(
+    decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = ("--max-tokens", "3", "--temperature", "0")
+    typed(monkeypatch, f"the cat\n\n/save {tmp_path}/a.json\n/reset\n/quit\nthe mat\n".encode())
+    code, out, _ = run(capsys, "chat", str(decoder), *options)
+    assert code == 0
+    assert "forgotten" in out
+    said = json.loads((tmp_path / "a.json").read_text())["messages"]
+    assert [message["role"] for message in said] == ["user", "assistant"]
+    assert said[1]["content"] == said[1]["content"].strip()
+    typed(monkeypatch, b"the cat\n/save /nowhere/at/all.json\n")
+    code, _, err = run(capsys, "chat", str(decoder), *options)
+    assert code == 2
+    assert "/nowhere/at/all.json cannot be written: No such file" in err
+
+
+@pytest.mark.parametrize("command", ["complete", "chat"])
+def test_bytes_that_are_no_text_are_one_line(
+    command: str, decoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(monkeypatch, b"the \xff\n")
+    code, _, err = run(capsys, command, str(decoder))
+    assert code == 2
+    assert "0xff at byte 5" in err
+
+
+def test_alternatives_are_shown_as_text(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = triform.load(decoder).tokenizer
+    assert tokenizer is not None
+    base = ("complete", str(decoder), "the cat", "--max-tokens", "2", "--temperature", "0", "--logprobs", "2")
+    tokens = json.loads(run(capsys, *base, "--json")[1])["tokens"]
+    for other in (other for token in tokens for other in token["alternatives"]):
+        assert f"{tokenizer.decode([other['token']])!r} {other['logprob']:.3f}" in run(capsys, *base)[1]
+
+
+def test_a_model_says_which_tokens_it_cannot_spell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = train_tokenizer(TEXTS, kind="characters", vocab=60)
+    spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
+    Model(Loaded(spec, triform.build(spec).network, tokenizer)).save(tmp_path / "letters")
+    (tmp_path / "in.txt").write_text("a cat\n日本\n")
+    base = ("--max-tokens", "2")
+    assert "unknown tokens: 2" in run(capsys, "complete", str(tmp_path / "letters"), "日本", *base)[2]
+    asked = ("complete", str(tmp_path / "letters"), "--file", str(tmp_path / "in.txt"), *base)
+    assert "unknown tokens: 2" in run(capsys, *asked)[2]
+
+
+def test_python_has_the_same_names(decoder: Path, masked: Path) -> None:
+    model = triform.load(decoder)
+    asked = {"max_tokens": 4, "temperature": 0.0}
+    said = model.chat("the cat", **asked)
+    assert str(said) == said.message.content
+    assert model.run("the cat", **asked) == said
+    assert model.run(["the cat"], **asked) == [said]
+    longer = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
+    assert model.chat([*longer, {"role": "user", "content": "the mat"}], **asked).message.role == "assistant"
+    for wrong in ("", [], [{"role": "cat", "content": "miaow"}]):
+        with pytest.raises(TriformError, match="this is no conversation"):
+            model.chat(wrong)
+    assert len(triform.load(masked).fill("the [MASK] cat", k=2).masks[0]) == 2
+
+
+class Labels(NamedTuple):
+    chances: tuple[Chance, ...]
+
+
+def test_labels_and_words_that_look_like_markup_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    classify.show(Labels((Chance("[/nothing]", 0.75), Chance("[red]", 0.25))))  # type: ignore[arg-type]
+    out = capsys.readouterr().out
+    assert "[/nothing]" in out
+    assert "[red]" in out
+    fill.show(Filled(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),)))
+    assert capsys.readouterr().out.count("[/b]") == 2

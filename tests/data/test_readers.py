@@ -411,10 +411,10 @@ def test_columns_by_usual_name_by_place_and_as_asked(content: str, columns, tmp_
     [
         ("phrase,sentiment\na,1\n", None, "no text among its columns 'phrase', 'sentiment'"),
         ("a,b,c\n", None, "no text and no labels"),
-        ("text,label\na,1\n", {"text": "phrase"}, "no text"),
+        ("text,label\na,1\n", {"text": "phrase"}, "no column 'phrase'; it has 'text', 'label'"),
         ("a,1\n", {"text": 0, "labels": 2}, "the columns 0 to 1"),
         ("a,1\n", {"txt": "a"}, "did you mean 'text'"),
-        ("phrase,label\na,1\n", {"text": "phrase.en"}, "no text"),
+        ("phrase,label\na,1\n", {"text": "phrase.en"}, "no column .phrase.en.; it has .phrase."),
     ],
 )
 def test_columns_that_are_not_there(content: str, columns, says: str, tmp_path: Path):

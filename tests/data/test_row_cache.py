@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from triform.data import cache, ragged
 from triform.data.cache import Rows, TokenCache, digest, file_hash
 from triform.data.files import DataError
+from triform.data.ragged import Cache
 from triform.data.readers import read
 from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
 from triform.errors import TriformError
@@ -37,7 +38,7 @@ def test_rows_at_random_are_the_rows_in_order(ending: str, tmp_path: Path):
     if ending == ".csv.gz":
         path = tmp_path / "a.csv.gz"
         path.write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    rows = Rows(path, kind=Labelled, folder=tmp_path / "cache")
+    rows = Rows(path, kind=Labelled, cache=Cache(tmp_path / "cache"))
     wanted = [row for row in read(path, kind=Labelled) if not isinstance(row, Bad)]
     assert [rows[index] for index in (15, 0, 7)] == [wanted[index] for index in (15, 0, 7)]
     assert list(rows) == wanted
@@ -59,7 +60,7 @@ def test_rows_at_random_are_the_rows_in_order(ending: str, tmp_path: Path):
 def test_every_kind_survives(kind: type[Row], record: dict, tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(record))
-    assert list(Rows(path, kind=kind, folder=tmp_path / "cache")) == list(read(path, kind=kind))
+    assert list(Rows(path, kind=kind, cache=Cache(tmp_path / "cache"))) == list(read(path, kind=kind))
 
 
 def test_rows_are_made_once_and_again_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -69,14 +70,14 @@ def test_rows_are_made_once_and_again_when_something_changed(tmp_path: Path, mon
     path, folder = table(tmp_path / "a.csv"), tmp_path / "cache"
 
     def fingerprint(**how: object) -> str:
-        return Rows(path, **({"kind": Labelled, "folder": folder} | how)).fingerprint
+        return Rows(path, **({"kind": Labelled, "cache": Cache(folder)} | how)).fingerprint
 
     first = fingerprint()
     assert fingerprint() == first
     assert len(made) == 1
     path.touch()
     moved = path.rename(tmp_path / "b.csv")
-    assert Rows(moved, kind=Labelled, folder=folder).where(0) == f"{moved}:2"
+    assert Rows(moved, kind=Labelled, cache=Cache(folder)).where(0) == f"{moved}:2"
     assert len(made) == 1  # another time or name is not another content
     moved.rename(path)
     assert fingerprint(columns={"text": "label"}) != first
@@ -93,7 +94,7 @@ def test_the_ending_is_part_of_what_a_file_says(tmp_path: Path):
     for name in ("a.csv", "a.tsv"):
         (tmp_path / name).write_text("a,b\tc,d\n")
     one, other = (
-        Rows(tmp_path / name, kind=Pair, folder=tmp_path / "cache", columns={"source": 0, "target": 1})
+        Rows(tmp_path / name, kind=Pair, cache=Cache(tmp_path / "cache"), columns={"source": 0, "target": 1})
         for name in ("a.csv", "a.tsv")
     )
     assert (one[0].source, other[0].source) == ("a", "a,b")
@@ -102,7 +103,7 @@ def test_the_ending_is_part_of_what_a_file_says(tmp_path: Path):
 def test_bad_files_leave_nothing_behind(tmp_path: Path):
     (tmp_path / "a.txt").write_text("\n\n")
     with pytest.raises(DataError, match="no Text row"):
-        Rows(tmp_path / "a.txt", kind=Text, folder=tmp_path / "cache")
+        Rows(tmp_path / "a.txt", kind=Text, cache=Cache(tmp_path / "cache"))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -122,7 +123,7 @@ def test_tokens_survive(lists: list[list[int]], together: int, tmp_path_factory:
         stored = TokenCache.build(
             rows,
             lambda some: [{"ids": lists[int(row.text)], "twice": lists[int(row.text)] * 2} for row in some],
-            folder=folder,
+            cache=Cache(folder),
             fingerprint="a",
         )
     assert len(stored) == len(lists)
@@ -134,7 +135,7 @@ def test_tokens_survive(lists: list[list[int]], together: int, tmp_path_factory:
 
 @pytest.mark.parametrize(("largest", "dtype"), [(65_535, np.uint16), (65_536, np.uint32), (2**32 - 1, np.uint32)])
 def test_ids_are_as_narrow_as_they_can_be(largest: int, dtype: type, tmp_path: Path):
-    stored = TokenCache.build([Text("a")], lambda rows: [{"ids": [0, largest]}], folder=tmp_path, fingerprint="a")
+    stored = TokenCache.build([Text("a")], lambda rows: [{"ids": [0, largest]}], cache=Cache(tmp_path), fingerprint="a")
     assert stored["ids"].values.dtype == dtype
     assert stored["ids"][0].tolist() == [0, largest]
 
@@ -147,11 +148,15 @@ def test_tokens_are_reused_and_made_again(tmp_path: Path):
         return ids(rows)
 
     rows = [Text("abc"), Text("de")]
-    first = TokenCache.build(rows, encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 8}))
-    again = TokenCache.build(iter(()), encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 8}))
+    first = TokenCache.build(
+        rows, encode, cache=Cache(tmp_path), fingerprint=digest("data", "tokenizer", {"length": 8})
+    )
+    again = TokenCache.build(
+        iter(()), encode, cache=Cache(tmp_path), fingerprint=digest("data", "tokenizer", {"length": 8})
+    )
     assert [found.tolist() for found in again["ids"]] == [found.tolist() for found in first["ids"]]
     assert calls == [2]
-    TokenCache.build(rows, encode, folder=tmp_path, fingerprint=digest("data", "tokenizer", {"length": 9}))
+    TokenCache.build(rows, encode, cache=Cache(tmp_path), fingerprint=digest("data", "tokenizer", {"length": 9}))
     assert calls == [2, 2]
 
 
@@ -159,16 +164,16 @@ def test_tokens_are_reused_and_made_again(tmp_path: Path):
 @pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 5), lambda path: os.truncate(path, 0), Path.unlink])
 def test_a_damaged_cache_is_made_again(name: str, harm, tmp_path: Path):
     rows = [Text("abc"), Text("de")]
-    TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+    TokenCache.build(rows, ids, cache=Cache(tmp_path), fingerprint="a")
     (folder,) = tmp_path.iterdir()
     harm(folder / name)
-    stored = TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+    stored = TokenCache.build(rows, ids, cache=Cache(tmp_path), fingerprint="a")
     assert [bytes(found.tolist()) for found in stored["ids"]] == [b"abc", b"de"]
 
 
 def test_a_writer_that_dies_leaves_nothing_and_the_old_stays(tmp_path: Path):
     rows = [Text("abc")] * 1000
-    TokenCache.build(rows, ids, folder=tmp_path, fingerprint="old")
+    TokenCache.build(rows, ids, cache=Cache(tmp_path), fingerprint="old")
 
     def dies(some: list[Text]) -> list[dict[str, list[int]]]:
         if dies.calls:
@@ -178,9 +183,9 @@ def test_a_writer_that_dies_leaves_nothing_and_the_old_stays(tmp_path: Path):
 
     dies.calls = 0
     with pytest.raises(KeyboardInterrupt):
-        TokenCache.build(rows, dies, folder=tmp_path, fingerprint="new")
+        TokenCache.build(rows, dies, cache=Cache(tmp_path), fingerprint="new")
     assert len(list(tmp_path.iterdir())) == 1
-    assert len(TokenCache.build(rows, dies, folder=tmp_path, fingerprint="old")) == 1000
+    assert len(TokenCache.build(rows, dies, cache=Cache(tmp_path), fingerprint="old")) == 1000
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -189,16 +194,16 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ragged, "_to_disk", full)
     with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
-        TokenCache.build([Text("a")], ids, folder=tmp_path, fingerprint="a")
+        TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_may_make_the_same_cache(tmp_path: Path):
     def other_is_faster(rows: list[Text]) -> list[dict[str, list[int]]]:
-        TokenCache.build(rows, ids, folder=tmp_path, fingerprint="a")
+        TokenCache.build(rows, ids, cache=Cache(tmp_path), fingerprint="a")
         return ids(rows)
 
-    stored = TokenCache.build([Text("abc")], other_is_faster, folder=tmp_path, fingerprint="a")
+    stored = TokenCache.build([Text("abc")], other_is_faster, cache=Cache(tmp_path), fingerprint="a")
     assert stored["ids"][0].tolist() == [97, 98, 99]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -213,12 +218,12 @@ def test_two_processes_may_make_the_same_cache(tmp_path: Path):
 )
 def test_what_cannot_be_stored(rows, encode, says: str, tmp_path: Path):
     with pytest.raises(DataError, match=says):
-        TokenCache.build(rows, encode, folder=tmp_path, fingerprint="a")
+        TokenCache.build(rows, encode, cache=Cache(tmp_path), fingerprint="a")
 
 
 def test_a_column_that_is_not_there(tmp_path: Path):
     with pytest.raises(TriformError, match="did you mean 'ids'"):
-        TokenCache.build([Text("a")], ids, folder=tmp_path, fingerprint="a")["idz"]
+        TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")["idz"]
 
 
 def test_the_hash_of_a_file_is_what_sha256sum_says(tmp_path: Path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from families_tiny import EVERY
 
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.text.training import train_tokenizer
 from triform.weights.folder import Loaded, write
 

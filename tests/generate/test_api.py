@@ -8,9 +8,9 @@ import torch
 from generate_tiny import START, tiny
 from tokenizers import decoders, models, pre_tokenizers
 
-from triform.core.build import build
 from triform.errors import InputError, UnknownName
 from triform.families import gpt2, t5
+from triform.first_numbers import build
 from triform.generate.api import Answer, complete, engine_of, stream
 from triform.generate.settings import Request, Settings
 from triform.text.stream import BYTE_OF

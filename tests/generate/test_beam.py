@@ -10,9 +10,9 @@ from generate_tiny import START, Tiny, alone, tiny, tokens
 from torch import Tensor
 
 from triform.core.batch import Pair, Text
-from triform.core.build import build
 from triform.errors import TriformError
 from triform.families import llama, marian
+from triform.first_numbers import build
 from triform.generate import beam
 from triform.generate.beam import Ending, search
 from triform.generate.settings import Request, Settings

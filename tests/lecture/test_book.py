@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from triform.errors import UnknownName
 from triform.lecture import book, experiments, registry
-from triform.lecture.lesson import Done, claim
+from triform.lecture.lesson import Done, Lesson, claim
+from triform.lecture.real import DataAbsent
 
 BOOK = Path(__file__).resolve().parents[2] / "docs" / "lecture"
 
@@ -120,4 +122,25 @@ def test_an_experiment_that_was_not_run_says_how_to(found: book.Found) -> None:
 
 
 def test_what_markdown_would_read_is_escaped() -> None:
+    assert book.escape("see `norm_at` and x_i") == "see `norm_at` and x\\_i"
     assert book.escape("a|b <s> x_i *") == "a\\|b &lt;s> x\\_i \\*"
+
+
+def test_titles_need_no_escaping() -> None:
+    """They are headings, links and anchors."""
+    every = (*registry.lessons(), *experiments.experiments())
+    assert not [each.title for each in every if set(each.title) & set("<|*`[]")]
+
+
+def test_without_its_data_an_experiment_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(lesson: Lesson) -> Done:
+        raise DataAbsent("not here")
+
+    monkeypatch.setattr(experiments, "run", absent)
+    monkeypatch.setattr(registry, "lessons", tuple)
+    assert book.gather(BOOK, again={"sqrt-d"})["sqrt-d"] == book.stored(BOOK, experiments.experiment("sqrt-d"))
+
+
+def test_what_is_to_be_run_again_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'sqrt-d'"):
+        book.gather(tmp_path, again={"sqrtd"})

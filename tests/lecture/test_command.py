@@ -85,3 +85,9 @@ def test_a_wrong_name_is_one_line(capsys: pytest.CaptureFixture[str], args: tupl
 
 def test_words_in_brackets_are_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[I I]" in run(capsys, "4.15")[1]
+
+
+def test_help_has_an_example_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "\n    triform lecture --quiz\n" in out

@@ -11,7 +11,7 @@ from triform.core.batch import Text
 from triform.core.cache import Cache
 from triform.core.positions import Sinusoid
 from triform.lecture import registry, slides
-from triform.lecture.chapters import forms, queries, rnn
+from triform.lecture.chapters import cost, forms, queries, rnn
 from triform.lecture.lesson import Done, do
 from triform.observe import view_stream
 
@@ -52,7 +52,7 @@ def scores_of_another_row(patch: pytest.MonkeyPatch) -> None:
 
 def an_entry_forgotten(patch: pytest.MonkeyPatch) -> None:
     right = view_stream.ledger
-    patch.setattr(view_stream, "ledger", lambda record, path, parts: right(record, path, parts)[:-1])
+    patch.setattr(view_stream, "ledger", lambda *asked: right(*asked)[:-1])
 
 
 def sines_only(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "similarity, a cosine": ("2.3", wrong_vectors),
     "similarity, scaling put right on the slide": ("2.5", slide("LINEAR", ("0.585", "0.415"))),
     "similarity, softmax": ("2.6", slide("SOFTMAX", ("0.5", "0.3", "0.15", "0.15"))),
-    "queries, the cat put right on the slide": (
+    "queries, another weight for the cat": (
         "0.16",
         slide("CAT_WEIGHTS", changed_cell(slides.CAT_WEIGHTS, 1, 3, "0.40")),
     ),
@@ -99,7 +99,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "inference": ("4.28", slide("CACHE_ANSWER", "ndL")),
     "inference, a cache of half the size": ("4.28", half_a_cache),
     "forms": ("3.13", lambda patch: patch.setattr(forms, "EXAMPLES", forms.EXAMPLES | {"bert-base": "decoder"})),
-    "cost": ("4.24", lambda patch: patch.setattr("triform.lecture.chapters.cost.BLOCK", ("scores", "weighted values"))),
+    "cost": ("4.23", lambda patch: patch.setitem(cost.LAYER, "QKV projection", cost.Exact(4, 1, 2))),
     "rnn": ("4.25", lambda patch: patch.setattr(rnn.nn, "GRUCell", lambda d, e, dtype: nn.RNNCell(d, e, dtype=dtype))),
 }
 

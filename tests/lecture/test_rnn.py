@@ -8,7 +8,7 @@ import torch
 
 from triform.core.batch import PackedText, Pair, Text
 from triform.core.forms import Form
-from triform.lecture.rnn import Bahdanau, Recurrent
+from triform.lecture.rnn import Bahdanau, Recurrent, alignment
 from triform.train.config import Config
 from triform.train.events import AnyEvent, Stepped
 from triform.train.examples import Listed, SourceTarget
@@ -80,3 +80,14 @@ def test_the_same_seed_gives_the_same_numbers_and_leaves_chance_alone() -> None:
     assert torch.equal(after, torch.rand(1))
     other = Recurrent(vocab=12, width=8, attention=True, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_the_alignment_is_what_each_step_looks_at() -> None:
+    network = Recurrent(vocab=12, width=8, attention=True).double()
+    pair = Pair(Text.of(torch.tensor([[3, 4, 5]])), Text.of(torch.tensor([[1, 2]])))
+    weights = alignment(network, pair)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64))
+    with torch.no_grad():
+        read = network.encode(pair.source)
+        contexts = torch.cat([step.context for step in network.walk(pair.target.ids, read)])
+    torch.testing.assert_close(contexts, weights @ read.states[0])

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from triform.lecture import experiments, trained
-from triform.lecture.experiments import parts, recall, trial
+from triform.lecture.experiments import masks, recall, recurrent, trial
 from triform.lecture.lesson import Evidence
+from triform.lecture.real import DataAbsent
 from triform.train.config import Config
 
 SHORT = Config(seed=0, steps=2, batch_tokens=256, dropout=0.0)
@@ -72,8 +73,7 @@ def test_experiments_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps: not for the verdict, but every way of changing the network trains and is asked."""
     monkeypatch.setattr(trial.learn, "__kwdefaults__", {"config": SHORT, "setting": trial.nothing})
     monkeypatch.setattr(trial.unseen, "__defaults__", (8,))
-    monkeypatch.setattr(parts.whole_loss, "__kwdefaults__", {"count": 2})
-    monkeypatch.setattr(trial.writing_loss, "__kwdefaults__", {"count": 2})
+    monkeypatch.setattr(masks, "WRITTEN", 2)
     done = experiments.run(experiments.experiment(name))
     assert done.evidence.tables
     assert done.evidence.plots
@@ -84,3 +84,33 @@ def test_recall_runs() -> None:
     found = recall.recall(distances=(1, 2), steps=2)
     assert set(found) == {"RNN", "RNN with attention", "Transformer"}
     assert all(set(each.accuracy) == {1, 2} for each in found.values())
+
+
+def test_the_three_translators_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps on the little world: judged on the way, as many parameters, compared at equal time."""
+    monkeypatch.setattr(recurrent, "WORLD", SHORT.replace(eval_every=1))
+    evidence = recurrent.rnn_world.run()
+    assert [row[0] for row in evidence.tables[0].rows] == ["RNN", "RNN with attention", "Transformer"]
+    assert all(len(each.points) == 2 for each in evidence.plots[0].curves)
+    assert evidence.facts[0].holds, evidence.facts[0].found
+    assert len(evidence.plots[2].rows) == len(evidence.plots[2].cells) == 11
+
+
+@pytest.mark.slow
+def test_multi30k_is_a_course_of_the_same_kind(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIFORM_SHARED", str(shared.parent))
+    course = recurrent.multi30k()
+    assert (len(course.learned.lengths), len(course.unseen.lengths)) == (29_000, 1_000)
+    sizes = [sum(p.numel() for p in network.parameters()) for network in recurrent.networks(course).values()]
+    assert max(sizes) < 1.15 * min(sizes)
+
+
+def test_without_multi30k_the_experiment_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIFORM_SHARED", str(tmp_path))
+    with pytest.raises(DataAbsent, match=r"data/multi30k is not here; set TRIFORM_SHARED .* rnn-world"):
+        recurrent.rnn_multi30k.run()
+
+
+def test_at_equal_time_is_the_best_by_then() -> None:
+    learned = recurrent.Learned(1, (1, 2, 3), (1.0, 2.0, 3.0), (5.0, 3.0, 4.0))
+    assert [learned.at(seconds) for seconds in (0.5, 1.5, 2.0, 9.0)] == [5.0, 5.0, 3.0, 3.0]

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from triform.core.batch import PackedText, Text
-from triform.core.build import build
 from triform.core.forms import Form
 from triform.families import gpt2
+from triform.first_numbers import build
 from triform.lecture import variants
 
 SPEC = gpt2(vocab=20, width=16, layers=2, heads=2, context=16)

@@ -9,8 +9,8 @@ from families_tiny import EVERY
 from torch import Tensor
 
 from triform import door
-from triform.core.build import build
 from triform.core.forms import Form
+from triform.first_numbers import build
 from triform.observe.view import View, look
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer

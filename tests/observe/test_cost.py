@@ -15,9 +15,10 @@ from rich.console import Console
 
 from triform import families
 from triform.core.batch import Pair, Text
-from triform.core.build import Form, build, cache_for, skeleton
+from triform.core.build import Form, cache_for, skeleton
 from triform.core.cache import Cache, Memory
 from triform.errors import InputError, TriformError, UnknownName
+from triform.first_numbers import build
 from triform.inventory import parameters
 from triform.observe import cost_kept, cost_rows
 from triform.observe.cost import Cost, cost

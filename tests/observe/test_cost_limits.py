@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from triform.core.batch import Text
-from triform.core.build import build
 from triform.errors import InputError
 from triform.families import named
+from triform.first_numbers import build
 from triform.observe import cost_growth, machine
 from triform.observe.cost import cost
 from triform.observe.cost_beside import beside

@@ -9,9 +9,9 @@ from families_tiny import RELATIVES
 from rich.console import Console
 
 from triform import families
-from triform.core.build import build
 from triform.errors import InputError
 from triform.families import named
+from triform.first_numbers import build
 from triform.observe import cost_rows
 from triform.observe.cost_overview import cost_of, overview, phases
 from triform.observe.cost_run import run_beside

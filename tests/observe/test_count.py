@@ -6,7 +6,8 @@ from families_tiny import EVERY
 from torch import nn
 
 from triform.core.batch import PackedText, Pair, Text
-from triform.core.build import build, cache_for
+from triform.core.build import cache_for
+from triform.first_numbers import build
 from triform.observe import count
 from triform.observe.cost import cost
 from triform.observe.count import count_flops, count_kept, count_seconds

@@ -12,9 +12,10 @@ import torch
 from families_tiny import EVERY, FAMILIES
 from looked_models import SOURCE, TARGET, Subject, kernels, logits, model_of, seen
 
-from triform.core.build import build, skeleton
+from triform.core.build import skeleton
 from triform.core.forms import Form
 from triform.errors import InputError
+from triform.first_numbers import build
 from triform.observe.interventions import (
     patched,
     shuffled,

@@ -277,3 +277,54 @@ def test_looking_works_where_gradients_are_on() -> None:
     assert not view.logits.requires_grad
     assert not view.attention(0, 0).numpy().flags.writeable
     assert isinstance(model.network.get_submodule("decoder.blocks.0.attention.f.attend"), Attend)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_pass_may_end_behind_what_is_asked_for(name: str) -> None:
+    """The same numbers, and nothing above has run; without `until` it would have."""
+    model = model_of(name)
+    stack = list(model.spec.stacks)[-1]
+    goal = TARGET if model.network.sides == 2 else None
+    whole = look(model, SOURCE, goal)
+    ran: list[str] = []
+    with tapped(model.network, f"{stack}.blocks.1 readout", lambda path, inputs, output: ran.append(path)):
+        part = look(model, SOURCE, goal, until=f"{stack}.blocks.0")
+        assert ran == []
+        look(model, SOURCE, goal)
+        assert set(ran) == {f"{stack}.blocks.1", "readout"}
+    assert np.array_equal(part.attention(0).numpy(), whole.attention(0).numpy())
+    assert np.array_equal(part.ledger(0).numpy(), whole.ledger(0).numpy())
+    for asked in (lambda: part.attention(1), lambda: part.logits, lambda: part.said(0)):
+        with pytest.raises(InputError, match="is not in this look"):
+            asked()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_logits_made_later_have_the_same_bits(name: str) -> None:
+    model = model_of(name)
+    goal = TARGET if model.network.sides == 2 else None
+    later = look(model, SOURCE, goal, until=f"{list(model.spec.stacks)[-1]}.final")
+    assert later.scores is None
+    assert torch.equal(later.logits, logits(model))
+    if later.logits.dim() == 3:
+        assert torch.allclose(later.said(2), later.logits[0, 2], atol=1e-5)
+
+
+def test_a_pass_that_ends_leaves_no_tap_behind() -> None:
+    model = model_of("gpt2")
+    look(model, SOURCE, until="decoder.blocks.0")
+    assert torch.equal(look(model, SOURCE).logits, logits(model))
+    assert not any(module._forward_hooks for module in model.network.modules())
+    with pytest.raises(InputError, match=r"no module's path fits 'decoder\.block'"):
+        look(model, SOURCE, until="decoder.block")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "vaswani"])
+def test_some_positions_are_those_of_all(name: str) -> None:
+    view = seen(model_of(name))
+    some = slice(1, 3)
+    assert np.array_equal(view.ledger(0, positions=some).numpy(), view.ledger(0).numpy()[:, some])
+    assert np.array_equal(view.stream(positions=some).numpy(), view.stream().numpy()[:, some])
+    assert np.array_equal(view.angles(positions=some).numpy(), view.angles().numpy()[:, some])
+    assert np.allclose(view.contributions(0, positions=some).numpy(), view.contributions(0).numpy()[:, some], atol=1e-6)
+    assert view.shares(0, positions=some).axes[1].labels == view.shares(0).axes[1].labels[some]

@@ -12,8 +12,10 @@ import uvicorn
 from page_models import FORMS, looker, run
 
 from triform.page.file import page_file
+from triform.serve import lessons
 from triform.serve.page import app
 
+CHAPTERS = ("mask", "positions")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -31,6 +33,12 @@ def browser() -> Iterator[object]:
         running.close()
 
 
+def some_lessons() -> dict[str, object]:
+    """Two chapters: the others are made alike, and take longer."""
+    contents = [one for one in lessons.contents() if one["name"] in CHAPTERS]
+    return {"contents": contents, "chapters": {name: lessons.chapter(name) for name in CHAPTERS}}
+
+
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """The address of a form's page on disk."""
@@ -39,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     def address(form: str) -> str:
         path: Path = folder / f"{form}.html"
         if not path.exists():
-            path.write_text(page_file(looker(form), run()), encoding="utf-8")
+            path.write_text(page_file(looker(form), run(), lessons=some_lessons()), encoding="utf-8")
         return path.as_uri()
 
     return address
@@ -74,3 +82,9 @@ def served() -> Iterator[Callable[[str], str]]:
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(params=["file", "served"])
+def address(request: pytest.FixtureRequest, form: str) -> str:
+    where: Callable[[str], str] = request.getfixturevalue("files" if request.param == "file" else "served")
+    return where(form)

@@ -6,7 +6,7 @@ import tokenizers
 import torch
 
 from triform import families
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.page.ask import Run
 from triform.page.looker import Looker
 from triform.spec import ModelSpec
@@ -23,8 +23,10 @@ SPECS: dict[str, ModelSpec] = {
     "encoder-decoder": families.vaswani(**SIZES),
 }
 FORMS = list(SPECS)
+SPECS["long decoder"] = families.llama(**SIZES | {"context": 4096}, kv_heads=2)
 TEXT = f"the fat ginger cat sat on {HOSTILE} a mat"
 LONG = " ".join(WORDS[i * i % 11] for i in range(2000))
+LONGEST = " ".join(WORDS[i * i % 11] for i in range(4096))
 
 
 @cache

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from page_models import FORMS, LONG, TEXT, loaded, looker, run
 
 from triform import door
-from triform.core.build import build
 from triform.errors import TriformError
+from triform.first_numbers import build
 from triform.inventory import parameters
+from triform.observe.taps import tapped
 from triform.page import ask
 from triform.page.answers import ANSWERS, answer
 from triform.page.ask import Change, OffFeedforward, OffHead, Run
@@ -174,6 +175,23 @@ def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatc
     monkeypatch.setattr("triform.page.looker.KEPT", 0)
     monkeypatch.setattr("triform.page.looker.HELD", 0)
     assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
+
+
+def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No layer above the one that is asked for, and the head at the one position that is."""
+    monkeypatch.setattr("triform.page.looker.KEPT", 0)
+    one, ran = looker("decoder"), list[tuple[str, int]]()
+    where = {"run": run(), "stack": "decoder", "kind": "self", "layer": 0}
+
+    def note(path: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        ran.append((path, output.shape[1]))
+
+    with tapped(one.model.network, "decoder.blocks.? readout", note):
+        answer(one, ask.Formula(**where, head=0, queries=(0, 3), keys=(0, 3)))
+        answer(one, ask.Overview(**where, head=3))
+        assert ran == [("decoder.blocks.0", 9)]
+        answer(one, ask.Answer(run=run(), position=4))
+        assert ran[1:] == [("decoder.blocks.0", 9), ("decoder.blocks.1", 9), ("readout", 1)]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from triform import door
 from triform.core import masks, positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
 from triform.core.batch import PackedText, Text, UnequalRows
-from triform.core.blocks import PastOnly, Residual
+from triform.core.blocks import Dropout, PastOnly, Residual
 from triform.core.cache import Cache, Writing
 from triform.core.heads import TiedHead
 from triform.core.masks import View
@@ -278,7 +278,7 @@ def reorder_forgets_the_lengths(monkeypatch, model):
 
 @mistake("gpt2", "same input, same answer")
 def dropout_alive_in_evaluation(monkeypatch, model):
-    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: F.dropout(x, self.p, training=True))
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: F.dropout(x, self.limit / 2**16, training=True))
 
 
 @mistake("gpt2", "model = lecture")

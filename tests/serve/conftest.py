@@ -3,12 +3,21 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from served_models import TEXTS, all_models, encoder
-from served_process import Process
+from served_process import ALONE, STARTED, Process
 
 from triform.tasks import index
 from triform.weights import folder
+
+
+@pytest.fixture(autouse=True)
+def unchecked() -> Iterator[None]:
+    """Shapes are checked where the core and the engine are tested; here a check at each call is most of the time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +34,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def process(folders: Path) -> Iterator[Process]:
     models = [str(folders / name) for name in all_models()]
-    with Process(*models, "--index", f"texts={folders / 'index'}", "--limit", "idle_seconds=2") as running:
+    given = ("--index", f"texts={folders / 'index'}", "--limit", "idle_seconds=2", "--limit", "stalled_seconds=60")
+    with Process(*models, *given, code=ALONE + STARTED) as running:
         yield running

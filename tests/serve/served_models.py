@@ -11,7 +11,7 @@ import httpx2
 import torch
 
 from triform import families
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.serve.app import app
 from triform.serve.guard import Access
 from triform.serve.limits import Limits
@@ -94,8 +94,9 @@ def all_models() -> dict[str, Loaded]:
 async def serving(
     models: dict[str, Loaded] | None = None, *, access: Access | None = None, indexes: Any = None, **limits: Any
 ) -> AsyncIterator[tuple[Service, httpx2.AsyncClient]]:
-    """A service in this very process, and a client for it."""
-    service = Service(models or {"cat": decoder()}, indexes=indexes, limits=Limits(**limits), log=Log(io.StringIO()))
+    """A service in this very process, and a client for it. A slow machine is no stalled worker."""
+    bounds = Limits(**({"stalled_seconds": 60.0} | limits))
+    service = Service(models or {"cat": decoder()}, indexes=indexes, limits=bounds, log=Log(io.StringIO()))
     made = app(service, access=access)
     transport = httpx2.ASGITransport(made)
     client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60)
@@ -105,3 +106,21 @@ async def serving(
 
 def run(coroutine: Any) -> Any:
     return asyncio.run(coroutine)
+
+
+# What each route takes, at its least.
+ASKS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"model": "cat", "prompt": "the cat"},
+    "/v1/chat/completions": {"model": "cat", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/embeddings": {"model": "embed", "input": "the cat"},
+    "/v1/tokenize": {"model": "cat", "text": "the cat"},
+    "/v1/translate": {"model": "pair", "text": "the cat"},
+    "/v1/summarize": {"model": "pair", "text": "the cat"},
+    "/v1/classify": {"model": "classify", "text": "the cat"},
+    "/v1/tag": {"model": "tag", "text": "the cat"},
+    "/v1/answer": {"model": "answer", "question": "who?", "context": "the cat"},
+    "/v1/fill": {"model": "fill", "text": "the [MASK]"},
+    "/v1/search": {"model": "embed", "text": "the cat", "index": "texts"},
+    "/v1/look": {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}},
+    "/v1/cost": {"model": "cat"},
+}

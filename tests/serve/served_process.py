@@ -2,32 +2,39 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from queue import Queue
 from types import TracebackType
 from typing import Any
 
 import httpx2
+from prometheus_client.parser import text_string_to_metric_families
 
 PATIENCE = 60.0
+STARTED = "from triform.cli import main; main()"
 
 
 class Process:
     """Started, listening; its log is read line by line, `wait_for` gives the next line of an event."""
 
-    def __init__(self, *arguments: str, code: str = "") -> None:
-        command = [sys.executable, "-c", code or "from triform.cli import main; main()"]
+    def __init__(
+        self, *arguments: str, code: str = STARTED, flags: Sequence[str] = (), pass_fds: Sequence[int] = ()
+    ) -> None:
+        command = [sys.executable, *flags, "-c", code]
         self.process = subprocess.Popen(
             [*command, "serve", *arguments, "--port", "0"],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+            pass_fds=pass_fds,
         )
         self.lines: Queue[dict[str, Any] | None] = Queue()
         self.said: list[str] = []
@@ -58,6 +65,10 @@ class Process:
     def socket(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
+    def metric(self, client: httpx2.Client, name: str) -> float:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        return sum(one.value for family in families for one in family.samples if one.name == name)
+
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
@@ -77,6 +88,80 @@ class Process:
             self.process.stderr.close()
 
 
+# Before anything else: a process that would speak to anybody but this machine is ended at once.
+ALONE = """
+import ipaddress, os, sys
+def here(host):
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in (None, "", "localhost")
+def alone(event, given):
+    if event in ("socket.connect", "socket.sendto") and isinstance(given[1], tuple) and not here(given[1][0]):
+        os._exit(97)
+    if event in ("socket.getaddrinfo", "socket.gethostbyname") and not here(given[0]):
+        os._exit(97)
+sys.addaudithook(alone)
+"""
+
+# Every step of a long request waits for a byte, and is told of by one; at the end of the file all may run.
+GATED = """
+import os, triform.generate.engine as engine, triform.serve.worker as worker
+worker.PUSH = 0  # what a step has written goes out before the next one
+step = engine.Engine.step
+def gated(self):
+    jobs = [*self.waiting, *(job for job, _ in self.writing), *([self.reading] if self.reading else [])]
+    waits = any(job.request.settings.max_tokens == {tokens} for job in jobs) and os.read({permits}, 1)
+    found = step(self)
+    if waits:
+        os.write({steps}, b".")
+    return found
+engine.Engine.step = gated
+from triform.cli import main
+main()
+"""
+
+
+class Gate:
+    """Lets the engine of another process make its steps, one by one, and at last as it likes."""
+
+    def __init__(self, *, tokens: int) -> None:
+        self._permits, self._permit = os.pipe()
+        self._steps, self._step = os.pipe()
+        self.started = {
+            "code": GATED.format(tokens=tokens, permits=self._permits, steps=self._step),
+            "pass_fds": (self._permits, self._step),
+        }
+
+    def allow(self, steps: int) -> None:
+        os.write(self._permit, b"." * steps)
+
+    def step(self) -> None:
+        self.allow(1)
+        ready, _, _ = select.select([self._steps], [], [], PATIENCE)
+        assert ready, "the engine has nothing to do"
+        os.read(self._steps, 1)
+
+    def open(self) -> None:
+        os.close(self._permit)
+        self._permit = -1
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._permits, self._permit, self._steps, self._step):
+            if one >= 0:
+                os.close(one)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Asked again and again until it holds; what never holds is a failure."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never held"
+
+
 def events(response: httpx2.Response) -> Iterator[dict[str, Any] | str]:
     """The events of a stream; the last is the word [DONE]."""
     for line in response.iter_lines():
@@ -84,8 +169,8 @@ def events(response: httpx2.Response) -> Iterator[dict[str, Any] | str]:
             yield "[DONE]" if line == "data: [DONE]" else json.loads(line[6:])
 
 
-def post(path: str, body: dict[str, Any], *, port: int) -> bytes:
+def post(path: str, body: dict[str, Any], *, port: int, id: str = "by-hand") -> bytes:
     """A request as bytes, for sockets that are driven by hand."""
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\nx-request-id: {id}\r\n"
     return head.encode() + f"content-length: {len(data)}\r\n\r\n".encode() + data

@@ -14,6 +14,7 @@ import pytest
 from served_models import all_models, decoder, encoder, pair, run, serving
 
 from triform.generate.api import complete
+from triform.serve.routes import ROUTES
 from triform.tasks import named
 from triform.tasks.index import read as read_index
 from triform.tasks.spans import Asked
@@ -248,6 +249,57 @@ def test_embeddings_and_search(folders: Path) -> None:
     assert floats["usage"]["prompt_tokens"] == sum(len(model.tokenizer.encode(text).ids) for text in TEXTS)
     assert found["hits"]
     assert alike(hits["answers"], [found])
+
+
+def everything(index: Any) -> list[tuple[str, dict[str, Any], Any]]:
+    """A path, what it is asked, and the answer offline; of every route that does a task, several times."""
+    models, found = all_models(), []
+    for task, model, asked, settings in TASKS:
+        texts = [f"the [MASK] {text}" for text in TEXTS] if task == "fill" else TEXTS
+        for text, one in zip(texts, named(task).run(texts, model=models[model], **settings), strict=True):
+            found.append((f"/v1/{task}", {"model": model, "text": text} | asked, [plain(one)]))
+    for model in ("answer", "pair"):
+        asks = [Asked(f"who {text}?", " and ".join(TEXTS)) for text in TEXTS]
+        for ask, one in zip(asks, named("answer").run(asks, model=models[model]), strict=True):
+            body = {"model": model, "question": ask.question, "context": ask.context}
+            found.append(("/v1/answer", body, [plain(one)]))
+    for text, one in zip(TEXTS, named("embed").run(TEXTS, model=models["embed"]), strict=True):
+        found.append(("/v1/embeddings", {"model": "embed", "input": text}, list(one.vector)))
+    for text, one in zip(TEXTS, named("search").run(TEXTS, model=models["embed"], index=index, k=3), strict=True):
+        found.append(("/v1/search", {"model": "embed", "text": text, "index": "texts", "k": 3}, [plain(one)]))
+    for seed, text in enumerate(TEXTS):
+        sampled = {"max_tokens": 20, "temperature": 0.9, "seed": seed}
+        for name in ("cat", "pair"):
+            one = complete(models[name], [text], start=0 if name == "pair" else None, **sampled)[0]
+            found.append(("/v1/completions", {"model": name, "prompt": text} | sampled, one.text))
+        one = complete(models["cat"], [f"<user> {text}\n<assistant>"], **sampled)[0]
+        messages = [{"role": "user", "content": text}]
+        found.append(("/v1/chat/completions", {"model": "cat", "messages": messages} | sampled, one.text))
+    return found
+
+
+def told(path: str, answer: Any) -> Any:
+    if path == "/v1/embeddings":
+        return answer["data"][0]["embedding"]
+    if path == "/v1/completions":
+        return answer["choices"][0]["text"]
+    return answer["choices"][0]["message"]["content"] if "choices" in answer else answer["answers"]
+
+
+def test_every_task_amid_all_others(folders: Path) -> None:
+    """All tasks of all models at once, in a random order, more than there are places: each answers as if alone."""
+    index = read_index(folders / "index")
+    asked = everything(index)
+    assert {path for path, _, _ in asked} == {route.path for route in ROUTES if route.task}
+    Random(3).shuffle(asked)
+
+    async def ask() -> list[Any]:
+        async with serving(all_models(), indexes={"texts": index}, rows=4, queue=400) as (_, client):
+            return await asyncio.gather(*(client.post(path, json=body) for path, body, _ in asked))
+
+    for (path, body, offline), answer in zip(asked, run(ask()), strict=True):
+        assert answer.status_code == 200, (path, body, answer.text)
+        assert alike(told(path, answer.json()), offline), (path, body, answer.text, offline)
 
 
 def plain(answer: Any) -> Any:

@@ -1,47 +1,22 @@
 """Overload, deadlines, hanging up and failing alone, in one process and without a clock."""
 
 import asyncio
-import io
-import json
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from served_callers import LONG, Caller, Gate, standing, until
 from served_models import decoder, encoder, opinionated, pair, run, serving
 
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.generate.engine import Engine
-from triform.serve.app import app
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
+from triform.serve import looking
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 from triform.weights.folder import Loaded
-
-LONG: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 100, "ignore_eos": True}
-
-
-class Gate:
-    """An engine that waits before each step until it is let through."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.open, self.steps, self.rows = threading.Event(), 0, 0
-        self.open.set()
-        step = Engine.step
-
-        def gated(engine: Engine) -> Any:
-            self.open.wait()
-            self.steps += 1
-            found = step(engine)
-            self.rows = len(engine.writing)
-            return found
-
-        patch.setattr(Engine, "step", gated)
 
 
 @pytest.fixture
@@ -51,18 +26,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made.open.set()
 
 
-async def until(holds: Any) -> None:
-    """The loop turns until it holds."""
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0)
-
-
 def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
     async def ask() -> None:
         async with serving(rows=2, queue=3, stalled_seconds=60) as (service, client):
             worker = service.models["cat"].worker
-            await until(lambda: gate.steps and not worker.engine.busy)
+            await until(lambda: gate.passed and not worker.engine.busy)
             gate.open.clear()
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(5)]
             await until(lambda: worker.open == 5)
@@ -84,7 +52,7 @@ def test_a_deadline_ends_the_work(gate: Gate) -> None:
     async def ask() -> None:
         async with serving(seconds=0.3, stalled_seconds=60) as (service, client):
             worker = service.models["cat"].worker
-            await until(lambda: gate.steps and not worker.engine.busy)
+            await until(lambda: gate.passed and not worker.engine.busy)
             gate.open.clear()
             late = await client.post("/v1/completions", json=LONG)
             assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
@@ -98,53 +66,20 @@ def test_a_deadline_ends_the_work(gate: Gate) -> None:
 # --- hanging up -----------------------------------------------------------------------------------------------------
 
 
-class Caller:
-    """An ASGI client that may hang up whenever it likes."""
-
-    def __init__(self, made: Any, body: dict[str, Any]) -> None:
-        self.body, self.sent = json.dumps(body).encode(), []
-        self.asked, self.gone = False, asyncio.Event()
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {
-            "type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions",
-            "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http", "root_path": "",
-        }  # fmt: skip
-        self.task = asyncio.ensure_future(made(scope, self.receive, self.send))
-
-    async def receive(self) -> dict[str, Any]:
-        if not self.asked:
-            self.asked = True
-            return {"type": "http.request", "body": self.body, "more_body": False}
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-
-@asynccontextmanager
-async def standing(**limits: Any) -> AsyncIterator[tuple[Service, Any]]:
-    service = Service({"cat": decoder()}, limits=Limits(stalled_seconds=60, **limits), log=Log(io.StringIO()))
-    made = app(service)
-    async with made.router.lifespan_context(made):
-        yield service, made
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_hanging_up_frees_the_place_within_two_steps(gate: Gate, stream: bool) -> None:
     async def ask() -> None:
         async with standing() as (service, made):
             worker = service.models["cat"].worker
             caller = Caller(made, LONG | {"stream": stream})
-            await until(lambda: worker.engine.writing and gate.steps > 4)
+            await until(lambda: worker.engine.writing and gate.passed > 4)
             gate.open.clear()
-            before = gate.steps
-            caller.gone.set()
-            await caller.task
+            before = gate.passed
+            await caller.hang_up()
             assert worker.open == 0
             gate.open.set()
             await until(lambda: not worker.engine.busy)
-            assert gate.steps - before <= 2
+            assert gate.passed - before <= 2
             assert bool(caller.sent) <= stream
 
     run(ask())
@@ -156,8 +91,7 @@ def test_hanging_up_while_waiting(gate: Gate) -> None:
             worker = service.models["cat"].worker
             first, second = Caller(made, LONG), Caller(made, LONG)
             await until(lambda: worker.open == 2)
-            second.gone.set()
-            await second.task
+            await second.hang_up()
             assert worker.open == 1
             await first.task
             assert first.sent[0]["status"] == 200
@@ -295,6 +229,29 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
     run(ask())
 
 
+def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
+    gate = Gate(monkeypatch, looking, "answer")
+    gate.open.clear()
+    body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
+
+    async def ask() -> None:
+        async with standing() as (service, made):
+            callers = [Caller(made, body, path="/v1/look") for _ in range(8)]
+            await until(lambda: service.looking["cat"] == 8 and gate.at == 1)
+            ninth = Caller(made, body, path="/v1/look")
+            await ninth.task
+            assert ninth.sent[0]["status"] == 429
+            for caller in callers[2:]:
+                await caller.hang_up()
+            gate.open.set()
+            await asyncio.gather(*(caller.task for caller in callers))
+            assert [caller.sent[0]["status"] for caller in callers[:2]] == [200, 200]
+            assert (gate.passed, service.looking["cat"]) == (2, 0)
+
+    run(ask())
+
+
 def test_metrics_count_what_was_done() -> None:
     async def ask() -> str:
         async with serving() as (_, client):
@@ -311,7 +268,10 @@ def test_metrics_count_what_was_done() -> None:
     assert values['triform_time_to_first_token_seconds_count{model="cat"}'] == 3
     assert values['triform_requests_total{route="/v1/completions",status="200"}'] == 3
     assert values['triform_num_requests_running{model="cat"}'] == 0
-    assert values['triform_flops_total{model="cat"}'] > 0
+    for name in ("flops_total", "bytes_moved_total", "inter_token_latency_seconds_count"):
+        assert values[f'triform_{name}{{model="cat"}}'] > 0
+    for name in ("num_requests_waiting", "kv_cache_usage_perc"):
+        assert values[f'triform_{name}{{model="cat"}}'] == 0
 
 
 def test_the_quick_cost_is_the_cost() -> None:

@@ -1,39 +1,30 @@
 """Bad input on every route: refused in the API's shape, before anything is asked of a worker."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from served_models import all_models, run, serving
+from served_models import ASKS, all_models, run, serving
 
+from triform.serve.faults import Refusal
+from triform.serve.openapi import description
+from triform.serve.reading import each_once
 from triform.serve.routes import ROUTES
 from triform.serve.worker import Worker
-
-GOOD: dict[str, dict[str, Any]] = {
-    "/v1/completions": {"model": "cat", "prompt": "the cat"},
-    "/v1/chat/completions": {"model": "cat", "messages": [{"role": "user", "content": "hi"}]},
-    "/v1/embeddings": {"model": "embed", "input": "the cat"},
-    "/v1/tokenize": {"model": "cat", "text": "the cat"},
-    "/v1/translate": {"model": "pair", "text": "the cat"},
-    "/v1/summarize": {"model": "pair", "text": "the cat"},
-    "/v1/classify": {"model": "classify", "text": "the cat"},
-    "/v1/tag": {"model": "tag", "text": "the cat"},
-    "/v1/answer": {"model": "answer", "question": "who?", "context": "the cat"},
-    "/v1/fill": {"model": "fill", "text": "the [MASK]"},
-    "/v1/search": {"model": "embed", "text": "the cat", "index": "texts"},
-    "/v1/look": {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}},
-    "/v1/cost": {"model": "cat"},
-}
+from triform.tasks.index import read as read_index
 
 
 def raw(path: str, **changed: Any) -> bytes:
-    return json.dumps(GOOD[path] | changed).encode()
+    return json.dumps(ASKS[path] | changed).encode()
 
 
 def deep(levels: int) -> bytes:
     return b"[" * levels + b"]" * levels
 
 
+JSON = {"content-type": "application/json"}
 EVERYWHERE: dict[str, tuple[Any, int]] = {
     "empty": (lambda path: b"", 400),
     "no object": (lambda path: b"[]", 400),
@@ -49,6 +40,7 @@ EVERYWHERE: dict[str, tuple[Any, int]] = {
     "half a surrogate": (lambda path: raw(path).replace(b'"model": "', b'"model": "\\ud800'), 400),
     "deep JSON": (lambda path: raw(path)[:-1] + b', "x": ' + deep(100_000) + b"}", 400),
     "NaN": (lambda path: raw(path)[:-1] + b', "x": NaN}', 400),
+    "a value that is not UTF-8": (lambda path: raw(path, model="cat").replace(b'"cat"', b'"c\xc3"'), 400),
     "too large": (lambda path: raw(path)[:-1] + b" " * 2**20 + b"}", 413),
 }
 
@@ -65,11 +57,11 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("untouched")
 def test_what_no_route_takes() -> None:
-    assert set(GOOD) == {route.path for route in ROUTES if route.takes is not None}
+    assert set(ASKS) == {route.path for route in ROUTES if route.takes is not None}
 
     async def ask() -> None:
         async with serving(all_models()) as (_, client):
-            for path in GOOD:
+            for path in ASKS:
                 for what, (make, status) in EVERYWHERE.items():
                     headers = {"content-type": "application/json"}
                     answer = await client.post(path, content=make(path), headers=headers)
@@ -100,6 +92,7 @@ PARTICULAR: list[tuple[str, dict[str, Any], str]] = [
     *[("/v1/completions", {"logprobs": bad}, "logprobs") for bad in (-1, 21, True)],
     *[("/v1/completions", {"seed": bad}, "seed") for bad in (-1, 2**64, 0.5)],
     *[("/v1/completions", {"presence_penalty": bad}, "presence_penalty") for bad in (-3, 3)],
+    *[("/v1/completions", {"repetition_penalty": bad}, "repetition_penalty") for bad in (0, 5e-324, 11)],
     *[("/v1/completions", {"stop": bad}, "") for bad in ("", ["a"] * 5, ["a" * 300], [1], [""])],
     *[("/v1/completions", {"logit_bias": bad}, "") for bad in ({"a": 1}, {"1": 101}, {"-1": 1}, {"9999": 1}, [1])],
     ("/v1/completions", {"logit_bias": {str(id): 1 for id in range(301)}}, "logit_bias"),
@@ -109,6 +102,9 @@ PARTICULAR: list[tuple[str, dict[str, Any], str]] = [
     ],
     ("/v1/completions", {"prompt": ["a"] * 257}, "prompt"),
     ("/v1/completions", {"prompt": [1] * 129}, "prompt"),
+    ("/v1/completions", {"prompt": [1] * 100_000}, "prompt"),
+    ("/v1/completions", {"prompt": [[1] * 1000] * 100}, "prompt"),
+    ("/v1/completions", {"logit_bias": {str(id): 1 for id in range(80_000)}}, "logit_bias"),
     ("/v1/completions", {"prompt": "the cat " * 300}, "prompt"),
     ("/v1/completions", {"model": "embed"}, "model"),
     ("/v1/completions", {"response_format": {"type": "xml"}}, ""),
@@ -128,6 +124,18 @@ PARTICULAR: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/fill", {"k": 0}, "k"),
     ("/v1/cost", {"phase": "sleeping"}, ""),
     ("/v1/cost", {"length": 10**6}, ""),
+    ("/v1/cost", {"phase": "generation", "new": 2**31 - 1}, ""),
+    ("/v1/cost", {"phase": "generation", "new": 2**31 - 1, "batch": 2**20, "length": 1}, ""),
+    ("/v1/cost", {"source": 10}, ""),
+    ("/v1/look", {"ask": {"view": "start", "run": {"text": ""}}}, ""),
+    ("/v1/look", {"ask": {"view": "start", "run": {"text": "cat " * 200}}}, ""),
+    ("/v1/look", {"ask": {"view": "start", "run": {"text": "a" * 200_001}}}, ""),
+    ("/v1/look", {"ask": {"view": "nothing"}}, ""),
+    ("/v1/look", {"ask": {"view": "stream", "stack": "encoder", "tokens": [0, 1], "run": {"text": "cat"}}}, ""),
+    ("/v1/look", {"ask": {"view": "steps", "run": {"text": "cat"}, "count": 65}}, ""),
+    ("/v1/look", {"ask": {"view": "contexts", "texts": ["cat"] * 7, "word": "cat"}}, ""),
+    ("/v1/embeddings", {"input": ["the cat " * 500] * 80}, ""),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "the cat " * 300}]}, "messages"),
 ]
 
 
@@ -136,11 +144,86 @@ def test_what_a_field_may_not_be() -> None:
     async def ask() -> None:
         async with serving(all_models()) as (_, client):
             for path, changed, param in PARTICULAR:
-                answer = await client.post(path, json=GOOD[path] | changed)
+                answer = await client.post(path, json=ASKS[path] | changed)
                 assert answer.status_code == 400, (path, changed, answer.text)
                 assert not param or answer.json()["error"]["param"] == param, (changed, answer.text)
 
     run(ask())
+
+
+NUMBERS = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 5000, b"0x10", b"01", b"1_0", b'"1"', b"null1")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_what_is_no_number() -> None:
+    async def ask() -> None:
+        async with serving() as (_, client):
+            for field in (b"temperature", b"max_tokens", b"seed", b"logit_bias"):
+                for number in NUMBERS:
+                    value = b'{"1": ' + number + b"}" if field == b"logit_bias" else number
+                    body = raw("/v1/completions")[:-1] + b', "' + field + b'": ' + value + b"}"
+                    answer = await client.post("/v1/completions", content=body, headers=JSON)
+                    assert answer.status_code == 400, (field, number, answer.text)
+
+    run(ask())
+
+
+def test_a_name_twice_among_very_many() -> None:
+    """The last two are the same: found in one walk over them, for whoever compares each with each never comes back."""
+    with pytest.raises(Refusal, match="'299999' is given twice"):
+        each_once([*((str(number), None) for number in range(300_000)), ("299999", None)])
+    each_once([(str(number), None) for number in range(300_000)])
+
+
+@pytest.mark.usefixtures("untouched")
+def test_every_field_of_every_route_has_its_type_and_its_range() -> None:
+    """From the description: an object where none belongs, and numbers just beyond their bounds."""
+
+    async def ask() -> int:
+        tried = 0
+        async with serving(all_models()) as (service, client):
+            schemas = description(service)["components"]["schemas"]
+            for route in ROUTES:
+                if route.takes is None:
+                    continue
+                for name, schema in schemas[route.takes.__name__]["properties"].items():
+                    for wrong in ({"bogus": {}}, *beyond(schema)):
+                        answer = await client.post(route.path, json=ASKS[route.path] | {name: wrong})
+                        assert answer.status_code == 400, (route.path, name, wrong, answer.text)
+                        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+                        tried += 1
+        return tried
+
+    assert run(ask()) > 150
+
+
+def beyond(schema: dict[str, Any]) -> Iterator[Any]:
+    steps = {"minimum": -1, "maximum": 1, "exclusiveMinimum": 0, "exclusiveMaximum": 0}
+    for part in (schema, *schema.get("anyOf", ())):
+        yield from (part[name] + step for name, step in steps.items() if name in part)
+        if part.get("type") in ("integer", "number", "boolean"):
+            yield "1"
+        if "enum" in part:
+            yield 3
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_task_that_a_model_cannot_do(folders: Path) -> None:
+    """Every route with every model that is not for it."""
+
+    async def ask() -> int:
+        refused = 0
+        async with serving(all_models(), indexes={"texts": read_index(folders / "index")}) as (service, client):
+            for route in ROUTES:
+                unable = [name for name, one in service.models.items() if route.task and route.task not in one.tasks]
+                for name in unable:
+                    answer = await client.post(route.path, json=ASKS[route.path] | {"model": name})
+                    error = answer.json()["error"]
+                    assert (answer.status_code, error["code"], error["param"]) == (400, "wrong_task", "model"), name
+                    refused += 1
+        return refused
+
+    assert run(ask()) > 30
 
 
 def test_too_long_says_both_counts() -> None:
@@ -158,13 +241,13 @@ def test_too_long_says_both_counts() -> None:
     assert "128" in text
 
 
-@pytest.mark.parametrize("path", [path for path in GOOD if path != "/v1/search"])
+@pytest.mark.parametrize("path", [path for path in ASKS if path != "/v1/search"])
 def test_what_is_good_is_answered(path: str) -> None:
     """The negative control: the same bodies without the fault."""
 
     async def ask() -> int:
         models = all_models()
-        async with serving({GOOD[path]["model"]: models[GOOD[path]["model"]]}) as (_, client):
+        async with serving({ASKS[path]["model"]: models[ASKS[path]["model"]]}) as (_, client):
             return (
                 await client.post(path, content=raw(path), headers={"content-type": "application/json"})
             ).status_code

@@ -48,7 +48,7 @@ def test_the_plan_is_printed_without_starting(folders: Path, capsys: pytest.Capt
         main(["serve", str(folders / "cat"), str(folders / "pair"), "--check", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert stop.value.code == 0
-    assert [need["model"] for need in told["models"]] == ["cat", "pair"]
+    assert [(need["model"], need["search"] > 0) for need in told["models"]] == [("cat", False), ("pair", True)]
     assert told["fits"]
     assert "POST /v1/translate" in told["routes"]
 
@@ -85,6 +85,6 @@ def test_the_planned_cache_is_the_cache(folders: Path) -> None:
 
     for model in (decoder(), pair()):
         for rows in (1, 3, 16):
-            planned = need("x", model.spec, limits=Limits(rows=rows))
-            assert planned.cache == engine_of(model, rows=rows).passes.most_bytes
+            planned = need("x", model.spec, searches=True, limits=Limits(rows=rows, beams=1))
+            assert planned.cache == planned.search == engine_of(model, rows=rows).passes.most_bytes
             assert planned.weights == sum(p.numel() * 4 for p in model.network.parameters())

@@ -7,33 +7,21 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from served_process import PATIENCE, Process, events, post
+from served_process import PATIENCE, Gate, Process, events, post, until
 
 LONG: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 100, "ignore_eos": True}
-# A model that takes its time: every step waits, so that a request is surely running when something happens to it.
-SLOW = """
-import threading, triform.generate.engine as engine
-step = engine.Engine.step
-wait = threading.Event()
-def slow(self):
-    wait.wait({seconds})
-    return step(self)
-engine.Engine.step = slow
-from triform.cli import main
-main()
-"""
+STREAMS = 50
+HELD = ("--limit", "stalled_seconds=60")  # a shut gate is no stalled worker
 
 
-def open_streams(process: Process, count: int) -> tuple[list[list[Any]], list[threading.Thread], threading.Barrier]:
+def open_streams(client: Any, count: int) -> tuple[list[list[Any]], list[threading.Thread], threading.Barrier]:
     """Streams that are read to their end by threads of their own; the barrier opens when all have begun."""
     begun, seen = threading.Barrier(count + 1), [[] for _ in range(count)]
 
     def read(into: list[Any]) -> None:
-        with (
-            process.client() as client,
-            client.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as answer,
-        ):
+        with client.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as answer:
             for event in events(answer):
                 if not into:
                     begun.wait(PATIENCE)
@@ -45,19 +33,28 @@ def open_streams(process: Process, count: int) -> tuple[list[list[Any]], list[th
     return seen, threads, begun
 
 
+def all_running(process: Process, client: Any, gate: Gate, count: int) -> None:
+    """So many requests have come, and now each has its first token."""
+    until(lambda: process.metric(client, "triform_num_requests_waiting") == count)
+    while process.metric(client, "triform_num_requests_running") < count:
+        gate.step()
+
+
 def test_sigterm_lets_streams_end(folders: Path) -> None:
-    """Not ready at once, every stream ends with a reason and [DONE], exit code 0."""
-    with Process(str(folders / "cat"), "--limit", "rows=8", code=SLOW.format(seconds=0.01)) as process:
-        seen, threads, begun = open_streams(process, 8)
-        begun.wait(PATIENCE)
-        process.terminate()
-        with process.client() as client:
-            ready = client.get("/ready")
+    """Fifty streams are open: not ready at once, every one ends with a reason and [DONE], exit code 0."""
+    limits = ("--limit", f"rows={STREAMS}", *HELD)
+    with Gate(tokens=100) as gate, Process(str(folders / "cat"), *limits, **gate.started) as process:
+        with process.client(limits=httpx2.Limits(max_connections=None)) as client:
+            seen, threads, begun = open_streams(client, STREAMS)
+            all_running(process, client, gate, STREAMS)
+            begun.wait(PATIENCE)
+            process.terminate()
+            until(lambda: client.get("/ready").status_code == 503)
             refused = client.post("/v1/completions", json=LONG)
-        assert (ready.status_code, refused.status_code) == (503, 503)
-        assert refused.headers["retry-after"]
-        for thread in threads:
-            thread.join(PATIENCE)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            gate.open()
+            for thread in threads:
+                thread.join(PATIENCE)
         assert process.code() == 0
         for each in seen:
             assert each[-1] == "[DONE]"
@@ -66,13 +63,17 @@ def test_sigterm_lets_streams_end(folders: Path) -> None:
 
 
 def test_ctrl_c_ends_streams_when_the_grace_is_over(folders: Path) -> None:
-    arguments = (str(folders / "cat"), "--limit", "grace_seconds=0.05")
-    with Process(*arguments, code=SLOW.format(seconds=0.1)) as process:
-        seen, threads, begun = open_streams(process, 3)
-        begun.wait(PATIENCE)
-        process.process.send_signal(signal.SIGINT)
-        for thread in threads:
-            thread.join(PATIENCE)
+    """They cannot go on, since the gate is shut: each is told why, as its last event."""
+    limits = ("--limit", f"rows={STREAMS}", "--limit", "grace_seconds=0.01", *HELD)
+    with Gate(tokens=100) as gate, Process(str(folders / "cat"), *limits, **gate.started) as process:
+        with process.client(limits=httpx2.Limits(max_connections=None)) as client:
+            seen, threads, begun = open_streams(client, STREAMS)
+            all_running(process, client, gate, STREAMS)
+            begun.wait(PATIENCE)
+            process.process.send_signal(signal.SIGINT)
+            for thread in threads:
+                thread.join(PATIENCE)
+            gate.open()
         assert process.code() == 0
         for each in seen:
             assert each[-2]["error"]["code"] == "stopping"
@@ -111,8 +112,7 @@ def test_a_stalled_worker_is_not_ready_and_then_lost(folders: Path) -> None:
     with Process(str(folders / "cat"), *limits, code=code) as process:
         with process.socket() as asking, process.client() as client:
             asking.sendall(post("/v1/completions", LONG | {"max_tokens": 13}, port=process.port))
-            while client.get("/ready").status_code == 200:
-                pass
+            until(lambda: client.get("/ready").status_code == 503)
             assert client.get("/health").status_code == 200
             refused = client.post("/v1/completions", json=LONG)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stalled")
@@ -120,58 +120,64 @@ def test_a_stalled_worker_is_not_ready_and_then_lost(folders: Path) -> None:
         assert process.code() == 1
 
 
-def metric(client: Any, name: str) -> float:
-    text = client.get("/metrics").text
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + "{"))
-
-
-def test_who_hangs_up_stops_the_work(folders: Path) -> None:
-    """Two hundred clients leave in mid-answer, half of them reading a stream: their places are free at once."""
-    limits = ("--limit", "rows=8", "--limit", "queue=400")
-    with Process(str(folders / "cat"), *limits, code=SLOW.format(seconds=0.02)) as process, process.client() as client:
-        leaving = [process.socket() for _ in range(200)]
+def test_who_hangs_up_frees_the_place_within_two_steps(folders: Path) -> None:
+    """Two hundred clients leave in mid-answer, half of them reading a stream; then only two steps are allowed."""
+    count = 200
+    limits = ("--limit", f"rows={count}", *HELD)
+    given = (str(folders / "cat"), *limits)
+    with Gate(tokens=100) as gate, Process(*given, **gate.started) as process, process.client() as client:
+        leaving = [process.socket() for _ in range(count)]
         for at, one in enumerate(leaving):
             one.sendall(post("/v1/completions", LONG | {"stream": at % 2 == 0}, port=process.port))
-        leaving[0].recv(1)
-        while metric(client, "triform_num_requests_waiting") < 150:
-            pass
+        all_running(process, client, gate, count)
         for one in leaving:
             one.close()
         for _ in leaving:
-            process.wait_for("request", path="/v1/completions")
-        while metric(client, "triform_num_requests_running") or metric(client, "triform_num_requests_waiting"):
-            pass
-        assert metric(client, "triform_generation_tokens_total") < 50 * 100  # of 200 * 100 that were asked for
-        assert client.post("/v1/completions", json=LONG | {"max_tokens": 2}).status_code == 200
+            assert process.wait_for("request", path="/v1/completions")["gone"]
+        assert process.metric(client, "triform_num_requests_running") == count
+        gate.allow(2)
+        until(lambda: process.metric(client, "triform_num_requests_running") == 0)
+        assert process.metric(client, "triform_num_requests_waiting") == 0
+        gate.open()
+        assert client.post("/v1/completions", json=LONG).status_code == 200
 
 
 def test_idle_and_dawdling_sockets_are_cut_off(process: Process) -> None:
-    """Nothing sent, half a header, half a body: each is closed, and meanwhile others are answered."""
-    silent, half_head, half_body = (process.socket() for _ in range(3))
-    half_head.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: ")
-    half_body.sendall(post("/v1/completions", LONG, port=process.port)[:-5])
+    """Two hundred that send nothing, half a header or half a body: others are answered meanwhile, each is closed."""
+    whole = post("/v1/completions", LONG, port=process.port)
+    kinds = (b"", b"POST /v1/completions HTTP/1.1\r\nhost: ", whole[:-5])
+    stalled = [process.socket() for _ in range(200)]
+    for at, one in enumerate(stalled):
+        one.sendall(kinds[at % 3])
     with process.client() as client:
         assert client.post("/v1/completions", json=LONG | {"max_tokens": 3}).status_code == 200
-    assert silent.recv(100) == b""
-    assert half_head.recv(100) == b""
-    assert half_body.recv(100).startswith(b"HTTP/1.1 408")
-    for one in (silent, half_head, half_body):
+    for at, one in enumerate(stalled):
+        last = one.recv(100)
+        assert last.startswith(b"HTTP/1.1 408") if at % 3 == 2 else last == b""
         one.close()
 
 
-def test_a_slow_reader_is_cut_off(process: Process) -> None:
+SLOW_READS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/tokenize", {"model": "cat", "text": "the cat " * 100_000}),
+    ("/v1/completions", LONG | {"prompt": ["the cat"] * 150, "stream": True, "logprobs": 20}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), SLOW_READS, ids=["whole", "stream"])
+def test_a_slow_reader_is_cut_off(process: Process, path: str, body: dict[str, Any]) -> None:
     """It asks for far more than sockets buffer and reads nothing of it: others are answered, it is ended."""
-    slow = socket.socket()
+    slow, id = socket.socket(), f"slow{path.replace('/', '-')}"
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.settimeout(PATIENCE)
     slow.connect(("127.0.0.1", process.port))
-    slow.sendall(post("/v1/tokenize", {"model": "cat", "text": "the cat " * 100_000}, port=process.port))
-    process.wait_for("request", path="/v1/tokenize")
+    slow.sendall(post(path, body, port=process.port, id=id))
     with process.client() as client:
         assert client.get("/health").status_code == 200
-    cut = select.poll()
-    cut.register(slow, select.POLLHUP | select.POLLERR)
-    assert cut.poll(1000 * PATIENCE)
+        cut = select.poll()
+        cut.register(slow, select.POLLHUP | select.POLLERR)
+        assert cut.poll(1000 * PATIENCE)
+        process.wait_for("request", id=id)
+        until(lambda: process.metric(client, "triform_num_requests_running") == 0)
     slow.close()
 
 

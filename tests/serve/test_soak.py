@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from served_models import decoder, pair
-from served_process import Process, post
+from served_process import PATIENCE, Process, post
 
 from triform.generate.api import complete
 
@@ -64,7 +64,7 @@ def files_and_memory(process: Process) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are counted in /proc")
 def test_a_long_time_under_load(folders: Path) -> None:
-    right, wrong, counted = bodies(), [], [0] * CLIENTS
+    right, wrong, counted, warm = bodies(), [], [0] * CLIENTS, threading.Event()
     with Process(str(folders / "cat"), str(folders / "pair"), "--limit", "idle_seconds=2") as process:
         end = time.monotonic() + SECONDS
 
@@ -76,6 +76,8 @@ def test_a_long_time_under_load(folders: Path) -> None:
                     answer = client.post("/v1/completions", json=body)
                     if answer.status_code == 200 and answer.json()["choices"][0]["text"] == expected:
                         counted[number] += 1
+                        if sum(counted) >= 20:
+                            warm.set()
                     elif answer.status_code != 429:
                         wrong.append(json.dumps(body) + answer.text)
 
@@ -88,8 +90,7 @@ def test_a_long_time_under_load(folders: Path) -> None:
         threads.append(threading.Thread(target=disturb))
         for thread in threads:
             thread.start()
-        while sum(counted) < 20:
-            threads[0].join(0.1)
+        assert warm.wait(PATIENCE)
         files, memory = files_and_memory(process)
         for thread in threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""Memory predicted before a run, against the peak of a process that runs it."""
+"""Memory foreseen before a run, from the spec and from a few steps, against the peak of a process that runs it."""
 
 import subprocess
 import sys
@@ -13,13 +13,14 @@ from triform.train.examples import Listed, SourceTarget, Tokens, TwoTexts
 RUN = """
 import sys
 import numpy as np
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.families import sized
-from triform.tasks.forecast import forecast, peak
+from triform.tasks.forecast import forecast
 from triform.train.config import Config
 from triform.train.examples import Listed, SourceTarget, Tokens
 from triform.train.language import MaskedToken, NextToken, Translate
-from triform.train.loop import train
+from triform.train.loop import ready
+from triform.train.process import peak
 
 family, size, rows, length, passes, optimizer = sys.argv[1:]
 rows, length, passes = int(rows), int(length), int(passes)
@@ -33,11 +34,12 @@ kinds = {
 make, objective = kinds[spec.form]
 count = 2 * rows * passes
 examples = Listed([make() for _ in range(count)], lengths=[length] * count)
-config = Config(steps=4, batch_tokens=rows * length * passes, accumulate=passes, optimizer=optimizer)
+config = Config(steps=6, batch_tokens=rows * length * passes, accumulate=passes, optimizer=optimizer)
 network = build(spec)
-said = forecast(spec, examples, config=config).memory
-train(network, objective=objective, examples=examples, config=config)
-print(said, peak())
+guessed = forecast(spec, examples, config=config).memory
+run = ready(network, objective=objective, examples=examples, config=config, rehearse=True)
+run.go(None)
+print(guessed, run.rehearsal.memory, peak())
 """
 
 SHAPES = [
@@ -53,8 +55,10 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape)))
 def test_memory_is_predicted_within_a_tenth(shape: tuple[object, ...]) -> None:
     done = subprocess.run([sys.executable, "-c", RUN, *map(str, shape)], capture_output=True, text=True, check=True)
-    said, held = map(int, done.stdout.split())
-    assert abs(said - held) <= 0.1 * held, f"said {said / 1e6:.0f} MB, held {held / 1e6:.0f} MB"
+    guessed, said, held = map(int, done.stdout.split())
+    told = f"guessed {guessed / 1e6:.0f} MB, said {said / 1e6:.0f} MB, held {held / 1e6:.0f} MB"
+    assert abs(said - held) <= 0.1 * held, told
+    assert abs(guessed - held) <= 0.2 * held, told
 
 
 def test_more_passes_need_less_and_one_row_is_the_least() -> None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny_tasks import LABELLED, QUESTIONS, SEVERAL, TAGGED, base, begun, learned, there_and_back, tokenizer
 
-from triform.core.build import build
 from triform.data.rows import Answer as Right
 from triform.data.rows import Labelled, Question
 from triform.errors import InputError
+from triform.first_numbers import build
 from triform.spec import Tag as TagHead
 from triform.spec import replace
 from triform.tasks import named

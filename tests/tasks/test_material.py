@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triform.data.files import DataError
+from triform.data.ragged import Cache
 from triform.data.rows import Answer, Document, Labelled, Question
 from triform.tasks.classify import Classify
 from triform.tasks.material import FEW_DOCUMENTS, divided, few, material
@@ -32,7 +33,7 @@ def test_held_out_rows_are_never_learned_whatever_their_order(
 
 def test_one_row_is_only_learned_from_and_no_share_holds_nothing() -> None:
     row = Labelled("a", ("x",))
-    assert divided([row], share=0.5) == ([row], [])
+    assert tuple(map(list, divided([row], share=0.5))) == ([row], [])
     assert divided([row, Labelled("b", ("x",))], share=0.0)[1] == []
 
 
@@ -49,6 +50,7 @@ def test_of_few_documents_the_common_end_is_held_out(parts: list[str], share: fl
     train, valid = divided(rows, share=share)
     assert "".join(row.text for row in (*train, *valid)) == "".join(parts)
     assert sum(len(row.text) for row in train) <= (1 - share) * sum(map(len, parts)) + 1
+    assert not train or not valid or not train[-1].goes_on  # what follows is not learned
 
 
 def test_of_many_documents_some_are_held_out_whole() -> None:
@@ -71,9 +73,10 @@ def test_an_evaluation_reads_only_a_part() -> None:
 def test_a_folder_brings_its_own_validation_rows(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b\nthree,a\n")
     (tmp_path / "dev.csv").write_text("text,label\nfour,a\none,a\n")
-    found = material(Classify(), tmp_path, valid=None, share=0.5)
+    cache = Cache(tmp_path / "cache")
+    found = material(Classify(), tmp_path, valid=None, share=0.5, cache=cache)
     assert (len(found.train), len(found.valid), found.held_out) == (3, 2, False)
     assert [problem.kind for problem in found.report.problems] == ["leak"]
     assert set(found.valid_files) == {str(tmp_path / "dev.csv")}
     with pytest.raises(DataError, match="refused: 1 leak"):
-        material(Classify(), tmp_path, valid=None, share=0.5, strict=True)
+        material(Classify(), tmp_path, valid=None, share=0.5, cache=cache, strict=True)

@@ -20,7 +20,8 @@ from tiny_tasks import (
     there_and_back,
 )
 
-from triform.tasks import named
+from triform.data.rows import Chat, Document, Message
+from triform.tasks import TASKS, named
 from triform.tasks.index import of_passages
 from triform.tasks.search import passages_in
 
@@ -108,3 +109,21 @@ def test_baselines_are_judged_as_the_model_is(road: str) -> None:
 def test_recipes_end(name: str) -> None:
     task = named(name)
     assert not any(task.recipe(form, fresh=fresh).endless for form in task.forms for fresh in (True, False))
+
+
+def test_every_task_has_something_to_be_compared_with() -> None:
+    texts = [Document(row.text) for row in LABELLED]
+    said = [Chat((Message("user", row.source), Message("assistant", row.target))) for row in PAIRS]
+    rows = {"complete": texts, "fill": texts, "chat": said, "embed": ALIKE, "search": PAIRS, "translate": PAIRS,
+            "summarize": PAIRS, "answer": QUESTIONS, "classify": LABELLED, "tag": TAGGED}  # fmt: skip
+    assert rows.keys() == TASKS.keys()
+    for name, each in rows.items():
+        found = named(name).baselines(each, train=each)
+        assert found, name
+        assert all(scores.values[scores.main] > 0 for scores in found.values() if name != "answer"), found
+    apart = named("embed").baselines(SCORED, train=[])["shared words"]
+    assert apart.values["spearman"] > 70  # two words of a name, or one
+    assert named("embed").baselines(ALIKE, train=[])["BM25"].values["recall@1"] > 90
+    alone, behind = (named("complete").baselines(texts, train=before)["xz"] for before in ([], texts))
+    assert behind.values["bits per byte"] < alone.values["bits per byte"] < 8
+    assert named("fill").baselines(texts, train=texts)["commonest word"].values["accuracy"] > 20  # the full stop

@@ -22,6 +22,13 @@ from triform.weights.errors import WeightsError
 WORDS = {"good": ("fine", "lovely", "sunny"), "bad": ("sad", "poor", "rainy")}
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("TRIFORM_HOME", str(place))
+    return place
+
+
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     lines = [

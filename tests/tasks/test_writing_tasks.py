@@ -110,7 +110,7 @@ def test_empty_text_and_models_that_were_not_made_for_it() -> None:
         list(named("summarize").run(["a"], model=decoder))
     with pytest.raises(CannotDo, match="an alignment needs cross-attention"):
         list(named("translate").run(["a"], model=decoder, alignment=True))
-    with pytest.raises(CannotDo, match="was not trained to fill masks"):
+    with pytest.raises(CannotDo, match=r"was not made to fill; it can: .*translate"):
         list(named("fill").run(["a [MASK]"], model=decoder))
 
 
@@ -172,7 +172,7 @@ def test_a_long_text_is_judged_whole() -> None:
 def test_only_answers_are_learned() -> None:
     model = tiny.begun(named("chat"), CHATS, form="decoder")
     talk = (*CHATS[0].messages, Message("user", "And Rose?"), Message("assistant", "Rose too."))
-    tokens = answers_marked(talk, model=model)
+    (tokens,) = answers_marked([talk], model=model)
     assert model.tokenizer is not None
     learned = [id for id, learn in zip(tokens.ids, tokens.learn, strict=True) if learn]
     said = model.tokenizer.decode(learned)

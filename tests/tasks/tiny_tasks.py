@@ -5,9 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from triform.core.build import build
 from triform.data.rows import Answer, Labelled, Pair, Question, Row, Scored, Tagged
 from triform.families import bert, gpt2, vaswani
+from triform.first_numbers import build
 from triform.spec import ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer

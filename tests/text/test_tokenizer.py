@@ -196,3 +196,12 @@ def test_the_room_has_a_window(folders: dict[str, Path], tmp_path: Path) -> None
     assert seen.splitlines()[-1] == "5 tokens, 1 unknown, vocabulary 198"
     assert "no tokenizer here" in look(str(tmp_path), "x").stderr
     assert "FOLDER TEXT" in look().stderr
+
+
+def test_a_conversation_that_brings_its_bos_gets_no_second_one() -> None:
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "a": 1, "?": 2}, unk_token="?"))
+    core.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = Tokenizer(core, special={"bos": "<s>", "unk": "?"})
+    assert tokenizer.encode("<s>a").ids == (0, 0, 1)  # as the reference has it, for a text that a person wrote
+    assert tokenizer.encode_conversation("<s>a").ids == (0, 1)
+    assert tokenizer.encode_conversation("a").ids == (0, 1)

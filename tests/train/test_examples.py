@@ -1,5 +1,9 @@
 """What a model cannot read is said before the first step; what it learns is seen by all who keep copies."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +14,10 @@ from triform.errors import InputError
 from triform.packed import packed
 from triform.spec import replace
 from triform.train.config import Config
+from triform.train.events import AnyEvent, Saved, Watch
 from triform.train.examples import Listed, SourceTarget, Tokens, check
 from triform.train.language import NextToken
-from triform.train.loop import ready
+from triform.train.loop import ignore, ready
 
 DECODER = replace(EVERY["gpt2"], context=8)
 
@@ -49,14 +54,55 @@ def test_a_twin_made_before_a_step_is_not_used_after_it(optimizer: str) -> None:
     assert packed(net) is not before
 
 
-def test_rehearsing_changes_nothing() -> None:
+@pytest.mark.parametrize("changes", [{}, {"optimizer": "muon"}, {"accumulate": 3, "ema": 0.9}], ids=repr)
+def test_rehearsing_changes_nothing(changes: dict[str, Any]) -> None:
     net = network("gpt2", dtype=torch.float32)
-    run = ready(net, objective=NextToken(), examples=texts(*range(3, 30)), config=Config(steps=5, batch_tokens=64))
+    config = Config(steps=5, batch_tokens=64, dropout=0.2, learning_rate=0.1, **changes)
+    run = ready(net, objective=NextToken(), examples=texts(*range(3, 30)), config=config)
     before = {path: value.clone() for path, value in net.state_dict().items()}
     state, random = run.state, torch.random.get_rng_state()
-    assert 0 < run.rehearse() < np.inf
+    assert 0 < run.rehearse().seconds < np.inf
     assert all(torch.equal(before[path], value) for path, value in net.state_dict().items())
+    assert all(torch.equal(before[path], value) for path, value in run.average.tensors().items())
     assert run.state == state
     assert torch.equal(torch.random.get_rng_state(), random)
     assert not run.optimizer.gradients()
-    assert all(not state for part in run.optimizer.parts for state in part.state.values())
+    assert not any(value.any() for value in run.optimizer.tensors().values())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_rehearsed_run_is_the_same_run_also_when_it_goes_on(optimizer: str, tmp_path: Path) -> None:
+    class Killed(BaseException): ...
+
+    def kill(event: AnyEvent) -> None:
+        if isinstance(event, Saved) and event.step == 4:
+            raise Killed
+
+    def walked(folder: Path, *, watch: Watch = ignore, **how: bool) -> dict[str, torch.Tensor]:
+        net = network("gpt2", dtype=torch.float32)
+        config = Config(steps=6, batch_tokens=64, dropout=0.2, optimizer=optimizer, save_every=2)  # type: ignore[arg-type]
+        examples = texts(*range(3, 30))
+        ready(net, objective=NextToken(), examples=examples, config=config, folder=folder, watch=watch, **how).go(None)
+        return net.state_dict()
+
+    plain = walked(tmp_path / "plain")
+    with pytest.raises(Killed):
+        walked(tmp_path / "rehearsed", rehearse=True, watch=kill)
+    again = walked(tmp_path / "rehearsed", rehearse=True, resume=True)
+    assert all(torch.equal(plain[path], value) for path, value in again.items())
+
+
+def test_the_fullest_step_is_rehearsed() -> None:
+    tried: list[int] = []
+
+    class Noted(NextToken):
+        def batch(self, examples: Sequence[Tokens], **where: Any) -> Any:
+            tried.append(sum(len(each.ids) for each in examples))
+            return super().batch(examples, **where)
+
+    lengths = [5] * 40 + [60]
+    config = Config(steps=5, batch_tokens=20)
+    run = ready(network("gpt2", dtype=torch.float32), objective=Noted(), examples=texts(*lengths), config=config)
+    run.rehearse()
+    assert tried[0] == 60
+    assert len(tried) == 5

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tiny_runs import ids, network, texts
 
 from triform.core.batch import PackedText
+from triform.core.blocks import Dropout
 from triform.errors import TriformError, UnknownName
 from triform.spec import Classify
 from triform.train import lora
@@ -179,13 +180,32 @@ def test_no_emulated_precision() -> None:
 def test_dropout_of_the_config_is_in_place() -> None:
     net = network()
     prepare(net, Config(dropout=0.25))
-    drops = [each.p for each in net.modules() if isinstance(each, torch.nn.Dropout)]
+    drops = [each.limit / 2**16 for each in net.modules() if isinstance(each, Dropout)]
     assert drops == [0.25] * (1 + 2 * 2)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(share: float) -> None:
+    drop, x = Dropout(share), torch.ones(7, 11, 1300, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(0)
+    y = drop(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    gone = y == 0
+    deviation = (share * (1 - share) / gone.numel()) ** 0.5
+    assert abs(float(gone.double().mean()) - share) < 5 * deviation
+    assert set(y.unique().tolist()) == {0.0, 2**16 / (2**16 - round(share * 2**16))}
+    assert y.max().item() == pytest.approx(1 / (1 - share), rel=1e-3)
+    assert torch.equal(slope, y)  # d y / d x is the same noise, since x = 1
+    rows = gone.view(-1, 13).double()  # neighbours, four of which share a random number, know nothing of each other
+    near = torch.corrcoef(rows.T) - torch.eye(13)
+    assert near.abs().max() < 6 / len(rows) ** 0.5
+    assert torch.equal(drop.eval()(x), x)
 
 
 COMPILED = """
 import torch
 from tiny_runs import network, texts
+from triform.core.blocks import Dropout
 from triform.train.config import Config
 from triform.train.language import NextToken
 from triform.train.loop import train
@@ -194,6 +214,11 @@ plain, compiled = network("llama", dtype=torch.float32), network("llama", dtype=
 for net, compile in ((plain, False), (compiled, True)):
     config = Config(steps=3, batch_tokens=40, compile=compile)
     train(net, objective=NextToken(), examples=texts(*[20] * 6), config=config)
+dropping = network("gpt2", dtype=torch.float32)
+train(dropping, objective=NextToken(), examples=texts(*[20] * 6), config=config.replace(dropout=0.3))
+x = torch.ones(2, 20, 16)
+one = torch.compile(Dropout(0.3), fullgraph=True)(x)
+assert 0.2 < float((one == 0).float().mean()) < 0.4
 for a, b in zip(plain.parameters(), compiled.parameters(), strict=True):
     torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
 """

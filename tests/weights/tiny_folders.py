@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from triform.core.build import build
 from triform.families import bert, gpt2, llama
+from triform.first_numbers import build
 from triform.spec import Classify, ModelSpec
 from triform.weights.folder import Loaded, write
 

@@ -6,12 +6,13 @@ A command's file is imported only when that command runs, so that `triform --hel
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from triform.errors import TriformError
+from triform.errors import TriformError, UnknownName
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -54,11 +55,19 @@ class Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
-            return None
+            raise UnknownName("command", cmd_name, COMMANDS)
         module, function = COMMANDS[cmd_name][0].split(":")
         return getattr(import_module(module), function)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A reader (head, less) that has gone is no failure, though click would call it one."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            let_go_of_output()
+            return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -94,7 +103,15 @@ def main(args: list[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, less) has gone; the interpreter must not try to flush to it again.
+    except OSError as error:
+        # A full disk, a folder that may not be written to: outside this code. Without a name it is the output itself.
+        if error.filename is None:
+            let_go_of_output()
+        click.echo(f"triform: {error.filename or 'the output cannot be written'}: {error.strerror or error}", err=True)
+        sys.exit(2)
+
+
+def let_go_of_output() -> None:
+    """The interpreter must not try to flush to it again."""
+    with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -17,10 +17,11 @@ def answer(model: str, context: str | None, url: str | None, **given: Any) -> No
 
     \b
     Examples:
-      triform answer models/xquad "Who led the team in sacks?" --context panthers.txt
-      triform answer models/xquad --file questions.txt --context panthers.txt --json
+      triform answer models/xquad "Who led in sacks?" --context panthers.txt
+      triform answer models/xquad --file questions.txt --context panthers.txt
       triform answer models/xquad --file squad.json --json --out answers.jsonl
     """
+    from triform.cli.questions import whole_text
     from triform.data.rows import Question, Text
     from triform.errors import TriformError
     from triform.tasks.spans import Asked
@@ -28,7 +29,7 @@ def answer(model: str, context: str | None, url: str | None, **given: Any) -> No
     ask = asking.Ask(**given)
     if context is None and (ask.texts or ask.file is None):
         raise TriformError("a question needs a text to answer it from: --context FILE, or --file with both")
-    known = asking.whole_text(context) if context is not None else ""
+    known = whole_text(context) if context is not None else ""
     asking.answer(
         ask,
         asking.runner("answer", model, url=url),

@@ -17,26 +17,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from triform.cli import questions
 from triform.cli.out_file import OutFile
-from triform.data.columns import asked
-from triform.data.files import LONGEST, Fault, decoded, opened
-from triform.data.formats import ending, formats_of
-from triform.data.plain import text_lines
-from triform.data.readers import Placed, placed
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
 CHUNK = 256  # questions answered together: enough for batches of equal length, few enough to see progress
-STDIN = "standard input"
 
-Q = TypeVar("Q")
 Run: TypeAlias = Callable[[Sequence[Any]], Iterator[msgspec.Struct]]
 
 
@@ -90,7 +84,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--resume", is_flag=True, help="Go on with an --out that was stopped."),
         click.option("--out", help="Write the answers to this file; it appears when it is whole."),
-        click.option("--column", help="The column of the file that holds the text, where its name is unusual."),
+        click.option("--column", help="The column with the text: its name; or its number, from 0, where none has one."),
         click.option("--file", "-f", help="Read a file: lines, JSONL, CSV, TSV, JSON, Parquet; also .gz."),
     ):
         command = option(command)
@@ -112,21 +106,35 @@ def answer(
         raise TriformError("--resume goes on with a file of answers; name it with --out")
     if ask.texts and ask.file:
         raise TriformError(f"there are texts and the file {ask.file}; give one or the other")
-    asked_here = [of_text(checked(text)) for text in ask.texts]
+    asked_here = [of_text(questions.checked(text)) for text in ask.texts]
     if asked_here and not ask.out:
         print_answers(list(run(asked_here)), show=None if ask.as_json else show, as_json=ask.as_json)
         return
-    rows, total = (
-        (iter(asked_here), len(asked_here)) if asked_here else questions(ask, kind=kind, of_row=of_row, of_text=of_text)
-    )
+    rows, total = asked_of(ask, asked_here, kind=kind, of_row=of_row, of_text=of_text)
     tally = Tally()
-    with progress() as bar:
+    with progress(beside=None if ask.out else sys.stdout) as bar:
         shown = bar.add_task("", total=total)
         if ask.out is None:
             write(sys.stdout, rows, run, ask, tally, lambda count: bar.advance(shown, count))
         else:
             into_file(ask, about, rows, run, tally, lambda count: bar.advance(shown, count))
+    tally.check()
     warn(tally)
+
+
+def asked_of(
+    ask: Ask, here: Sequence[Any], *, kind: type[Row], of_row: Callable[[Any], Any], of_text: Callable[[str], Any]
+) -> tuple[Iterator[Any], int | None]:
+    """Questions and what could not be read, in their order, and how many there are where that can be known."""
+    if here:
+        return iter(here), len(here)
+    if ask.whole:
+        return iter([of_text(questions.whole_text(ask.file))]), 1
+    if ask.file is None:
+        return (each if isinstance(each, Bad) else of_text(each.text) for each in questions.on_stdin()), None
+    path = Path(ask.file)
+    found = questions.in_file(path, kind=kind, column=ask.column)
+    return (each if isinstance(each, Bad) else of_row(each) for each in found), questions.count_of(path)
 
 
 def print_answers(answers: Sequence[msgspec.Struct], *, show: Callable[[Any], None] | None, as_json: bool) -> None:
@@ -152,82 +160,17 @@ def into_file(
         click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
         return
     advance(out.done)
+    tally.answered = out.done
     try:
         with out.lines() as file:
             write(file, islice(rows, out.done, None), run, ask, tally, advance)
+            tally.check()
+    except InputError:
+        out.forget()
+        raise
     except KeyboardInterrupt:
         click.echo(f"{out.part} has the answers so far; go on with --resume", err=True)
         raise
-
-
-# --- questions ------------------------------------------------------------------------------------------------------
-
-
-def checked(text: str) -> str:
-    if not text.strip():
-        raise InputError("the text is empty; give at least one word")
-    return text
-
-
-def questions(
-    ask: Ask, *, kind: type[Row], of_row: Callable[[Any], Any], of_text: Callable[[str], Any]
-) -> tuple[Iterator[Any], int | None]:
-    """Questions and what could not be read, in their order, and how many lines there are where that can be known."""
-    if ask.whole:
-        return iter([of_text(whole_text(ask.file))]), 1
-    if ask.file is None:
-        return (of_text(found.text) if isinstance(found, Text) else found for found in from_stdin()), None
-    path = Path(ask.file)
-    columns = None if ask.column is None else {kind.needs[0]: ask.column}
-    found: Iterator[Placed[Any] | Bad]
-    if path.suffix and (ending(path) in formats_of(kind) or not path.is_file()):
-        found = placed(path, kind=kind, columns=columns)
-    else:
-        found = lines_of(path)
-    rows = (of_row(each.row) if isinstance(each, Placed) else each for each in found)
-    return rows, None if ending(path) == ".parquet" or not path.is_file() else count_lines(path)
-
-
-def lines_of(path: Path) -> "Iterator[Placed[Text] | Bad]":
-    """A file whose name says nothing (test.en, a list) holds a text a line."""
-    for line, fields in text_lines((path,), asked(Text, None)):
-        try:
-            yield Placed(str(path), line, Text.of(fields))  # type: ignore[arg-type]
-        except Fault as fault:
-            yield Bad(str(path), line, fault.kind, fault.detail)
-
-
-def from_stdin() -> Iterator[Text | Bad]:
-    if sys.stdin.isatty():
-        raise TriformError("there is no text: give it behind the model's name, with --file, or on standard input")
-    number = 0
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield Text.of({"text": line.removesuffix(b"\n").removesuffix(b"\r")})
-        except Fault as fault:
-            yield Bad(STDIN, number, fault.kind, fault.detail)
-    if not number:
-        raise TriformError(f"there is no text: {STDIN} is empty")
-
-
-def whole_text(file: str | None) -> str:
-    if file is None:
-        data = sys.stdin.buffer.read(LONGEST + 1)
-    else:
-        with opened(Path(file)) as source:
-            data = source.read(LONGEST + 1)
-    if len(data) > LONGEST:
-        raise InputError(f"{file or STDIN} has more than {LONGEST >> 20} MiB; that is too long for one text")
-    try:
-        return checked(decoded(data, name=file or STDIN))
-    except Fault as fault:
-        raise InputError(str(fault)) from None
-
-
-def count_lines(path: Path) -> int:
-    """For the bar only."""
-    with opened(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -254,6 +197,13 @@ class Tally:
         self.skipped[bad.kind if isinstance(bad, Bad) else "not answered"] += 1
         self.first = self.first or str(bad)
 
+    def check(self) -> None:
+        """Where nothing at all could be answered, that is what is wrong."""
+        if self.skipped and not self.answered:
+            count = self.skipped.total()
+            of = f"none of the {count:,} texts could be answered; the first: " if count > 1 else ""
+            raise InputError(of + self.first)
+
 
 def write(file: IO[str], rows: Iterable[Any], run: Run, ask: Ask, tally: Tally, advance: Callable[[int], None]) -> None:
     """Chunk by chunk; what is on disk after a chunk stays there."""
@@ -273,19 +223,19 @@ def write(file: IO[str], rows: Iterable[Any], run: Run, ask: Ask, tally: Tally, 
 def answers_to(chunk: Sequence[Any], run: Run) -> "Iterator[msgspec.Struct | Bad | str]":
     """An answer, or why there is none, for each; one question that cannot be answered does not stop the others."""
     good = [each for each in chunk if not isinstance(each, Bad)]
-    try:
-        found: list[msgspec.Struct | str] = list(run(good)) if good else []
-    except InputError:
-        found = [one for each in good for one in alone(each, run)]
-    ready = iter(found)
+    ready = iter(answered(good, run))
     return (each if isinstance(each, Bad) else next(ready) for each in chunk)
 
 
-def alone(question: Any, run: Run) -> "list[msgspec.Struct | str]":
+def answered(asked: Sequence[Any], run: Run) -> "list[msgspec.Struct | str]":
+    """All together; where one of them cannot be answered each half by itself, so that few are asked again."""
     try:
-        return list(run([question]))
+        return list(run(asked)) if asked else []
     except InputError as error:
-        return [str(error)]
+        if len(asked) == 1:
+            return [str(error)]
+        half = len(asked) // 2
+        return answered(asked[:half], run) + answered(asked[half:], run)
 
 
 def line_of(answer: msgspec.Struct, *, as_json: bool) -> str:
@@ -305,14 +255,19 @@ def warn(tally: Tally) -> None:
     if tally.cut:
         texts = "the text was" if tally.answered == 1 else f"{tally.cut:,} of {tally.answered:,} texts were"
         click.echo(f"{texts} too long for the model: {tally.cut_tokens:,} tokens were cut off and not read", err=True)
-    if tally.unknown:
-        click.echo(f"{tally.unknown:,} tokens are unknown: the vocabulary cannot spell them", err=True)
+    warn_of_unknown(tally.unknown)
 
 
-def progress() -> Progress:
-    """A bar on a terminal, silence elsewhere."""
+def warn_of_unknown(tokens: int) -> None:
+    if tokens:
+        click.echo(f"unknown tokens: {tokens:,}; the vocabulary cannot spell them", err=True)
+
+
+def progress(*, beside: IO[str] | None = None) -> Progress:
+    """A bar on a terminal, silence elsewhere, and where answers are written `beside` it on the same screen."""
     console = Console(stderr=True)
+    hidden = not console.is_terminal or (beside is not None and beside.isatty())
     return Progress(
         BarColumn(), MofNCompleteColumn(), TextColumn("·"), TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn(),
-        console=console, disable=not console.is_terminal, transient=True,
+        console=console, disable=hidden, transient=True, redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import click
 from triform.cli import asking
 from triform.cli.complete import Meter, asked, sampling_options, write_as_it_comes
 from triform.cli.models import open_model
+from triform.cli.questions import checked, on_stdin
+from triform.data.rows import Text
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
@@ -26,11 +29,11 @@ class Conversation:
 
     def __init__(self, model: "Model", *, system: str | None, wanted: dict[str, Any]) -> None:
         from triform.generate.api import engine_of, settings_of
+        from triform.tasks.chat import Chat, template_of
+        from triform.tasks.writing import words_of
 
-        if model.template is None:
-            raise TriformError("this model has no chat template; let it write on from a text with `triform complete`")
-        self.model = model
-        self.template = model.template
+        Chat().check(model.loaded)
+        self.template, self.words = template_of(model.loaded), words_of(model.loaded)
         self.engine = engine_of(model, rows=1)
         self.settings = settings_of(model, wanted)
         self.opening = [] if system is None else [{"role": "system", "content": system}]
@@ -39,23 +42,25 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """One turn; an answer that is stopped with Ctrl-C is kept as far as it came."""
-        from triform.generate.api import tokens_of
         from triform.generate.settings import Request
 
-        self.messages.append({"role": "user", "content": text})
-        try:
-            prompt = tokens_of(self.model, self.template.render(self.messages))
-            id = self.engine.add(Request(prompt=prompt, settings=self.settings))
-        except TriformError:
-            self.messages.pop()
-            raise
+        messages = [*self.messages, {"role": "user", "content": text}]
+        prompt = self.words.encode_conversation(self.template.render(messages)).ids
+        id = self.engine.add(Request(prompt=prompt, settings=self.settings))
         self.meter = Meter()
         pieces: list[str] = []
         try:
             write_as_it_comes(self.engine, self.meter, pieces)
         except KeyboardInterrupt:
             self.engine.cancel(id)
-        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+        self.messages = [*messages, {"role": "assistant", "content": "".join(pieces).strip()}]
+
+    def hear(self, line: str) -> None:
+        """A line as it was typed: a command, or something to say."""
+        if line.startswith("/"):
+            self.command(line)
+        else:
+            self.say(line)
 
     def command(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -64,16 +69,22 @@ class Conversation:
                 self.messages = list(self.opening)
                 click.echo("forgotten")
             case "/save":
-                path = Path(rest.strip() or "conversation.json")
-                with contextlib.suppress(FileNotFoundError):
-                    if path.stat().st_size:
-                        raise TriformError(f"{path} is already there; give another name")
-                path.write_text(json.dumps({"messages": self.messages}, ensure_ascii=False, indent=2), encoding="utf-8")
-                click.echo(f"saved {len(self.messages)} messages in {path}")
+                self.save(Path(rest.strip() or "conversation.json"))
             case "/stats":
                 click.echo(self.meter.told(self.engine.passes.bytes))
             case _:
                 click.echo(HELP)
+
+    def save(self, path: Path) -> None:
+        told = json.dumps({"messages": self.messages}, ensure_ascii=False, indent=2)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(told)
+        except FileExistsError:
+            raise TriformError(f"{path} is already there; give another name") from None
+        except OSError as error:
+            raise TriformError(f"{path} cannot be written: {error.strerror}") from None
+        click.echo(f"saved {len(self.messages)} messages in {path}")
 
 
 class Elsewhere(Conversation):
@@ -131,16 +142,26 @@ def chat(model: str, message: str | None, system: str | None, stats: bool, url: 
     else:
         talk = Elsewhere(url, model, system=system, wanted=asked(**options))
     if message is not None:
-        talk.say(message)
+        talk.say(checked(message))
     elif sys.stdin.isatty():
         converse(talk, stats=stats)
         return
     else:
-        for line in sys.stdin:
-            if line.strip():
-                talk.say(line.rstrip("\n"))
+        for line in typed():
+            talk.hear(line)
     if stats:
         click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
+
+
+def typed() -> Iterator[str]:
+    """What stands on standard input, line by line, as if it were typed."""
+    for line in on_stdin():
+        if isinstance(line, Text) and line.text.strip() == "/quit":
+            return
+        if isinstance(line, Text):
+            yield line.text.strip()
+        elif line.kind != "blank":
+            raise TriformError(str(line))
 
 
 def converse(talk: Conversation, *, stats: bool) -> None:
@@ -161,11 +182,8 @@ def converse(talk: Conversation, *, stats: bool) -> None:
         if not line:
             continue
         try:
-            if line.startswith("/"):
-                talk.command(line)
-            else:
-                talk.say(line)
-                if stats:
-                    click.echo(talk.meter.told(talk.engine.passes.bytes))
+            talk.hear(line)
+            if stats and not line.startswith("/"):
+                click.echo(talk.meter.told(talk.engine.passes.bytes))
         except TriformError as error:
             click.echo(f"triform: {error}")

@@ -2,6 +2,7 @@
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from triform.cli.models import open_model
 
@@ -35,7 +36,7 @@ def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
         click.echo(report.to_json())
     else:
         out = Console()
-        out.print(f"[bold]{model}[/]: {opened.spec.form}, {parameters(opened.spec):,} parameters")
+        out.print(f"[bold]{escape(model)}[/]: {opened.spec.form}, {parameters(opened.spec):,} parameters")
         out.print(report)
         verdict = "all hold" if report.holds else f"BROKEN: {', '.join(report.broken)}"
         out.print(f"{len(report.proofs)} proofs, {sum(p.cases for p in report.proofs):,} cases: {verdict}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from triform.cli import asking
 
@@ -39,5 +40,5 @@ def classify(model: str, top: int, url: str | None, **given: Any) -> None:
 def show(answer: "Classified") -> None:
     table = Table("label", "probability", "", box=None, show_header=False)
     for one in answer.chances:
-        table.add_row(one.label, f"{one.probability:.1%}", "█" * round(BAR * one.probability))
+        table.add_row(Text(one.label), f"{one.probability:.1%}", "█" * round(BAR * one.probability))
     Console().print(table)

@@ -10,11 +10,13 @@ import msgspec
 
 from triform.cli import asking
 from triform.cli.models import open_model
+from triform.cli.questions import whole_text
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
     from triform.generate.engine import Engine
     from triform.generate.events import Event
+    from triform.model import Model
 
 
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,8 +64,10 @@ class Meter:
 @click.argument("model")
 @click.argument("text", required=False)
 @sampling_options
-@click.option("--n", type=int, default=1, show_default=True, help="How many answers.")
-@click.option("--beams", type=int, default=1, show_default=True, help="Beam search of this width; 1: none.")
+@click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="How many answers.")
+@click.option(
+    "--beams", type=click.IntRange(min=1), default=1, show_default=True, help="Beam search of this width; 1: none."
+)
 @click.option("--logprobs", type=int, default=0, show_default=True, help="Alternatives to show beside each token.")
 @click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
 @click.option("--stream/--no-stream", default=None, help="Print as it is written; default: on a terminal.")
@@ -85,27 +89,33 @@ def complete(
     from triform.generate.api import complete as search
     from triform.generate.api import engine_of, settings_of, tokens_of
     from triform.generate.settings import Request
+    from triform.tasks.complete import Complete
 
     ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")})
     url = options.pop("url")
     wanted = asked(**options)
-    if url is not None:
-        if ask.file or ask.out or beams != 1 or stats or options["lookup"]:
-            raise TriformError("with --url there is no --file, --out, --beams, --lookup or --stats; ask text by text")
-        from_service(url, model, given(text), wanted, as_json=as_json)
-        return
+    if url is not None and (beams != 1 or stats or options["lookup"]):
+        raise TriformError("with --url there is no --beams, --lookup or --stats; leave them out")
     if ask.file or ask.out:
-        from_file(model, ask._replace(texts=() if text is None else (text,)), wanted)
+        if beams != 1 or stats or options["n"] != 1:
+            raise TriformError("with --file or --out each text has one answer: leave out --n, --beams and --stats")
+        from_file(model, ask._replace(texts=() if text is None else (text,)), wanted, url=url)
+        return
+    if url is not None:
+        from_service(url, model, given(text), wanted, as_json=as_json)
         return
     prompt = given(text)
     opened = open_model(model)
+    if opened.spec.form != "encoder-decoder":
+        Complete().check(opened.loaded)
     if beams != 1:
         for answer in search(opened, [prompt], beams=beams, **wanted):
             click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
         return
     engine = engine_of(opened, rows=options["n"])
     meter = Meter()
-    engine.add(Request(prompt=tokens_of(opened, prompt), settings=settings_of(opened, wanted)))
+    ids = tokens_of(opened, prompt)
+    engine.add(Request(prompt=ids, settings=settings_of(opened, wanted)))
     plain = options["n"] == 1 and not as_json and not options["logprobs"]
     if plain and (sys.stdout.isatty() if stream is None else stream):
         write_as_it_comes(engine, meter, [])
@@ -114,24 +124,31 @@ def complete(
         for event in events(engine, meter):
             written[event.sample].append(event)
         for row in written.values():
-            click.echo(as_object(row) if as_json else as_lines(row))
+            click.echo(as_object(row) if as_json else as_lines(row, opened))
+    asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     if stats:
         click.echo(meter.told(engine.passes.bytes), err=True)
 
 
-def from_file(model: str, ask: asking.Ask, wanted: dict[str, Any]) -> None:
+def from_file(model: str, ask: asking.Ask, wanted: dict[str, Any], *, url: str | None) -> None:
     """Every prompt of a file, written on side by side."""
-    from triform.tasks.complete import Complete
+    asking.answer(
+        ask,
+        asking.runner("complete", model, url=url, **(wanted if url is None else over_http(wanted))),
+        about={"model": model, "url": url} | wanted,
+    )
 
-    loaded = open_model(model).loaded
-    asking.answer(ask, lambda texts: Complete().run(texts, model=loaded, **wanted), about={"model": model} | wanted)
+
+def over_http(wanted: dict[str, Any]) -> dict[str, Any]:
+    """There, no log-probabilities are not the same as none beside each token; and drafts are the service's own."""
+    return {name: value for name, value in wanted.items() if name != "lookup" and (name != "logprobs" or value)}
 
 
 def from_service(url: str, model: str, prompt: str, wanted: dict[str, Any], *, as_json: bool) -> None:
     """As it is written; several answers, or all that is known of one, when they are whole."""
     from triform.serve.client import Client
 
-    body = {"model": model, "prompt": prompt} | {name: value for name, value in wanted.items() if value}
+    body = {"model": model, "prompt": prompt} | over_http(wanted)
     if as_json or wanted["n"] > 1 or "logprobs" in body:
         for choice in Client(url).choices("/v1/completions", body):
             click.echo(msgspec.json.encode(choice).decode() if as_json else choice["text"])
@@ -166,21 +183,27 @@ def as_object(row: "list[Event]") -> str:
     return msgspec.json.encode(completed(row)).decode()
 
 
-def as_lines(row: "list[Event]") -> str:
+def as_lines(row: "list[Event]", model: "Model") -> str:
     """The text; and where alternatives were asked for, each token with its log-probability and theirs."""
     lines = ["".join(event.text for event in row)]
     for event in row:
         if event.alternatives:
-            others = "  ".join(f"{other.token}: {other.logprob:.3f}" for other in event.alternatives)
+            others = "  ".join(f"{spelled(other.token, model)} {other.logprob:.3f}" for other in event.alternatives)
             lines.append(f"{event.text!r:>18} {event.logprob:8.3f}   {others}")
     return "\n".join(lines)
+
+
+def spelled(token: int, model: "Model") -> str:
+    """A token's text, as code would write it; one without text by its number."""
+    text = "" if model.tokenizer is None else model.tokenizer.decode([token])
+    return repr(text) if text else str(token)
 
 
 def given(text: str | None) -> str:
     if text is None:
         if sys.stdin.isatty():
             raise TriformError("there is no text: give it behind the model's name, or through standard input")
-        text = sys.stdin.read().removesuffix("\n")
+        text = whole_text(None).removesuffix("\n")
     if not text:
         raise TriformError("the prompt is empty; give at least one character")
     return text

@@ -24,7 +24,7 @@ def data(name: str, **options: Any) -> None:
     \b
     Examples:
       triform data little-world --task translate --out train.en-de
-      triform data little-world --task tag --split test --count 500 --out test.conll
+      triform data little-world --task tag --split test --out test.conll
       triform data little-world --task answer --out train.json
     """
     from triform.data.world import write

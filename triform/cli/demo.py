@@ -50,8 +50,9 @@ def lessons(screen: Console, sizes: "Sizes", place: Path) -> "list[Learned]":
     from triform.train.display import Display
 
     with screen.status("making the little world"):
-        doing.sentences("train", sizes.sentences)
-    screen.print(f"The little world: {sizes.sentences:,} sentences to learn from, {sizes.judged} others to be asked.")
+        doing.known(sizes.sentences)
+    screen.print(f"The little world: {sizes.sentences:,} sentences to learn from.")
+    screen.print(f"Judged by {sizes.judged} others, which also had no part in choosing these recipes.")
     found = []
     for lesson in doing.LESSONS:
         screen.rule(f"[bold]{lesson.name}[/]: {lesson.does}", align="left")

@@ -1,27 +1,24 @@
 """`triform embed`"""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from triform.cli import asking
-from triform.cli.models import open_model
 from triform.errors import TriformError
-
-if TYPE_CHECKING:
-    from triform.weights.folder import Loaded
 
 ENDING = ".safetensors"
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, omit_defaults=True):
     """A vector as bytes, while not all of them are there; of a row that was skipped, none."""
 
     vector: bytes = b""
+    unknown: int = 0
 
 
 @click.command()
@@ -42,31 +39,28 @@ def embed(model: str, url: str | None, **given: Any) -> None:
     if ask.out is None or not ask.out.endswith(ENDING):
         asking.answer(ask, asking.runner("embed", model, url=url), about=about)
         return
-    if url is not None:
-        raise TriformError(
-            f"vectors from a service are written as lines of JSON; give --json and an --out without {ENDING}"
-        )
     if Path(ask.out).exists():
         raise TriformError(f"{ask.out} is already there; give another name, or remove it")
-    loaded = open_model(model).loaded
     lines = f"{ask.out}.jsonl"
-    asking.answer(ask._replace(out=lines, as_json=True), vectors_of(loaded), about=about)
-    gather(Path(lines), Path(ask.out), width=loaded.spec.width)
+    run = asking.runner("embed", model, url=url)
+    asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
+    try:
+        gather(Path(lines), Path(ask.out))
+    except OSError as error:
+        raise TriformError(f"cannot write {ask.out}: {error.strerror}; go on with --resume") from None
 
 
-def vectors_of(loaded: "Loaded") -> "Callable[[Sequence[str]], Iterator[Line]]":
-    from triform.tasks.embed import Embed
-
-    return lambda texts: (
-        Line(row.numpy().tobytes()) for row in Embed().vectors(texts, model=loaded).float().contiguous()
-    )
+def packed(answer: Any) -> Line:
+    return Line(array("f", answer.vector).tobytes(), answer.unknown)
 
 
-def gather(lines: Path, out: Path, *, width: int) -> None:
+def gather(lines: Path, out: Path) -> None:
     """The vectors of the lines as one file, written from front to back: they never stand in memory together."""
-    missing = b"\x00\x00\xc0\x7f" * width  # NaN
     with lines.open("rb") as file:
-        count = sum(1 for _ in file)
+        count, width = 0, 0
+        for line in file:
+            count, width = count + 1, max(width, len(msgspec.json.decode(line, type=Line).vector) // 4)
+    missing = b"\x00\x00\xc0\x7f" * width  # NaN
     entry = {"dtype": "F32", "shape": [count, width], "data_offsets": [0, 4 * width * count]}
     header = msgspec.json.encode({"vectors": entry})
     header += b" " * (-len(header) % 8)

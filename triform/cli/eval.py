@@ -12,7 +12,6 @@ from rich.text import Text
 from triform.cli import asking
 from triform.cli.complete import asked
 from triform.cli.models import open_model
-from triform.errors import TriformError
 
 if TYPE_CHECKING:
     from triform.tasks.task import Scores, Task
@@ -52,12 +51,8 @@ def evaluate(
     loaded = open_model(model).loaded
     found = chosen(loaded, task)
     rows, skipped = read_rows(data, kind=found.kind, limit=limit)
-    columns = {model: judge(found, rows, loaded, asked(beams=beams))}
-    if baseline:
-        learned = rows_to_train_on(found, data=data, train=train)
-        columns |= found.baselines(rows, train=learned)
-        if len(columns) == 1:
-            raise TriformError(f"there is no baseline to {found.name}")
+    beside = found.baselines(rows, train=rows_to_train_on(found, data=data, train=train)) if baseline else {}
+    columns = {model: judge(found, rows, loaded, asked(beams=beams)), **beside}
     if as_json:
         click.echo(msgspec.json.encode({"task": found.name, "data": data, "skipped": skipped, "scores": columns}))
         return
@@ -106,7 +101,7 @@ def confusion(counts: Mapping[str, Mapping[str, int]]) -> Table:
     names = sorted({*counts, *(name for row in counts.values() for name in row)})
     table = Table("right \\ answered", title="how often which label was answered", title_justify="left")
     for name in names[:MOST]:
-        table.add_column(Text(name), justify="right")
+        table.add_column(Text(name), justify="right", overflow="fold")
     for right in names[:MOST]:
         row = counts.get(right, {})
         table.add_row(Text(right), *(str(row[name]) if row.get(name) else "·" for name in names[:MOST]))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from triform.cli import asking
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 @click.argument("model")
 @asking.options
 @asking.url_option
-@click.option("-k", "--candidates", default=5, show_default=True, help="How many candidates for each mask.")
+@click.option(
+    "-k", "--candidates", default=5, show_default=True, type=click.IntRange(min=1), help="How many for each mask."
+)
 def fill(model: str, candidates: int, url: str | None, **given: Any) -> None:
     """The words MODEL, a masked language model, would put where TEXT has a mask.
 
@@ -34,7 +37,7 @@ def fill(model: str, candidates: int, url: str | None, **given: Any) -> None:
 
 
 def show(answer: "Filled") -> None:
-    table = Table("mask", "candidates", title=answer.text)
+    table = Table("mask", "candidates", title=Text(answer.text))
     for number, row in enumerate(answer.masks, start=1):
-        table.add_row(str(number), "  ".join(f"{one.text} {one.probability:.1%}" for one in row))
+        table.add_row(str(number), Text("  ".join(f"{one.text} {one.probability:.1%}" for one in row)))
     Console().print(table)

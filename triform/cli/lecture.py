@@ -24,8 +24,15 @@ def lecture(ctx: click.Context, /, chapter: str | None, **asked: Any) -> None:
     CHAPTER is a chapter's name, a lesson's number (4.5) or a mistake (E17). Without it the chapters are listed. Exit
     code 1 if the check of any lesson that was run fails.
 
-     Examples: triform lecture triform lecture mask triform lecture E17 triform lecture --quiz triform lecture
-    --experiment mask-after triform lecture --all --json > lectures.json triform lecture --book docs/lecture
+    \b
+    Examples:
+      triform lecture
+      triform lecture mask
+      triform lecture E17
+      triform lecture --quiz
+      triform lecture --experiment mask-after
+      triform lecture --all --json > lectures.json
+      triform lecture --book docs/lecture --again 4.2,rnn-multi30k
     """
     if asked["book"]:
         ctx.exit(printed_book(asked["book"], again=asked["again"]))

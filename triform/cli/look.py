@@ -108,8 +108,9 @@ def tell(view: "View", where: Where) -> None:
 def write(looker: "Looker", text: str, target: str, out: Path) -> None:
     from triform.page.ask import Run
     from triform.page.file import page_file
+    from triform.serve.lessons import everything
 
-    keep(out, page_file(looker, Run(text=text, target=target)))
+    keep(out, page_file(looker, Run(text=text, target=target), lessons=everything()))
     click.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MiB; it opens from disk, without network)")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import triform
 from triform.errors import UnknownName
@@ -68,12 +69,13 @@ def models(as_json: bool) -> None:
     if not standing:
         click.echo(f"no models in {shelf.shelf()} yet; get one with: triform pull minilm")
         return
-    table = Table("model", "form", title=str(shelf.shelf()))
+    table = Table("model", "form", title=Text(str(shelf.shelf())))
     for column in ("parameters", "on disk"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("tasks")
     for one in standing:
         form = one.spec.form if one.spec else "[red]cannot be read[/]"
         count = f"{parameters(one.spec):,}" if one.spec else ""
-        table.add_row(one.name, form, count, f"{one.bytes / 2**20:,.0f} MiB", ", ".join(one.tasks) or one.trouble)
+        tasks = Text(", ".join(one.tasks) or one.trouble)
+        table.add_row(Text(one.name), form, count, f"{one.bytes / 2**20:,.0f} MiB", tasks)
     Console().print(table)

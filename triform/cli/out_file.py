@@ -50,6 +50,11 @@ class OutFile:
         if other:
             raise TriformError(f"{self.part} is of another run: {'; '.join(other)}; give another --out")
 
+    def forget(self) -> None:
+        """What was written is of no use."""
+        self.part.unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
+
     @contextmanager
     def lines(self) -> Iterator[IO[str]]:
         """Open for lines; the file gets its name when this ends well, and stays FILE.part when it does not."""

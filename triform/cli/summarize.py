@@ -20,7 +20,8 @@ def summarize(model: str, beams: int | None, max_tokens: int | None, url: str | 
     \b
     Examples:
       triform summarize models/scitldr --whole --file article.txt
-      triform summarize models/scitldr --file abstracts.jsonl --column source --beams 4 --json --out summaries.jsonl
+      triform summarize models/scitldr --file papers.jsonl --column abstract
+      triform summarize models/scitldr --file papers.txt --beams 4 --out short.txt
     """
     wanted = asked(beams=beams, max_tokens=max_tokens)
     asking.answer(

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from triform.data.ragged import Cache
     from triform.tasks.record import Finished
-    from triform.tasks.training import Prepared
+    from triform.tasks.training import Measured, Prepared
     from triform.train.display import Display
     from triform.train.events import Watch
     from triform.train.loop import Outcome, Run
@@ -55,7 +56,6 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     screen = Console(stderr=True)
     with screen.status("") as status:
         prepared = training.prepare(wish, said=lambda step: status.update(f"{step} …"))
-    screen.print(before(prepared))
     outcome = run(prepared, screen)
     with screen.status("") as status:
         finished = training.finish(prepared, outcome, said=lambda step: status.update(f"{step} …"))
@@ -70,9 +70,10 @@ def run(prepared: "Prepared", screen: Console) -> "Outcome":
     from triform.tasks import training
 
     display = display_of(prepared, screen)
-    ready = training.begin(prepared, watch=watching(prepared, display))
     with screen.status("measuring a few steps …"):
-        screen.print(time_of(ready))
+        ready = training.begin(prepared, watch=watching(prepared, display), rehearse=True)
+        measured = training.measured(prepared, ready)
+    screen.print(before(prepared, ready, measured))
     with display:
         return training.go(prepared, ready)
 
@@ -80,8 +81,8 @@ def run(prepared: "Prepared", screen: Console) -> "Outcome":
 # --- before ---------------------------------------------------------------------------------------------------------
 
 
-def before(prepared: "Prepared") -> Table:
-    """What is about to run."""
+def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | None") -> Table:
+    """What is about to run, and what it will take of this machine."""
     from triform.inventory import parameters
     from triform.tasks.forecast import in_gb
 
@@ -97,9 +98,21 @@ def before(prepared: "Prepared") -> Table:
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""
     examples = len(prepared.examples.lengths)
     table.add_row("a step", f"{config.batch_tokens:,} tokens at most{passes}, of {examples:,} examples")
-    expected = prepared.forecast
-    table.add_row("memory", f"about {in_gb(expected.memory)} at its peak; {in_gb(expected.free)} are free")
+    table.add_row("cache", Text(kept(prepared.cache)))
+    if measured is None:
+        table.add_row("time", "all steps are made already")
+        return table
+    memory = in_gb(measured.memory or prepared.forecast.memory)
+    table.add_row("memory", f"about {memory} at its peak; {in_gb(prepared.forecast.free)} are free")
+    table.add_row("time", time_of(ready, measured))
     return table
+
+
+def kept(cache: "Cache") -> str:
+    """What was made of the data, and what was still there from an earlier run."""
+    told = [f"made {', '.join(cache.made)}"] if cache.made else []
+    told += [f"reused {', '.join(cache.reused)}"] if cache.reused else []
+    return f"{'; '.join(told)}, in {cache.folder}"
 
 
 def facts(title: str) -> Table:
@@ -109,17 +122,18 @@ def facts(title: str) -> Table:
     return table
 
 
-def time_of(ready: "Run[Any, Any]") -> str:
+def time_of(ready: "Run[Any, Any]", measured: "Measured") -> str:
+    """Steps and evaluations until the end, whichever end comes first; at the end there is always an evaluation."""
     from triform.train.display import clock
 
-    done, last, minutes = ready.state.step, ready.last, ready.config.minutes
-    if last is not None and done >= last:
-        return "all steps are made already"
-    pace = ready.rehearse()
-    ends = [] if last is None else [(last - done) * pace]
-    ends += [] if minutes is None else [60 * minutes - ready.before]
+    config, evaluation = ready.config, measured.evaluation
+    pace = measured.step + evaluation / config.eval_every
+    ends = [] if ready.last is None else [(ready.last - ready.state.step) * pace + evaluation]
+    ends += [] if config.minutes is None else [60 * config.minutes - ready.before]
     left = max(0.0, min(ends))
-    return f"{pace:.2g} s a step: {left / pace:,.0f} steps in about {clock(left)}, evaluations aside"
+    judged = f", {evaluation:.2g} s an evaluation every {config.eval_every:,}" if evaluation else ""
+    steps = max(0.0, left - evaluation) / pace
+    return f"{measured.step:.2g} s a step{judged}: {steps:,.0f} steps in about {clock(left)}"
 
 
 def display_of(prepared: "Prepared", screen: Console) -> "Display":

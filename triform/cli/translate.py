@@ -26,7 +26,7 @@ def translate(
 
     \b
     Examples:
-      triform translate models/demo/translates "The fat ginger cat sat on a mat." --alignment
+      triform translate demo/translates "The cat sat on a mat." --alignment
       triform translate models/en-de --file test.en --beams 5 --out test.out.de
       zcat corpus.en.gz | triform translate models/en-de > corpus.de
     """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, nn
 
 from triform.core.batch import Text
@@ -9,6 +10,21 @@ from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Memory
 from triform.core.flow import Flow
 from triform.core.masks import AnyView, View
 from triform.shapes import BT, BTD, Positions
+
+
+class Dropout(nn.Module):
+    """0 in `share` of all places, x / (1 − share) in the others, while training. 16 random bits decide a place."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.limit = round(share * 2**16)
+
+    def forward(self, x: BTD) -> BTD:
+        if not self.training:
+            return x
+        bits = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
+        gone = bits.view(torch.int16)[: x.numel()].view(x.shape) < self.limit - 2**15
+        return torch.where(gone, 0.0, x * (2**16 / (2**16 - self.limit)))
 
 
 class Residual(nn.Module):

@@ -1,6 +1,6 @@
 """From a spec to a network: the only place where kinds are told apart. After this, nobody asks.
 
-Owns the first numbers, too: they depend on the seed and the spec alone.
+Refuses to know numbers: they are drawn (`first_numbers.py`) or come from a file.
 """
 
 import math
@@ -13,24 +13,17 @@ from torch.nn import functional as F
 from triform import spec as s
 from triform.core import positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention
-from triform.core.blocks import Block, Entry, Kinds, NoKinds, PastOnly, Pattern, Residual, Stack, both_sides
+from triform.core.blocks import Block, Dropout, Entry, Kinds, NoKinds, PastOnly, Pattern, Residual, Stack, both_sides
 from triform.core.cache import Cache
 from triform.core.feedforward import FeedForward, GatedFeedForward
-from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Network, Pick
+from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Pick
 from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
 from triform.core.norms import RmsNorm
 from triform.errors import SpecError
 
 
-def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
-    """A network with its first numbers, ready to answer (not training)."""
-    network = skeleton(spec).to_empty(device=device).to(dtype)
-    initialize(network, spec, seed=seed)
-    return network.eval()
-
-
 class Linear(nn.Linear):
-    """x Wᵀ + b, made without numbers: they are drawn by `initialize`, or come from a file."""
+    """x Wᵀ + b, made without numbers."""
 
     def reset_parameters(self) -> None: ...
 
@@ -164,7 +157,7 @@ def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
 
 
 def drop_of(spec: s.ModelSpec) -> nn.Module:
-    return nn.Dropout(spec.dropout) if spec.dropout else nn.Identity()
+    return Dropout(spec.dropout) if spec.dropout else nn.Identity()
 
 
 def act_of(act: s.Act) -> Callable[[Tensor], Tensor]:
@@ -271,54 +264,3 @@ def pick_of(head: s.Head) -> Pick:
             return lambda text, x: text.last(x)
         case _:
             return lambda text, x: x
-
-
-# --- first numbers --------------------------------------------------------------------------------------------------
-
-
-def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
-    """Norms 1, biases 0, matrices normal with a deviation of 0.02 at width 768, as GPT-2, and 1/√(fan in) elsewhere.
-
-    What is added to the residual stream is smaller by 1/√(number of additions), so that depth does not swell it.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for path, parameter in network.named_parameters():
-        with torch.no_grad():
-            if path.endswith(".bias") or path == "readout.free":
-                parameter.zero_()
-            elif parameter.dim() == 1:
-                parameter.fill_(1.0)
-            else:
-                # Drawn on the CPU in float64, so that every device and precision begins with the same numbers.
-                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.copy_(drawn * deviation(path, parameter, spec))
-    for buffer in network.buffers():
-        buffer.zero_()
-
-
-def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float:
-    """The standard deviation of a matrix's first numbers; one a row where rows differ."""
-    room = path.split(".", 1)[0]
-    if path == "token.weight":
-        return embedding_deviation(spec)
-    if path == "readout.own" or ".entry." in path or path.endswith("score_bias.weight"):
-        return 0.02
-    sigma = torch.full((len(parameter), 1), 0.02 * math.sqrt(768 / parameter.shape[1]), dtype=torch.float64)
-    if room == "readout":
-        return sigma
-    stack = spec.stacks[room]
-    if path.endswith(("out.weight", "down.weight")):
-        parts = 3 if room == "decoder" and spec.encoder is not None else 2
-        sigma /= math.sqrt(parts * stack.layers)
-    if path.endswith(("qkv.weight", "cross.f.q.weight")):
-        # Without a scale on the scores (T5) the queries are born smaller by it.
-        a = stack.attention
-        sigma[: a.heads * a.head_width] *= a.head_width**-0.5 / a.score_scale
-    return sigma
-
-
-def embedding_deviation(spec: s.ModelSpec) -> float:
-    """Tokens enter the stack, or leave through a scaled head, with numbers of size 1 where the family scales them."""
-    if isinstance(spec.head, s.Tied) and spec.head.scale != 1.0:
-        return 1.0
-    return 0.02 if spec.embedding.scale == 1.0 else 1.0 / spec.embedding.scale

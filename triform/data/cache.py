@@ -2,50 +2,52 @@
 
 What changed is told by content, SHA-256 of all the bytes: a file's size and time can stay the same when it changes and
 change when it does not, and the hash is what a model card needs anyway. It costs 0.8 s a GB, far less than one reading.
-Refuses to know tokenizers and tasks.
+Code that reads otherwise also makes anew. Refuses to know tokenizers and tasks.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from functools import cache as remembered
 from pathlib import Path
-from typing import Generic, Self, TypeAlias
+from typing import Self, TypeAlias, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from triform.data.files import DataError
-from triform.data.ragged import Ragged, RaggedWriter, narrow, reused
+from triform.data.order import Indices
+from triform.data.ragged import Cache, Ragged, RaggedWriter, narrow
 from triform.data.readers import Placed, placed
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, sources
 from triform.errors import UnknownName
 
-LAYOUT = 1  # raise it when a reader gives other rows for the same bytes
-TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores
+TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores,
+CHARACTERS = 1 << 20  # and at most about so much text
 
 Encode: TypeAlias = Callable[[Sequence[R]], Iterable[Mapping[str, Sequence[int]]]]
 
 
-class Rows(Generic[R]):
+class Rows(Sequence[R]):
     """Every good row of some files, rows[i] at once.
 
     A copy as JSON lines in the cache: all formats, .gz too, become one that has an offset for each row.
     """
 
     def __init__(
-        self, paths: Paths, *, kind: type[R], folder: str | Path, columns: Mapping[str, str | int] | None = None
+        self, paths: Paths, *, kind: type[R], cache: Cache, columns: Mapping[str, str | int] | None = None
     ) -> None:
         found = sources(paths, kind=kind)
-        content = [(source.format.name, [file_hash(file) for file in source.files]) for source in found]
+        self.hashes = {str(file): file_hash(file) for source in found for file in source.files}
+        content = [(source.format.name, [self.hashes[str(file)] for file in source.files]) for source in found]
         self.files = [str(source.files[0]) for source in found]
-        self.fingerprint = digest(LAYOUT, kind.__name__, columns or {}, content)
+        self.fingerprint = digest(code_of(Path(__file__).parent), kind.__name__, columns or {}, content)
         self._decode = msgspec.json.Decoder(tuple[int, int, kind]).decode  # type: ignore[valid-type]
-        self._rows, self.bad = reused(
-            Path(folder) / f"rows-{self.fingerprint[:16]}",
+        self._rows, self.bad = cache.get(
+            f"rows-{self.fingerprint[:16]}",
             fill=lambda filling: _write_rows(placed(paths, kind=kind, columns=columns), self.files, filling),
             use=lambda made: (Ragged(made, name="rows"), _bad_counts(made)),
         )
@@ -53,16 +55,39 @@ class Rows(Generic[R]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> R:
+    @overload
+    def __getitem__(self, index: int) -> R: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R]: ...
+    def __getitem__(self, index: int | slice) -> R | list[R]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
         return self._decode(self._rows[index].tobytes())[2]
-
-    def __iter__(self) -> Iterator[R]:
-        return (self[index] for index in range(len(self)))
 
     def where(self, index: int) -> str:
         """The place of a row, for whoever has to look at it: `train.csv:17`."""
         file, line, _ = self._decode(self._rows[index].tobytes())
         return f"{self.files[file]}:{line}"
+
+
+class Part(Sequence[R]):
+    """Some of many rows, by their numbers; `instead` of some of them stands another."""
+
+    def __init__(self, rows: Sequence[R], numbers: Sequence[int] | Indices, *, instead: Mapping[int, R]) -> None:
+        self._rows, self._numbers, self._instead = rows, numbers, instead
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> R: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R]: ...
+    def __getitem__(self, index: int | slice) -> R | list[R]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        number = int(self._numbers[index])
+        return self._instead[number] if number in self._instead else self._rows[number]
 
 
 class TokenCache:
@@ -74,13 +99,13 @@ class TokenCache:
             raise DataError(f"the cache {folder} is damaged: its columns are not equally long")
 
     @classmethod
-    def build(cls, rows: Iterable[R], encode: Encode[R], *, folder: str | Path, fingerprint: str) -> Self:
+    def build(cls, rows: Iterable[R], encode: Encode[R], *, cache: Cache, fingerprint: str) -> Self:
         """Those of an earlier run if the fingerprint is the same: digest(rows.fingerprint, tokenizer, settings).
 
         `encode` is given many rows at once and answers with named lists of ids for each.
         """
-        return reused(
-            Path(folder) / f"tokens-{digest(LAYOUT, fingerprint)[:16]}",
+        return cache.get(
+            f"tokens-{digest(fingerprint)[:16]}",
             fill=lambda filling: _write_tokens(rows, encode, filling),
             use=cls,
         )
@@ -92,6 +117,9 @@ class TokenCache:
         if name not in self.columns:
             raise UnknownName("column of the token cache", name, self.columns)
         return self.columns[name]
+
+
+# --- what says that something changed -------------------------------------------------------------------------------
 
 
 def digest(*parts: object) -> str:
@@ -106,6 +134,15 @@ def file_hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@remembered
+def code_of(*rooms: Path) -> str:
+    """SHA-256 of the Python files of these folders: what other code has made is not taken for its own."""
+    return digest(*((room.name, path.name, file_hash(path)) for room in rooms for path in sorted(room.glob("*.py"))))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def _write_rows(found: Iterable[Placed[R] | Bad], files: Sequence[str], folder: Path) -> None:
@@ -124,9 +161,8 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
     """With 32 bits an id first: how large they become is known only at the end."""
     writers: dict[str, RaggedWriter] = {}
     largest: Counter[str] = Counter()
-    stream = iter(rows)
     with ExitStack() as files:
-        while together := list(islice(stream, TOGETHER)):
+        for together in _together(rows):
             for _, lists in zip(together, encode(together), strict=True):
                 for name, ids in lists.items():
                     if name not in writers:
@@ -139,6 +175,18 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
     for name in writers:
         if largest[name] < 2**16:
             narrow(folder, name=name)
+
+
+def _together(rows: Iterable[R]) -> Iterator[list[R]]:
+    some, size = list[R](), 0
+    for row in rows:
+        some.append(row)
+        size += sum(map(len, row.texts))
+        if len(some) >= TOGETHER or size >= CHARACTERS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _checked(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:

@@ -100,6 +100,8 @@ def place(header: list[str], ask: Ask, *, file: str) -> tuple[dict[str, int], bo
         return {field: header.index(column) for field, column in found.items()}, True
     if not found and not ask.columns and len(header) in (len(ask.kind.needs), len(ask.fields)):
         return {field: number for number, field in enumerate(ask.fields[: len(header)])}, False
+    if unknown := [column for field, column in ask.columns if field not in found]:
+        raise DataError(f"{file} has no column {unknown[0]!r}; it has {_listed(header)}")
     missing = " and no ".join(ask.missing(found))
     raise DataError(f"{file} has no {missing} among its columns {_listed(header)}; {_way_out(ask)}")
 
@@ -118,4 +120,4 @@ def _listed(names: Iterable[object]) -> str:
 
 def _way_out(ask: Ask) -> str:
     numbers = ", ".join(f"{field!r}: {number}" for number, field in enumerate(ask.kind.needs))
-    return f"say which is which by name or number: columns={{{numbers}}}"
+    return f"rename them, or in Python say which is which by name or number: columns={{{numbers}}}"

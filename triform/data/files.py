@@ -62,17 +62,22 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 def lines(path: Path) -> Iterator[tuple[int, bytes | Fault]]:
     """Line numbers from 1 and lines without their ends. Only \\n and \\r\\n end a line: U+2028 and others are text."""
     with opened(path) as file:
-        number = 0
-        while line := file.readline(LONGEST):
-            number += 1
-            if number == 1:
-                line = after_bom(line, path)
-            if len(line) == LONGEST and not line.endswith(b"\n"):
-                while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                    pass
-                yield number, Fault("too long", f"a line of more than {LONGEST >> 20} MiB")
-            else:
-                yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+        yield from numbered(file, path)
+
+
+def numbered(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | Fault]]:
+    """The lines of what is open already; `path` is what a person calls it."""
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        if number == 1:
+            line = after_bom(line, path)
+        if len(line) == LONGEST and not line.endswith(b"\n"):
+            while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                pass
+            yield number, Fault("too long", f"a line of more than {LONGEST >> 20} MiB")
+        else:
+            yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def after_bom(head: bytes, path: Path) -> bytes:

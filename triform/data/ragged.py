@@ -97,21 +97,37 @@ def whole(folder: Path) -> Iterator[Path]:
                 raise
         _to_disk(folder.parent)
     except OSError as error:
-        raise DataError(f"cannot write the cache {folder}: {error.strerror or error}") from error
+        raise DataError(
+            f"cannot write the cache {folder}: {error.strerror or error}; make room, or set TRIFORM_HOME elsewhere"
+        ) from error
     finally:
         shutil.rmtree(filling, ignore_errors=True)
 
 
-def reused(folder: Path, *, fill: Callable[[Path], None], use: Callable[[Path], T]) -> T:
-    """What is in the folder, which is filled first if it is not there or damaged."""
-    if folder.exists():
-        try:
-            return use(folder)
-        except DataError:
-            shutil.rmtree(folder)
-    with whole(folder) as filling:
-        fill(filling)
-    return use(folder)
+class Cache:
+    """A folder of what was made from data, each under a name that says what it was made of. `made` and `reused` are the
+    names that were asked for, in their order."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.made: list[str] = []
+        self.reused: list[str] = []
+
+    def get(self, name: str, *, fill: Callable[[Path], None], use: Callable[[Path], T]) -> T:
+        """What is kept under this name, which is made first if it is not there or damaged."""
+        place = self.folder / name
+        if place.exists():
+            try:
+                found = use(place)
+            except DataError:
+                shutil.rmtree(place)
+            else:
+                self.reused.append(name)
+                return found
+        with whole(place) as filling:
+            fill(filling)
+        self.made.append(name)
+        return use(place)
 
 
 def _mapped(path: Path, dtype: str) -> Numbers:

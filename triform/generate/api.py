@@ -13,6 +13,7 @@ from triform.errors import InputError
 from triform.generate import beam
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
+from triform.generate.pauses import pause
 from triform.generate.settings import Request, Settings, settings
 from triform.generate.writer import NoText, TextStream, ending
 from triform.spec import ModelSpec
@@ -136,6 +137,7 @@ def start_of(model: ModelLike, start: int | None) -> int | None:
 
 def _events(engine: Engine) -> Iterator[Event]:
     while engine.busy:
+        pause()
         yield from engine.step()
 
 

@@ -18,6 +18,7 @@ from triform.core.forms import Form
 from triform.errors import InputError
 from triform.generate.admission import Sides, check_settings, sides
 from triform.generate.passes import Passes
+from triform.generate.pauses import pause
 from triform.generate.sampling import History, Untouched
 from triform.generate.settings import Request, Settings, SettingsError
 from triform.spec import ModelSpec
@@ -150,6 +151,7 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
             one.advance(rows)
         running = [one for one in running if one.beams]
         if beams := place(passes, running):
+            pause()
             logprobs = numbers(passes.next([beam.tokens[-1:] for beam in beams])[:, 0]).log_softmax(-1)
     return [one.endings[: one.settings.n] for one in searches]
 
@@ -178,6 +180,7 @@ def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
         if source:
             passes.encode(row, source)
         for at in range(0, len(text), CHUNK):
+            pause()
             logits = passes.read(row, text[at : at + CHUNK])
         rows.append(logits)
     return torch.stack(rows)

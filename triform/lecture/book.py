@@ -5,18 +5,20 @@ lies beside the pages, so that printing is quick and gives the same bytes everyw
 know terminals.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
+from triform.errors import UnknownName
 from triform.lecture import experiments, registry, slides
-from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, Chapter, Claim, Done, Evidence, Lesson, Table, Verdict, do
+from triform.lecture.lesson import CONDITION, SIGNS, Chapter, Claim, Done, Evidence, Lesson, Table, do
 from triform.lecture.notebook import notebook
 from triform.lecture.plots import draw
 from triform.lecture.quiz import QUESTIONS, Answered, answer
+from triform.lecture.real import DataAbsent
 
-SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", MISTAKE: "✗"}
 Found = dict[str, Done]
 Pages = dict[str, str]
 
@@ -27,8 +29,8 @@ numbers, tables, formulas, quizzes, and twenty-four mistakes. Nothing in it is t
 `triform lecture --book docs/lecture`, and a test prints it again and compares.
 
 **How to read it.** Each section begins with what a slide says (in our words, with the name of the lecture's file), then
-what was run, then a table: a line for each sentence that was held against the run, and what the run gave. The verdict
-follows from that table.
+what was run, then a table: a line for each sentence that was held against the run, and what the run gave. Often a
+second table has what is so beside what was said. The verdict follows from the tables.
 
 | sign | verdict |
 |---|---|
@@ -36,12 +38,31 @@ follows from that table.
 | ◐ | it holds with a condition, which is named |
 | ✗ | a mistake on the slide; the right value stands beside it |
 
+**The numbers of the sections** are those of a list of all that the lectures say: 4.5 is the fifth thing in lecture 4.
+The chapters are ordered by theme, so a chapter has sections from several lectures. E1 to E24 are the mistakes.
+
+| | lecture | file |
+|---|---|---|
+{lectures}
+
 **Letters.** b texts in a batch, n tokens in a text (m in a source), d the width of a vector, h heads, d_k the width of
 a query in one head, d_ff the width of the feed-forward, L layers, V words. Tokens are rows: X is n×d.
 
+**Words.** A *token* is a word or a piece of one; its *embedding* is the vector it enters with. The vectors that run
+through the layers, one for each token, are the *stream*; a *block* is one layer of it. Q, K and V are queries, keys and
+values. A *logit* is a score for a word before softmax. A *loss* is −log of the probability a model gave to the right
+word: 0 is certainty, and guessing evenly among V words costs ln V.
+
+**What was run.** What follows from how a Transformer is built is shown on small networks with random numbers, 2 layers
+of width 32 unless said otherwise. What a model must have learned is shown on two that are trained here: *our decoder*
+(3 layers of width 64) and *our translator*, an encoder-decoder (2 and 2 layers) whose encoder is *our encoder*. They
+learn from the *little world*: 6,000 short English sentences about animals, doctors, meals and shops, and their German
+translations, made by a grammar, so that what is right is known. MiniLM and SmolLM2 are small released models.
+
 **To try it yourself.** `triform lecture mask` runs a chapter in the terminal, `triform lecture 4.5` one section,
-`triform lecture --quiz` asks the lectures' questions. In Python: `from triform.lecture.registry import by_item`, then
-`by_item()["4.5"].run()`.
+`triform lecture --quiz` asks the lectures' questions, `triform lecture --experiment sqrt-d` trains. In Python: `from
+triform.lecture.registry import by_item`, then `by_item()["4.5"].run()`. The folder `notebooks` has the same chapters to
+run cell by cell.
 """
 
 
@@ -63,18 +84,34 @@ def write(folder: str | Path, *, again: Collection[str] = (), said: Callable[[st
 def gather(place: Path, *, again: Collection[str] = (), said: Callable[[str], None] = lambda name: None) -> Found:
     """Computed lessons computed; others from their evidence, or run where there is none. Experiments are run only when
     they are named: they take minutes."""
+    lessons, trials = registry.lessons(), experiments.experiments()
+    known = {"all", *(each.id for each in (*lessons, *trials))}
+    for name in again:
+        if name not in known:
+            raise UnknownName("lesson or experiment", name, known)
     found: Found = {}
-    for lesson in registry.lessons():
+    for lesson in lessons:
         said(lesson.title)
-        anew = lesson.kind == "computed" or lesson.id in again or "all" in again
-        done = None if anew else stored(place, lesson)
-        found[lesson.id] = done if done is not None else do(lesson)
-    for lesson in experiments.experiments():
+        anew = lesson.kind == "computed" or again_named(lesson, again)
+        found[lesson.id] = (None if anew else stored(place, lesson)) or do(lesson)
+    for lesson in trials:
         said(lesson.title)
-        done = experiments.run(lesson) if lesson.id in again or "all" in again else stored(place, lesson)
+        done = (run_if_possible(lesson) if again_named(lesson, again) else None) or stored(place, lesson)
         if done is not None:
             found[lesson.id] = done
     return found
+
+
+def again_named(lesson: Lesson, again: Collection[str]) -> bool:
+    return lesson.id in again or "all" in again
+
+
+def run_if_possible(lesson: Lesson) -> Done | None:
+    """Nothing where its data is not on this machine: what another found stands."""
+    try:
+        return experiments.run(lesson)
+    except DataAbsent:
+        return None
 
 
 def stored(place: Path, lesson: Lesson) -> Done | None:
@@ -93,8 +130,8 @@ def pages(found: Found) -> Pages:
     names = [file_of(number, chapter) for number, chapter in enumerate(chapters, start=1)]
     made: Pages = {"README.md": front(chapters, found)}
     for number, chapter in enumerate(chapters, start=1):
-        after = names[number] if number < len(names) else "quiz.md"
-        made[names[number - 1]] = "\n".join([*of_chapter(number, chapter, found), f"Next: [{after}]({after})", ""])
+        after = link(number + 1, chapters[number]) if number < len(names) else "[The quizzes](quiz.md)"
+        made[names[number - 1]] = "\n".join([*of_chapter(number, chapter, found), f"Next: {after}", ""])
         made[f"notebooks/{names[number - 1].removesuffix('.md')}.ipynb"] = notebook(number, chapter)
     made["quiz.md"] = "\n".join(of_quiz([answer(question) for question in QUESTIONS]))
     made["experiments.md"] = "\n".join(of_experiments(found))
@@ -108,6 +145,10 @@ def pages(found: Found) -> Pages:
 
 def file_of(number: int, chapter: Chapter) -> str:
     return f"{number:02d}-{chapter.name}.md"
+
+
+def link(number: int, chapter: Chapter) -> str:
+    return f"[{chapter.title}]({file_of(number, chapter)})"
 
 
 def picture_paths(done: Done) -> list[str]:
@@ -124,10 +165,11 @@ def front(chapters: tuple[Chapter, ...], found: Found) -> str:
         for i, chapter in enumerate(chapters, start=1)
         for lesson in chapter.lessons
     }
-    lines = [PREFACE, "## Chapters", ""]
+    lectures = "\n".join(f"| {i} | {title} | `{file}` |" for i, (file, title) in enumerate(slides.LECTURES.items()))
+    lines = [PREFACE.format(lectures=lectures), "## Chapters", ""]
     for number, chapter in enumerate(chapters, start=1):
         signs = "".join(SIGNS[found[lesson.id].evidence.verdict] for lesson in chapter.lessons)
-        lines.append(f"{number}. [{chapter.title}]({file_of(number, chapter)}) {signs}")
+        lines.append(f"{number}. {link(number, chapter)} {signs}")
     lines += ["", "Then: [the quizzes](quiz.md), answered by runs, and [the experiments](experiments.md).", ""]
     lines += ["## The mistakes", "", "| | lecture | section |", "|---|---|---|"]
     for mistake, lesson in sorted(registry.mistakes().items(), key=lambda item: int(item[0][1:])):
@@ -200,7 +242,7 @@ def of_quiz(answered: list[Answered]) -> Iterator[str]:
             yield f"| {'✓' if found.holds else ' '} | {name}{escape(option)} | {escape(found.found)} |"
         agrees = "as the slide says" if each.agrees else f"the slide says {', '.join(each.printed)}"
         yield from ("", f"Answer: **{', '.join(each.derived)}**, {agrees}.", "")
-    yield from ("Next: [experiments.md](experiments.md)", "")
+    yield from ("Next: [The experiments](experiments.md)", "")
 
 
 def of_experiments(found: Found) -> Iterator[str]:
@@ -218,7 +260,6 @@ def of_experiments(found: Found) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    """What Markdown would read as its own signs."""
-    for sign in ("|", "<", "_", "*"):
-        text = text.replace(sign, "&lt;" if sign == "<" else f"\\{sign}")
-    return text
+    """What Markdown would read as its own signs; but not in code."""
+    parts = re.split(r"(`[^`]*`)", text.replace("<", "&lt;"))
+    return "".join(part if part.startswith("`") else re.sub(r"[|_*]", r"\\\g<0>", part) for part in parts)

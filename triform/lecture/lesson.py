@@ -17,6 +17,7 @@ Verdict: TypeAlias = Literal["holds", "holds with a condition", "mistake on the 
 HOLDS: Verdict = "holds"
 CONDITION: Verdict = "holds with a condition"
 MISTAKE: Verdict = "mistake on the slide"
+SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", MISTAKE: "✗"}
 
 Kind: TypeAlias = Literal["computed", "trained", "measured"]
 

@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 
 from triform.lecture import registry, slides
-from triform.lecture.lesson import Chapter, Claim, Done, Table, do
+from triform.lecture.lesson import SIGNS, Chapter, Claim, Done, Table, do
 from triform.lecture.plots import draw
-
-SIGNS = {True: "✓", False: "✗"}
 
 
 class Shown:
@@ -62,7 +60,7 @@ def _code(id: str, text: str) -> dict[str, Any]:
 
 
 def _claims(claims: tuple[Claim, ...]) -> str:
-    rows = (f"<tr><td>{SIGNS[c.holds]}</td><td>{escape(c.says)}</td><td>{escape(c.found)}</td></tr>" for c in claims)
+    rows = (f"<tr><td>{SIGNS[c.verdict]}</td><td>{escape(c.says)}</td><td>{escape(c.found)}</td></tr>" for c in claims)
     return f"<table>{''.join(rows)}</table>" if claims else ""
 
 

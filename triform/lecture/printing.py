@@ -11,12 +11,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from triform.lecture import slides
-from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, Chapter, Claim, Done, Table, Verdict
+from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, SIGNS, Chapter, Claim, Done, Table, Verdict
 from triform.lecture.plots import Bars, Heat, Lines, Plot
 from triform.lecture.quiz import Answered, Question
 from triform.observe.plot import short
 
-SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", MISTAKE: "✗"}
 COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", MISTAKE: "red"}
 SHADES = " ░▒▓█"
 EIGHTHS = "▁▂▃▄▅▆▇█"

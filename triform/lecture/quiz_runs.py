@@ -5,11 +5,12 @@ from typing import Literal
 
 import torch
 
-from triform.core.build import build, cache_for
+from triform.core.build import cache_for
 from triform.families import gpt2, named, vaswani
+from triform.first_numbers import build
 from triform.lecture import slides
-from triform.lecture.chapters.mask import causal
 from triform.lecture.chapters.training import trained_groups
+from triform.lecture.formula import causal
 from triform.lecture.lesson import Claim, claim
 from triform.lecture.untrained import decoder, encoder, hidden, ids, pair, random, same, translator
 from triform.observe.cost import cost
@@ -89,7 +90,9 @@ def self_attention() -> Answers:
             "another word, other weights: each query chooses what it takes",
         ),
         "B": claim(
-            "it makes the network cheaper", attention < 0, f"it costs {attention:,} of {whole.total.forward:,} FLOPs"
+            "it makes the network cheaper",
+            whole.total.forward < whole.total.forward - attention,
+            f"it costs {attention:,} of {whole.total.forward:,} FLOPs",
         ),
         "C": claim(
             "it makes data for training",

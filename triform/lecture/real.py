@@ -1,10 +1,16 @@
-"""Released models, where they stand on this machine's shelf: lessons look into them too, and do without them."""
+"""Released models and data sets, where they stand on this machine: lessons look into them too, and do without them."""
 
+import os
 from functools import lru_cache
+from pathlib import Path
 
 from triform.errors import TriformError
 from triform.weights import folder, shelf
 from triform.weights.folder import Loaded
+
+
+class DataAbsent(TriformError):
+    """A data set that is not on this machine."""
 
 
 @lru_cache(maxsize=4)
@@ -14,3 +20,12 @@ def standing(name: str) -> Loaded | None:
         return folder.read(shelf.find(name))
     except TriformError:
         return None
+
+
+def data(name: str, *, instead: str) -> Path:
+    """The folder of a data set below `TRIFORM_SHARED`, or below a folder `shared` beside the checkout."""
+    shared = Path(os.environ.get("TRIFORM_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+    place = shared / "data" / name
+    if not place.is_dir():
+        raise DataAbsent(f"{place} is not here; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
+    return place

@@ -5,7 +5,8 @@ train it. What it does not have is parallelism: a position waits for the one bef
 blocks.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,14 @@ class Read(NamedTuple):
     states: Tensor  # [B, S, D]
     real: Tensor  # [B, S]
     last: Tensor  # [B, D]
+
+
+class Step(NamedTuple):
+    """One word of the target: the state that asked the source, what it found, the state that follows. [B, D] each"""
+
+    asked: Tensor
+    context: Tensor
+    state: Tensor
 
 
 class LastState(nn.Module):
@@ -83,14 +92,16 @@ class Recurrent(Network):
         real = torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
         return Read(found, real, torch.cat((last[0], last[1]), dim=-1))
 
+    def walk(self, rows: Tensor, read: Read) -> Iterator[Step]:
+        x, state, keys = self.token(rows), torch.tanh(self.begin(read.last)), self.context.ready(read)
+        for step in range(rows.shape[1]):
+            asked, context = state, self.context(state, keys, read)
+            state = self.cell(torch.cat((x[:, step], context), dim=-1), asked)
+            yield Step(asked, context, state)
+
     def decode(self, target: Text, read: Read) -> BTD:
         rows, lengths = in_rows(target)
-        x, state, keys = self.token(rows), torch.tanh(self.begin(read.last)), self.context.ready(read)
-        outs = []
-        for step in range(rows.shape[1]):
-            context = self.context(state, keys, read)
-            state = self.cell(torch.cat((x[:, step], context), dim=-1), state)
-            outs.append(self.out(torch.cat((state, context), dim=-1)))
+        outs = [self.out(torch.cat((step.state, step.context), dim=-1)) for step in self.walk(rows, read)]
         y = torch.tanh(torch.stack(outs, dim=1))
         if not target.lengths:
             return y
@@ -101,6 +112,16 @@ class Recurrent(Network):
 
     def forward(self, pair: Pair) -> Tensor:
         return self.head(self.hidden(pair))
+
+
+@torch.no_grad()
+def alignment(network: Recurrent, pair: Pair) -> Tensor:
+    """Bahdanau's weights for one pair, target words × source words; of a network that has them"""
+    attend = cast(Bahdanau, network.context)
+    read = network.encode(pair.source)
+    keys = attend.ready(read)
+    asked = [step.asked for step in network.walk(pair.target.ids, read)]
+    return torch.cat([attend.weights(state, keys, read) for state in asked])
 
 
 def in_rows(text: Text) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,7 @@ PROBABILITIES: dict[int, tuple[str | None, ...]] = {
 QUERY_3_SEES = (0, 1, 2, 3)
 MAT = ("the", "cat", "sat", "on", "the", "mat", "</s>")
 GRAY_CAT, SAT = ("the", "gray", "chunky", "cat"), ("<bos>", "sat", "on", "the", "mat", "<eos>")
+LOGITS = (0.19850038, 0.7089803, 0.46333563)  # under "output token probabilities (logits)"
 OPTIMISED = (2, 6, 7, 5)
 CACHE_ANSWER = "2ndL"
 FEEDFORWARD_WIDTHS = (2, 8)  # d_ff is so many times d

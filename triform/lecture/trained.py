@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from triform import families
-from triform.core.build import build
 from triform.data.cache import digest
 from triform.data.world import rows
 from triform.errors import TriformError
+from triform.first_numbers import build
 from triform.observe.view import View, look
 from triform.spec import ModelSpec, to_json
 from triform.text.tokenizer import Tokenizer
@@ -109,9 +109,7 @@ def decoder() -> Recipe:
 def pair() -> Recipe:
     own = world().both
     spec = families.vaswani(vocab=own.vocab, width=64, layers=2, heads=4)
-    sides = zip(own.ids_many(world().english), own.ids_many(world().german), strict=True)
-    examples = [SourceTarget(source, target) for source, target in sides]
-    made = Listed(examples, lengths=[len(one.source) + len(one.target) for one in examples])
+    made = paired(world().english, world().german, tokenizer=own)
     return Recipe(spec, own, Translate(start=end_of(own)), made, "translate")
 
 
@@ -120,6 +118,12 @@ RECIPES: dict[Name, Callable[[], Recipe]] = {"decoder": decoder, "pair": pair}
 
 def listed(examples: Sequence[Tokens]) -> Listed[Tokens]:
     return Listed(examples, lengths=[len(example.ids) for example in examples])
+
+
+def paired(sources: Sequence[str], targets: Sequence[str], *, tokenizer: Tokenizer) -> Listed[SourceTarget]:
+    sides = zip(tokenizer.ids_many(sources), tokenizer.ids_many(targets), strict=True)
+    made = [SourceTarget(source, target) for source, target in sides]
+    return Listed(made, lengths=[len(each.source) + len(each.target) for each in made])
 
 
 def place(row: int) -> Place:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from triform import families
 from triform.core.batch import Text
-from triform.core.build import build
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly
+from triform.first_numbers import build
 from triform.spec import ModelSpec, NoHead, NoPosition, Position, Tied, replace
 from triform.weights.folder import Loaded
 

@@ -1,7 +1,7 @@
 """What memory holds: the numbers autograd keeps for the backward pass, and the widest moment of a pass without one.
 
 Read off the code of `core` line by line: a matrix keeps its input, the kernel its queries, keys, values, output and
-one number a query, a norm its input and two numbers a position (RMS also the quotient), dropout its noise, an
+one number a query, a norm its input and two numbers a position (RMS also the quotient), dropout a byte a number, an
 activation its input or, where the derivative can be told from it, its result. What two steps share is kept once; a
 slice keeps the whole it is a slice of. Refuses to know torch: the tests compare with what torch really keeps.
 """
@@ -37,6 +37,7 @@ def of_stack(walk: Walk) -> dict[str, int]:
         "norms, sums, activation": residuals(walk) * rows,
     }
     kept = {name: layers * size * number for name, size in a_layer.items()}
+    kept["norms, sums, activation"] += layers * (3 if walk.cross else 2) * noise(walk) * rows
     kept["embeddings"] = entry(walk)
     kept["scores"] += shared_scores(walk)
     if walk.stack.final_norm:
@@ -102,18 +103,21 @@ def norm(norm: NormSpec, width: int) -> int:
 
 
 def residuals(walk: Walk) -> int:
-    """Norms and dropout of one block, a position."""
+    """Norms of one block, a position."""
     norms = 2 if walk.stack.norm_at == "sandwich" else 1
-    noise = walk.spec.width if walk.spec.dropout else 0
-    return (3 if walk.cross else 2) * (norms * norm(walk.stack.norm, walk.spec.width) + noise)
+    return (3 if walk.cross else 2) * norms * norm(walk.stack.norm, walk.spec.width)
+
+
+def noise(walk: Walk) -> int:
+    """Bytes that say where a position's numbers were dropped."""
+    return walk.spec.width if walk.spec.dropout else 0
 
 
 def entry(walk: Walk) -> int:
     spec = walk.spec
     index = INDEX * int(walk.size(walk.new)) if isinstance(spec.position, Learned) else 0
     normed = 0 if spec.embedding.norm is None else norm(spec.embedding.norm, spec.width)
-    noise = spec.width if spec.dropout else 0
-    return index + (normed + noise) * walk.rows * walk.number
+    return index + (normed * walk.number + noise(walk)) * walk.rows
 
 
 def shared_scores(walk: Walk) -> int:

@@ -5,7 +5,7 @@ inside. Refuses to know what flows.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -53,6 +53,12 @@ class Record:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.calls: dict[str, list[Call]] = {}
+        self.memories: dict[int, int] = {}  # bytes by address: many modules hand on what they were given
+
+    @property
+    def bytes(self) -> int:
+        """Of all numbers that are kept."""
+        return sum(self.memories.values())
 
     def of(self, path: str) -> list[Call]:
         if path not in self.calls:
@@ -71,16 +77,15 @@ def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
     Taps set before have been asked before, so this is what really flowed on; but of a kernel (`attend`) its own answer.
     """
     record = Record(pattern)
-    memories: dict[int, int] = {}  # bytes by address: many modules hand on what they were given
 
     def read(path: str, inputs: tuple[Any, ...], output: Any) -> None:
         record.calls.setdefault(path, []).append(Call(inputs, output))
-        memories.update(
+        record.memories.update(
             (x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())
             for x in (*inputs, output)
             if isinstance(x, Tensor)
         )
-        if sum(memories.values()) > MOST_BYTES:
+        if record.bytes > MOST_BYTES:
             raise InputError(
                 f"keeping {pattern!r} takes more than {MOST_BYTES / 2**30:g} GiB of numbers; "
                 f"give fewer tokens, or keep fewer modules: keep='decoder.blocks.3*'"
@@ -92,6 +97,25 @@ def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
             own = path.endswith(".attend")
             hooks.callback(module.register_forward_hook(_after(path, read), prepend=own).remove)
         yield record
+
+
+class _Enough(Exception):
+    """The pass has gone as far as it was wanted."""
+
+
+@contextmanager
+def ended_behind(network: nn.Module, path: str | None) -> Iterator[None]:
+    """A pass inside ends behind the module of this path, where one is named; nothing later is computed."""
+
+    def enough(path: str, inputs: tuple[Any, ...], output: Any) -> None:
+        raise _Enough
+
+    if path is None:
+        yield
+        return
+    check_fits(network, path)
+    with suppress(_Enough), tapped(network, path, enough):
+        yield
 
 
 def fitting(network: nn.Module, pattern: str) -> dict[str, nn.Module]:

@@ -11,6 +11,7 @@ Looking changes nothing: the logits have the same bits as without. Refuses to kn
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,9 +28,10 @@ from triform.observe import places, view_attention, view_stream
 from triform.observe.lab import distance
 from triform.observe.labelled import Axis, Labelled
 from triform.observe.places import Kind, StackName
-from triform.observe.taps import Record, recorded
+from triform.observe.taps import Record, ended_behind, recorded
 from triform.observe.view_attention import ALL, QKV, Asked, Formula
 from triform.observe.view_steps import Steps, continued
+from triform.observe.view_steps import text as row_of
 from triform.observe.view_text import Given, Tokens, label, target_of, tokens_of
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
@@ -48,12 +50,19 @@ class Looked(Protocol):
 
 @torch.no_grad()
 def look(
-    model: Looked, text: Given, target: Given | None = None, *, start: int | None = None, keep: str = "*"
+    model: Looked,
+    text: Given,
+    target: Given | None = None,
+    *,
+    start: int | None = None,
+    keep: str = "*",
+    until: str | None = None,
 ) -> "View":
     """One pass over a text, or over ids; in an encoder–decoder over a source and its target.
 
     A target given as text begins with the token `start`. `keep` says which modules are kept for looking, by path:
-    "decoder.blocks.3*" for one layer of a large model.
+    "decoder.blocks.3*" for one layer of a large model. The pass ends behind the module `until`, where one is named:
+    "decoder.blocks.3" for nothing of the layers above, nor of the head.
     """
     source, goal = tokens_of(text, model.tokenizer), None
     texts = {next(iter(model.spec.stacks)): source}
@@ -63,7 +72,8 @@ def look(
         goal = texts["decoder"] = target_of(target, writer, start=start)
     elif target is not None or start is not None:
         raise InputError(f"a target is for encoder-decoders; this model is the form {model.spec.form!r}")
-    with recorded(model.network, keep) as record:
+    logits = None
+    with recorded(model.network, keep) as record, ended_behind(model.network, until):
         logits = door.logits(
             model.network,
             model.spec,
@@ -79,7 +89,7 @@ class View:
     """What happened in one pass. `stack` means the last one, which the head reads, unless it is named.
 
     Attention is recomputed when asked for, from exactly what entered the kernel; `.error` of a result is how far that
-    is from the kernel's own answer. `logits` are the network's, untouched.
+    is from the kernel's own answer.
     """
 
     spec: ModelSpec
@@ -87,7 +97,7 @@ class View:
     tokenizer: Tokenizer | None
     texts: dict[str, Tokens]
     record: Record
-    logits: Tensor
+    scores: Tensor | None  # what the network said at the end of the pass, untouched; None where it ended earlier
 
     # --- attention --------------------------------------------------------------------------------------------------
 
@@ -116,15 +126,17 @@ class View:
         """Every step of one head: q, k, v, scores, mask, masked, weights, mixed."""
         return self._asked(layer, head, kind, stack).formula(head, queries)
 
-    def contributions(self, layer: int, *, kind: Kind = "self", stack: StackName | None = None) -> Labelled:
+    def contributions(
+        self, layer: int, *, kind: Kind = "self", stack: StackName | None = None, positions: slice = ALL
+    ) -> Labelled:
         """What each head gives to the stream, head_j W_O[j], and the bias: their sum is the output projection."""
         path = places.attention_path(self.network, layer, kind=kind, stack=stack)
         attention = places.attention_at(self.network, path)
         (entered, *_), left = self.record.call(f"{path}.out")
-        each = view_attention.contributions(entered[0], attention.out, head_width=attention.head_width)
+        each = view_attention.contributions(entered[0, positions], attention.out, head_width=attention.head_width)
         heads = Axis("head", (*map(str, range(len(each) - 1)), "bias"))
-        axes = heads, self._tokens(stack), Axis.counted("width", self.spec.width)
-        error = distance(each.sum(0), left[0].to(each.dtype))
+        axes = heads, self._tokens(stack, positions), Axis.counted("width", self.spec.width)
+        error = distance(each.sum(0), left[0, positions].to(each.dtype))
         return Labelled.of(each, axes, title=f"contributions of {path.removesuffix('.f')}", error=error)
 
     def _asked(self, layer: int, head: int | None, kind: Kind, stack: StackName | None) -> Asked:
@@ -142,49 +154,65 @@ class View:
 
     # --- the residual stream ------------------------------------------------------------------------------------------
 
-    def stream(self, *, stack: StackName | None = None) -> Labelled:
+    def stream(self, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
         """The vector of each token from its embedding to the final norm: places × tokens × width"""
-        walk = self._walk(stack)
-        axes = Axis("place", tuple(walk)), self._tokens(stack), Axis.counted("width", self.spec.width)
+        walk = self._walk(stack, positions)
+        axes = Axis("place", tuple(walk)), self._tokens(stack, positions), Axis.counted("width", self.spec.width)
         return Labelled.of(torch.cat(list(walk.values())), axes, title="residual stream")
 
-    def angles(self, *, stack: StackName | None = None) -> Labelled:
+    def angles(self, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
         """How far each step turned each token's vector, in degrees; lengths are `view.stream().lengths()`."""
-        walk = self._walk(stack)
+        walk = self._walk(stack, positions)
         x = torch.cat(list(walk.values()))
-        axes = Axis("place", tuple(walk)[1:]), self._tokens(stack)
+        axes = Axis("place", tuple(walk)[1:]), self._tokens(stack, positions)
         return Labelled.of(view_stream.angles(x[:-1], x[1:]), axes, title="degrees turned")
 
-    def ledger(self, layer: int, *, stack: StackName | None = None) -> Labelled:
+    def ledger(self, layer: int, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
         """Input, and what attention, cross-attention and feed-forward added; the sum is the block's output.
 
         Where a norm stands on the stream itself (post-norm), what it did is an entry of its own.
         """
         path = places.block_path(self.network, layer, stack=stack)
         parts = [name for name, _ in self.network.get_submodule(path).named_children()]
-        names, added = zip(*view_stream.ledger(self.record, path, parts), strict=True)
+        names, added = zip(*view_stream.ledger(self.record, path, parts, positions), strict=True)
         each = torch.stack(added)
-        axes = Axis("entry", names), self._tokens(stack), Axis.counted("width", self.spec.width)
-        error = distance(each.sum(0), self.record.call(path).output[0].double())
+        axes = Axis("entry", names), self._tokens(stack, positions), Axis.counted("width", self.spec.width)
+        error = distance(each.sum(0), self.record.call(path).output[0, positions].double())
         return Labelled.of(each, axes, title=f"ledger of {path}", error=error)
 
-    def shares(self, layer: int, *, stack: StackName | None = None) -> Labelled:
+    def shares(self, layer: int, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
         """How far each entry of the ledger went along the way the stream ended: they sum to the output's length."""
-        ledger = self.ledger(layer, stack=stack)
+        ledger = self.ledger(layer, stack=stack, positions=positions)
         output = ledger.values.sum(0)
         shares = (ledger.values * (output / np.linalg.norm(output, axis=-1, keepdims=True))).sum(-1)
         return Labelled(f"{ledger.title}: shares of the length", ledger.axes[:-1], shares, None, ledger.error)
 
-    def _walk(self, stack: StackName | None) -> dict[str, Tensor]:
+    def _walk(self, stack: StackName | None, positions: slice = ALL) -> dict[str, Tensor]:
         """The stream at every place, each [1, T, D]"""
         name = places.stack_named(self.network, stack)
         layers = range(self.spec.stacks[name].layers)
         paths = {"entry": f"{name}.entry"} | {f"block {i}": f"{name}.blocks.{i}" for i in layers}
         paths["final"] = f"{name}.final"
         token = self.record.of("token")[list(self.texts).index(name)].output
-        return {"token": token} | {place: self.record.call(path).output for place, path in paths.items()}
+        walk = {"token": token} | {place: self.record.call(path).output for place, path in paths.items()}
+        return {place: x[:, positions] for place, x in walk.items()}
 
     # --- words --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """The network's own, untouched; of a pass that ended before the head, made now from the last vectors."""
+        if self.scores is not None:
+            return self.scores
+        final = self.record.call(f"{self._last}.final").output
+        with torch.no_grad():
+            return self.network.head(self.network.pick(row_of(self.network, self.answering.ids), final))
+
+    def said(self, position: int) -> Tensor:
+        """The head's scores at one position alone, which does not need those of all others."""
+        final = self.record.call(f"{self._last}.final").output
+        with torch.no_grad():
+            return self.network.head(final[:, position, None])[0, 0]
 
     def next(self, k: int = 10, *, position: int = -1, place: str | None = None) -> Labelled:
         """The k likeliest next tokens after a position; from an earlier place of the stream ("block 3") if named."""
@@ -206,7 +234,7 @@ class View:
         Each place costs a head over the whole vocabulary; `positions` narrows it.
         """
         view_stream.check_speaks(self.spec)
-        walk = {place: x[:, positions] for place, x in self._walk(None).items() if place not in ("token", "final")}
+        walk = {place: x for place, x in self._walk(None, positions).items() if place not in ("token", "final")}
         chances, words = [], []
         for x in walk.values():
             for logits in view_stream.said(self.network, self._last, x):
@@ -265,7 +293,7 @@ class View:
             }
             for name, stack in self.spec.stacks.items()
         }
-        return {"form": self.spec.form, "dtype": str(self.logits.dtype).removeprefix("torch."), "stacks": stacks}
+        return {"form": self.spec.form, "dtype": self.dtype, "stacks": stacks}
 
     def to_json(self) -> str:
         return msgspec.json.encode(self.plain()).decode()
@@ -273,13 +301,17 @@ class View:
     def save(self, path: str | Path) -> None:
         """A safetensors file with what left every kept module, by its path, and the tokens as metadata."""
         outputs = {path: calls[-1].output for path, calls in self.record.calls.items() if path}
-        outputs["logits"] = self.logits
+        outputs |= {} if self.scores is None else {"logits": self.scores}
         tensors = {path: x.contiguous().clone() for path, x in outputs.items() if isinstance(x, Tensor)}
         save_file(tensors, path, metadata={"view": self.to_json()})
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {len(tokens.ids)} tokens" for name, tokens in self.texts.items())
         return f"View({self.spec.form}: {counts})"
+
+    @property
+    def dtype(self) -> str:
+        return str(self.network.token.weight.dtype).removeprefix("torch.")
 
     @property
     def answering(self) -> Tokens:
@@ -290,5 +322,5 @@ class View:
     def _last(self) -> str:
         return places.stack_named(self.network, None)
 
-    def _tokens(self, stack: StackName | None) -> Axis:
-        return Axis("token", self.texts[places.stack_named(self.network, stack)].labels)
+    def _tokens(self, stack: StackName | None, positions: slice) -> Axis:
+        return Axis("token", self.texts[places.stack_named(self.network, stack)].labels[positions])

@@ -25,14 +25,15 @@ class Entry(NamedTuple):
     added: Tensor
 
 
-def ledger(record: Record, path: str, parts: Iterable[str]) -> list[Entry]:
+def ledger(record: Record, path: str, parts: Iterable[str], positions: slice) -> list[Entry]:
     """input + what each part added (+ what the norm after it did) = output of the block."""
-    entries = [Entry("input", record.call(path).inputs[0][0].double())]
+    entries = [Entry("input", record.call(path).inputs[0][0, positions].double())]
     for part in parts:
-        entries.append(Entry(part, record.call(f"{path}.{part}.drop").output[0].double()))
+        entries.append(Entry(part, record.call(f"{path}.{part}.drop").output[0, positions].double()))
         (entered, *_), left = record.call(f"{path}.{part}.outer")
         if left is not entered:  # a norm stands on the stream itself (post-norm): it rewrites, it does not add
-            entries.append(Entry(f"norm after {part}", (left.double() - entered.double())[0]))
+            rewritten = left[0, positions].double() - entered[0, positions].double()
+            entries.append(Entry(f"norm after {part}", rewritten))
     return entries
 
 

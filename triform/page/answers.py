@@ -18,7 +18,7 @@ from triform.page import ask, attending, saying, where
 from triform.page.ask import AnyAsk
 from triform.page.contexts import contexts
 from triform.page.diagram import diagram
-from triform.page.looker import STREAM, Looker
+from triform.page.looker import Looker, streaming
 from triform.page.numbers import check, listed, size, windowed
 from triform.page.saying import speaks
 
@@ -36,7 +36,7 @@ def start(looker: Looker, asked: ask.Start) -> dict[str, Any]:
         "name": looker.name,
         "diagram": msgspec.to_builtins(diagram(model.spec)),
         "position": type(model.spec.position).__name__.lower(),
-        "dtype": str(view.logits.dtype).removeprefix("torch."),
+        "dtype": view.dtype,
         "speaks": speaks(looker),
         "writes": model.spec.decoder is not None and speaks(looker),
         "words": model.tokenizer is not None,
@@ -68,24 +68,25 @@ def cache_bytes(looker: Looker) -> int:
 
 
 def stream(looker: Looker, asked: ask.Stream) -> dict[str, Any]:
-    view = looker.view(asked.run, need=STREAM)
+    places.stack_named(looker.model.network, asked.stack)
+    view = looker.view(asked.run, need=streaming(asked.stack))
     tokens = windowed(asked.tokens, len(view.texts[asked.stack].ids), "tokens")
     layers = looker.model.spec.stacks[asked.stack].layers
     check((layers, "layers"), (size(tokens), "tokens"), (6, "entries"), narrow="ask for fewer tokens [from, to]")
-    walk = view.stream(stack=asked.stack)
-    shares = [view.shares(layer, stack=asked.stack) for layer in range(layers)]
+    walk = view.stream(stack=asked.stack, positions=tokens)
+    shares = [view.shares(layer, stack=asked.stack, positions=tokens) for layer in range(layers)]
     return {
         "places": list(walk.axes[0].labels),
-        "lengths": listed(walk.lengths().values[:, tokens]),
-        "degrees": listed(view.angles(stack=asked.stack).values[:, tokens]),
+        "lengths": listed(walk.lengths().values),
+        "degrees": listed(view.angles(stack=asked.stack, positions=tokens).values),
         "entries": list(shares[0].axes[0].labels),
-        "shares": listed(np.stack([each.values[:, tokens] for each in shares])),
+        "shares": listed(np.stack([each.values for each in shares])),
         "error": max(each.error or 0.0 for each in shares),
     }
 
 
 def lens(looker: Looker, asked: ask.Lens) -> dict[str, Any]:
-    view = looker.view(asked.run, need=STREAM)
+    view = looker.view(asked.run, need=streaming(list(looker.model.spec.stacks)[-1]))
     tokens = windowed(asked.tokens, len(view.answering.ids), "tokens")
     if size(tokens) > MOST_LENSES:
         raise InputError(f"the words of {size(tokens)} tokens are too many at once; ask for {MOST_LENSES} at most")

@@ -9,7 +9,7 @@ from triform.observe import places
 from triform.observe.labelled import MOST_NUMBERS
 from triform.observe.view_attention import Formula as Written
 from triform.page import ask
-from triform.page.looker import Looker
+from triform.page.looker import Looker, Need
 from triform.page.numbers import check, listed, size, windowed, within
 
 GLANCE = 128  # squares along a side of a head seen at a glance
@@ -79,22 +79,25 @@ def added(looker: Looker, asked: ask.Added) -> dict[str, Any]:
     within(asked.query, len(view.texts[asked.stack].ids), "query")
     path = places.attention_path(looker.model.network, asked.layer, kind=asked.kind, stack=asked.stack)
     places.check_head(looker.model.network, path, asked.head)
-    each = view.contributions(asked.layer, kind=asked.kind, stack=asked.stack).values[:, asked.query]
-    ledger = view.ledger(asked.layer, stack=asked.stack)
+    at = slice(asked.query, asked.query + 1)
+    each = view.contributions(asked.layer, kind=asked.kind, stack=asked.stack, positions=at).values[:, 0]
+    ledger = view.ledger(asked.layer, stack=asked.stack, positions=at)
     names = list(ledger.axes[0].labels)
     upto = names.index(places.PARTS[asked.kind])
-    before = ledger.values[:upto, asked.query].sum(axis=0)
+    before = ledger.values[:upto, 0].sum(axis=0)
     head, others = each[asked.head], np.delete(each, asked.head, axis=0).sum(axis=0)
-    vectors = {"before": before, "head": head, "others": others, "after": before + ledger.values[upto, asked.query]}
+    vectors = {"before": before, "head": head, "others": others, "after": before + ledger.values[upto, 0]}
     return {
         name: {"numbers": listed(vector), "length": float(f"{np.linalg.norm(vector):.5g}")}
         for name, vector in vectors.items()
     }
 
 
-def needed(looker: Looker, asked: ask.Heads | ask.Formula | ask.Overview | ask.Added) -> str:
+def needed(looker: Looker, asked: ask.Heads | ask.Formula | ask.Overview | ask.Added) -> Need:
+    """Of the one block that is asked about, what entered the kernel and what was added; nothing above it runs."""
     places.attention_path(looker.model.network, asked.layer, kind=asked.kind, stack=asked.stack)
-    return f"{asked.stack}.blocks.{asked.layer}*"
+    block = f"{asked.stack}.blocks.{asked.layer}"
+    return Need(f"{block} {block}.*.attend {block}.*.out {block}.*.drop {block}.*.outer", block)
 
 
 def sides(looker: Looker, asked: ask.Heads | ask.Formula) -> tuple[slice, slice]:

@@ -9,13 +9,14 @@ from triform.errors import InputError
 from triform.observe.places import StackName
 from triform.observe.view_compare import in_contexts
 from triform.page.ask import Contexts, Run
-from triform.page.looker import STREAM, Looker
+from triform.page.looker import Looker, streaming
 from triform.page.numbers import check, listed
 
 
 def contexts(looker: Looker, ask: Contexts) -> dict[str, Any]:
-    found = [(looker.view(Run(text=text), need=STREAM), place(looker, text, ask.word)) for text in ask.texts]
     stack = cast(StackName, next(iter(looker.model.spec.stacks)))  # a pair reads these texts with its encoder
+    need = streaming(stack)
+    found = [(looker.view(Run(text=text), need=need), place(looker, text, ask.word)) for text in ask.texts]
     walks = [view.stream(stack=stack)[:, at] for view, at in found]
     x = np.stack([walk.values for walk in walks], axis=1).astype(np.float64)  # [places, texts, D]
     angles = in_contexts(found, stack=stack)

@@ -39,13 +39,14 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re.MULTILINE)
 
 
-def page_file(looker: Looker, run: Run) -> str:
-    """The page of one run as a single HTML file."""
+def page_file(looker: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
+    """The page of one run as a single HTML file; `lessons` are those of the lectures, where they are to be in it."""
     style, script = static("style.css"), bundle("main.js")
     policy = (
         f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; base-uri 'none'"
     )
-    held = {"name": looker.name, "text": run.text, "target": run.target, "answers": list(answered(looker, run))}
+    held: dict[str, Any] = {"name": looker.name, "text": run.text, "target": run.target, "lessons": lessons}
+    held["answers"] = list(answered(looker, run))
     data = msgspec.json.encode(held).decode()
     inert = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     head = (

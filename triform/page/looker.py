@@ -9,9 +9,7 @@ from copy import deepcopy
 from functools import lru_cache
 from itertools import chain
 from threading import RLock
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from triform.core.forms import Form
 from triform.errors import InputError
@@ -27,40 +25,53 @@ KEPT = 768 * 2**20  # bytes of one pass that may be kept whole; of longer ones o
 HELD = 2**30  # bytes of all passes that are held
 WRITTEN = 16  # tokens a model writes where no target is given
 UNCHANGED = Change()
-STREAM = "token *.entry *.blocks.[0-9] *.blocks.[0-9][0-9] *.blocks.[0-9][0-9][0-9] *.drop *.outer *.final"
 RANDOM_START = 0  # what a target begins with where there is no tokenizer to say so
+
+
+class Need(NamedTuple):
+    """Modules that a question reads, by path, and the last of them: behind it the pass may end."""
+
+    modules: str
+    until: str
 
 
 class Looker:
     """Thread-safe; one question at a time, for a change to the network must not be seen by another question."""
 
-    def __init__(self, name: str, model: Loaded) -> None:
-        self.name = name
+    def __init__(self, name: str, model: Loaded, *, held: int | None = None) -> None:
+        """`held`: bytes of passes that may be held, where not as many as usual."""
+        self.name, self._held = name, held
         self.model = model._replace(network=twin(model.network))
         self.lock = RLock()
-        self._views: OrderedDict[tuple[Run, str], tuple[View, int]] = OrderedDict()
+        self._views: OrderedDict[tuple[Run, Need], View] = OrderedDict()
         self._written = lru_cache(maxsize=32)(self._write)
+        self._unread = lru_cache(maxsize=8)(self._of_texts)
 
-    def view(self, run: Run, *, need: str = "*") -> View:
-        """A look at the run; `need` names the modules that are kept of a pass too long to keep it all."""
+    def view(self, run: Run, *, need: "Need | None" = None) -> View:
+        """A look at the run, its head left out; `need` is what is kept of a pass too long to keep it all."""
         given = self.given(run.text)
         self._check_target(run)
         target = self.target(run) if self.pair else None
-        size = self._bytes(len(given) + len(target or ()))
-        keep = "*" if size <= KEPT else need
+        held = HELD if self._held is None else self._held
+        short = self._bytes(len(given) + len(target or ())) <= min(KEPT, held)
+        keep = self.everything if short or need is None else need
         if (run, keep) not in self._views:
             with changed(self.model.network, run.change):
-                found = look(self.model, run.text if self.model.tokenizer else given, target, keep=keep)
-            self._views[run, keep] = found, size
-            while len(self._views) > 1 and sum(each for _, each in self._views.values()) > HELD:
+                text = run.text if self.model.tokenizer else given
+                self._views[run, keep] = look(self.model, text, target, keep=keep.modules, until=keep.until)
+            while len(self._views) > 1 and sum(view.record.bytes for view in self._views.values()) > held:
                 self._views.popitem(last=False)
         self._views.move_to_end((run, keep))
-        return self._views[run, keep][0]
+        return self._views[run, keep]
+
+    @property
+    def everything(self) -> "Need":
+        return Need("*", f"{list(self.model.spec.stacks)[-1]}.final")
 
     def unread(self, run: Run) -> View:
         """The texts alone, before any pass: there is nothing to see inside yet, but a model may write on from them."""
         self._check_target(run)
-        return self._of_texts(self.given(run.text), self.target(run) if self.pair else None)
+        return self._unread(self.given(run.text), self.target(run) if self.pair else None)
 
     @property
     def pair(self) -> bool:
@@ -100,8 +111,7 @@ class Looker:
         pairs = zip(model.spec.stacks, [given] if target is None else [given, target], strict=True)
         writers = {"encoder": model.tokenizer, "decoder": self.words}
         texts = {stack: tokens_of(ids, writers[stack]) for stack, ids in pairs}
-        nothing = torch.empty(0, dtype=model.network.token.weight.dtype)
-        return View(model.spec, model.network, self.words, texts, Record(""), nothing)
+        return View(model.spec, model.network, self.words, texts, Record(""), None)
 
     def _check_target(self, run: Run) -> None:
         if run.target and not self.pair:
@@ -127,10 +137,16 @@ class Looker:
         return ids
 
     def _bytes(self, tokens: int) -> int:
-        """About what a pass leaves behind: queries, keys, values, what was added, the feed-forward's inside, logits."""
+        """About what a pass leaves behind: queries, keys, values, what was added, the feed-forward's inside."""
         spec = self.model.spec
         numbers = sum(stack.layers * (12 * spec.width + 3 * stack.feedforward.width) for stack in spec.stacks.values())
-        return tokens * (numbers + spec.vocab) * self.model.network.token.weight.element_size()
+        return tokens * numbers * self.model.network.token.weight.element_size()
+
+
+def streaming(stack: str) -> Need:
+    """The residual stream of one stack, and what was added to it."""
+    places = ("entry", "blocks.[0-9]", "blocks.[0-9][0-9]", "blocks.[0-9][0-9][0-9]", "*.drop", "*.outer", "final")
+    return Need(" ".join(("token", *(f"{stack}.{place}" for place in places))), f"{stack}.final")
 
 
 def twin(network: Form) -> Form:

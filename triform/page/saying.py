@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from triform.observe.view import View
-from triform.observe.view_compare import compare
+from triform.observe.view_stream import angles
 from triform.page import ask
 from triform.page.changing import changed
-from triform.page.looker import STREAM, UNCHANGED, Looker
+from triform.page.looker import UNCHANGED, Looker, streaming
 from triform.page.numbers import listed, within
 from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
 
@@ -57,28 +57,27 @@ def ranges(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def said(looker: Looker, asked: ask.Answer) -> dict[str, Any]:
-    view = looker.view(asked.run, need=STREAM)
+    need = streaming(list(looker.model.spec.stacks)[-1])
+    view = looker.view(asked.run, need=need)
     at = within(asked.position, len(view.answering.ids), "position")
     labels, chances = read_out(looker, view, at)
     found: dict[str, Any] = {"labels": labels, "chances": chances, "turned": None, "parted": None}
     if asked.run.change == UNCHANGED:
         return found
-    both = compare(looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=STREAM), view)
-    found["turned"] = listed(both.stream().values[-1])
-    if speaks(looker):
-        found["parted"] = float(f"{max(both.answers().values[at], 0.0):.5g}")
-        found["was"] = chances_before(both.a, both.b, at)
-    return found
+    was = looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=need)
+    ends = (each.record.call(need.until).output[0] for each in (was, view))
+    found["turned"] = listed(angles(*ends).cpu().numpy())
+    return found | (parted(was, view, at) if speaks(looker) else {})
 
 
 def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float]]:
     """Names and probabilities of what the head says; nothing where it says no names."""
     head, names = looker.model.spec.head, looker.model.labels
     if speaks(looker):
-        best = view.next(min(CANDIDATES, looker.model.spec.vocab), position=at)
+        best = view.likeliest(view.said(at), min(CANDIDATES, looker.model.spec.vocab))
         return list(best.axes[0].labels), listed(best.values)
     if isinstance(head, Classify | Tag):
-        scores = view.logits[0] if isinstance(head, Classify) else view.logits[0, at]
+        scores = view.logits[0] if isinstance(head, Classify) else view.said(at)
         return list(names or map(str, range(head.labels))), listed(scores.double().softmax(-1).cpu().numpy())
     if isinstance(head, Span):
         chances = view.logits[0].double().softmax(0)[at]
@@ -86,14 +85,16 @@ def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float
     return [], []
 
 
-def chances_before(was: View, now: View, at: int) -> dict[str, list[Any]]:
-    """Tokens that were, or are now, among the likeliest, with both probabilities, as they ranked before."""
-    a, b = (view.logits[0, at].double().softmax(-1) for view in (was, now))
+def parted(was: View, now: View, at: int) -> dict[str, Any]:
+    """KL(was ‖ now) in nats; and the tokens that were, or are now, among the likeliest, as they ranked before."""
+    one, other = (view.said(at).double().log_softmax(-1) for view in (was, now))
+    a, b = one.exp(), other.exp()
     k = min(CANDIDATES, len(a))
     ids = dict.fromkeys([*a.topk(k).indices.tolist(), *b.topk(k).indices.tolist()])
     order = sorted(ids, key=lambda id: -float(a[id]))
-    return {
+    words = {
         "words": [now.label(id) for id in order],
         "before": listed(a[order].cpu().numpy()),
         "after": listed(b[order].cpu().numpy()),
     }
+    return {"parted": float(f"{max(float((a * (one - other)).sum()), 0.0):.5g}"), "was": words}

@@ -17,7 +17,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A served model; `tasks` are the routes under /v1 that answer for it."""
+    """A served model; `tasks` are the routes under /v1 that answer for it, `task` the one it was made for."""
 
     id: str
     created: int
@@ -25,6 +25,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     context: int
     tasks: tuple[str, ...]
+    task: str | None = None
     object: Literal["model"] = "model"
     owned_by: str = "triform"
 
@@ -65,6 +66,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: Reason | None = None
     token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
+    def __str__(self) -> str:
+        return self.text
+
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     id: str
@@ -104,6 +108,9 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: Reason | None = None
     token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    def __str__(self) -> str:
+        return self.message.content.strip()
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):

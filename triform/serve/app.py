@@ -20,6 +20,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,6 +31,7 @@ from triform.serve.guard import Access, check
 from triform.serve.limits import Limits
 from triform.serve.openapi import DESCRIBING
 from triform.serve.page import routes as page_routes
+from triform.serve.playground import forms
 from triform.serve.reading import Gone, body_of, parsed
 from triform.serve.routes import ROUTES, Route
 from triform.serve.service import Service
@@ -70,7 +72,7 @@ def app(service: Service, *, access: Access | None = None) -> Starlette:
     made = Starlette(
         routes=[
             *(Path(route.path, Endpoint(service, route), methods=[route.method]) for route in (*ROUTES, *DESCRIBING)),
-            *(page for page in page_routes(service.lookers) if "POST" not in (getattr(page, "methods", None) or ())),
+            *shown(service),
         ],
         middleware=inside,
         exception_handlers={HTTPException: as_refusal},
@@ -78,6 +80,13 @@ def app(service: Service, *, access: Access | None = None) -> Starlette:
     )
     made.router.redirect_slashes = False
     return made
+
+
+def shown(service: Service) -> list[BaseRoute]:
+    """The page with a playground; what it asks goes through the table of routes, like everything that is posted."""
+    playground = {name: forms(served) for name, served in service.models.items()}
+    pages = page_routes(service.lookers, forms=playground)
+    return [page for page in pages if "POST" not in (getattr(page, "methods", None) or ())]
 
 
 def as_refusal(request: Request, error: Exception) -> Response:

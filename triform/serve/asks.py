@@ -82,7 +82,7 @@ class Writing(Ask, frozen=True, kw_only=True):
 
     top_k: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None  # nearer to 0, logits are no numbers
     ignore_eos: bool = False
     return_token_ids: bool = False
 

@@ -4,20 +4,22 @@ What a handler gives back is a typed answer, or the events of a stream. Refuses 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from triform.errors import InputError
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
+from triform.serve.limits import TOO_LONG, Limits
 from triform.serve.service import Served, Service
 from triform.serve.worker import Worker
 from triform.text.tokenizer import Tokenizer
 from triform.weights.folder import Loaded
 
-LONG = 4096  # characters above which a text is cut into tokens beside the event loop
+LONG = 4096  # characters above which texts are cut into tokens beside the event loop
+T = TypeVar("T")
 
 
 class Call:
@@ -57,19 +59,30 @@ def words_of(model: Loaded) -> Tokenizer:
     return model.tokenizer
 
 
-async def ids_of(model: Loaded, text: str, *, most: int, param: str) -> tuple[int, ...]:
-    """The tokens of a text; one that cannot fit is refused before it is cut into tokens."""
+async def cut(work: Callable[[], T], *, texts: Sequence[str]) -> T:
+    """Work on texts, such as cutting them into tokens: beside the event loop where they are long."""
+    return await asyncio.to_thread(work) if sum(map(len, texts)) > LONG else work()
+
+
+async def ids_of(
+    model: Loaded, texts: Sequence[str], *, most: int, param: str, special: bool = True
+) -> list[tuple[int, ...]]:
+    """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
     tokenizer = words_of(model)
-    least = -(-len(text) // longest_token(tokenizer))
-    if least > most:
-        raise Refusal(
-            f"the {param} has {len(text):,} characters, at least {least:,} tokens; the model reads {most:,}",
-            param=param, code="context_length_exceeded",
-        )  # fmt: skip
-    if len(text) > LONG:
-        (ids,) = await asyncio.to_thread(tokenizer.ids_many, [text])
-        return tuple(ids)
-    return tokenizer.encode(text).ids
+    for text in texts:
+        least = -(-len(text) // longest_token(tokenizer))
+        if least > most:
+            raise Refusal(
+                f"the {param} has {len(text):,} characters, at least {least:,} tokens; the model reads {most:,}",
+                param=param, code=TOO_LONG,
+            )  # fmt: skip
+    return [tuple(ids) for ids in await cut(lambda: tokenizer.ids_many(texts, special=special), texts=texts)]
+
+
+def refuse_if_long(tokens: int, limits: Limits) -> None:
+    if tokens > limits.prompt_tokens:
+        said = f"the texts have {tokens:,} tokens; at most {limits.prompt_tokens:,} are accepted in one request"
+        raise Refusal(said, code=TOO_LONG)
 
 
 @lru_cache(maxsize=64)

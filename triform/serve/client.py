@@ -4,20 +4,24 @@ Asks the same routes as anybody else and gives back the tasks' own answers. Keep
 waits as long as it is told to.
 """
 
+import base64
 import json
 import os
+import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http.client import HTTPException
 from itertools import groupby
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 import msgspec
 
-from triform.errors import TriformError
-from triform.serve.answers import EmbeddingList
+from triform.errors import InputError, TriformError
+from triform.serve.answers import ChatCompletion, Completion, EmbeddingList
+from triform.serve.faults import ErrorAnswer
 from triform.serve.routes import ROUTES
 from triform.tasks.embed import Embedded
 
@@ -25,6 +29,7 @@ KEY = "TRIFORM_API_KEY"
 TOGETHER = 64  # texts in one request
 PATIENCE = 10  # times that a busy service is asked again
 SECONDS = 300.0
+TEXTS = ("prompt", "messages", "input", "text", "question", "context")  # what is wrong with these is wrong with a text
 
 
 class Client:
@@ -42,11 +47,15 @@ class Client:
         """The answers that `task.run` would give, from there."""
         kind = next(route.gives for route in ROUTES if route.task == task)
         for path, body in bodies(task, questions):
-            found = msgspec.convert(self.post(path, {"model": model} | body | settings), kind)
-            if isinstance(found, EmbeddingList):
-                yield from (Embedded(vector=tuple(map(float, one.embedding))) for one in found.data)
-            else:
-                yield from found.answers
+            yield from answers_in(msgspec.convert(self.post(path, {"model": model} | body | settings), kind))
+
+    def own_task(self, model: str) -> str:
+        """What the model was made for."""
+        with self._open(f"/v1/models/{quote(model, safe='')}") as answer:
+            task: str | None = self._read(answer)["task"]
+        if task is None:
+            raise TriformError(f"{self.url}: the model {model!r} can do none of the tasks")
+        return task
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -57,46 +66,67 @@ class Client:
     def pieces(self, path: str, body: Mapping[str, Any]) -> Iterator[str]:
         """Text as it comes, of one choice."""
         with self._open(path, dict(body) | {"stream": True}) as answer:
-            for line in answer:
-                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
-                    continue
-                event = json.loads(line[6:])
+            for event in self._events(answer):
                 if "error" in event:
                     raise TriformError(f"{self.url}: {event['error']['message']}")
                 for choice in event["choices"]:
                     yield choice["text"] if "text" in choice else choice["delta"].get("content") or ""
 
+    def _events(self, answer: Any) -> Iterator[dict[str, Any]]:
+        try:
+            for line in answer:
+                if line.startswith(b"data: [DONE]"):
+                    return
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+        except (OSError, HTTPException):
+            pass
+        raise self._broken_off()
+
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         with self._open(path, body) as answer:
+            return self._read(answer)
+
+    def _read(self, answer: Any) -> dict[str, Any]:
+        try:
             found: dict[str, Any] = json.load(answer)
+        except (OSError, HTTPException, ValueError):
+            raise self._broken_off() from None
         return found
 
-    def _open(self, path: str, body: Mapping[str, Any]) -> Any:
+    def _broken_off(self) -> TriformError:
+        return TriformError(f"{self.url}: the answer broke off; the service may have ended")
+
+    def _open(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {self.key}"} if self.key else {})
+        data = None if body is None else msgspec.json.encode(body)
         for left in reversed(range(PATIENCE)):
-            asked = Request(self.url + path, data=msgspec.json.encode(body), headers=headers)
+            asked = Request(self.url + path, data=data, headers=headers)
             try:
                 return urlopen(asked, timeout=SECONDS)
             except HTTPError as error:
                 wait = error.headers.get("retry-after", "")
                 if error.code != 429 or not left or not wait.isdecimal():
-                    raise TriformError(f"{self.url}: {self._said(error)}") from None
+                    raise self._fault(error) from None
                 error.close()
                 time.sleep(int(wait))
-            except (URLError, OSError) as error:
+            except (URLError, OSError, HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 raise TriformError(f"{self.url} does not answer: {reason}; is `triform serve` running there?") from None
         raise TriformError(f"{self.url} is busy")
 
-    def _said(self, error: HTTPError) -> str:
+    def _fault(self, error: HTTPError) -> TriformError:
+        """What is wrong with a text is an `InputError`, as it is here: other texts may still be asked."""
         with error:
             try:
-                message: str = json.load(error)["error"]["message"]
-            except (ValueError, KeyError, TypeError):
-                return f"{error.code} {error.reason}"
-        return message
+                told = msgspec.json.decode(error.read(), type=ErrorAnswer).error
+            except (OSError, HTTPException, msgspec.MsgspecError):
+                return TriformError(f"{self.url}: {error.code} {error.reason}")
+        texts = told.param is None or told.param.partition("[")[0] in TEXTS
+        kind = InputError if error.code == 400 and texts else TriformError
+        return kind(f"{self.url}: {told.message}")
 
 
 def bodies(task: str, questions: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -104,9 +134,27 @@ def bodies(task: str, questions: Iterable[Any]) -> Iterator[tuple[str, dict[str,
     for _, some in groupby(enumerate(questions), key=lambda one: one[0] // TOGETHER):
         texts = [question for _, question in some]
         if task == "embed":
-            yield "/v1/embeddings", {"input": texts}
+            yield "/v1/embeddings", {"input": texts, "encoding_format": "base64"}
+        elif task == "complete":
+            yield "/v1/completions", {"prompt": texts}
+        elif task == "chat":
+            yield from (("/v1/chat/completions", {"messages": messages}) for messages in texts)
         elif task == "answer":
             for context, each in groupby(texts, key=lambda asked: asked.context):
                 yield "/v1/answer", {"context": context, "question": [one.question for one in each]}
         else:
             yield f"/v1/{task}", {"text": texts}
+
+
+def answers_in(found: Any) -> Iterator[Any]:
+    if isinstance(found, EmbeddingList):
+        yield from (Embedded(vector=float32(str(one.embedding))) for one in found.data)
+    elif isinstance(found, Completion | ChatCompletion):
+        yield from found.choices
+    else:
+        yield from found.answers
+
+
+def float32(packed: str) -> tuple[float, ...]:
+    data = base64.b64decode(packed)
+    return struct.unpack(f"<{len(data) // 4}f", data)

@@ -18,9 +18,10 @@ from triform.serve.answers import (
     Completion,
 )
 from triform.serve.asks import ChatAsk, CompletionAsk, Writing
-from triform.serve.call import Call, ids_of
+from triform.serve.call import Call, ids_of, refuse_if_long, words_of
 from triform.serve.choices import ChatShape, CompletionShape, Shape
 from triform.serve.faults import Refusal
+from triform.serve.limits import TOO_LONG
 from triform.serve.service import Served
 
 USUAL = 16  # tokens of a completion where nobody says how many: OpenAI's default
@@ -29,8 +30,7 @@ SAME = ("top_p", "temperature", "seed", "top_k", "min_p", "repetition_penalty")
 
 async def complete(call: Call, asked: CompletionAsk) -> Completion | AsyncIterator[bytes]:
     served = call.model(asked.model, task="complete")
-    most = served.model.spec.context
-    prompts = [await _ids(served, one, most=most) for one in _prompts(asked.prompt)]
+    prompts = await _ids(served, _prompts(asked.prompt))
     settings = settings_for(served, asked, max_tokens=asked.max_tokens or USUAL, logprobs=asked.logprobs or 0)
     shape = CompletionShape(call, served, asked, alternatives=asked.logprobs)
     return await _answered(shape, prompts, settings)
@@ -43,12 +43,12 @@ async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[byt
     if asked.top_logprobs and not asked.logprobs:
         raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
     text = await rendered(served, asked)
-    most = served.model.spec.context
-    ids = await ids_of(served.model, text, most=most, param="messages")
+    special = not words_of(served.model).is_begun(text)
+    prompts = await ids_of(served.model, [text], most=served.model.spec.context, param="messages", special=special)
     limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
     settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)
     shape = ChatShape(call, served, asked, alternatives=(asked.top_logprobs or 0) if asked.logprobs else None)
-    return await _answered(shape, [ids], settings)
+    return await _answered(shape, prompts, settings)
 
 
 # --- what is asked --------------------------------------------------------------------------------------------------
@@ -64,8 +64,11 @@ def _prompts(given: str | list[Any]) -> list[str | list[int]]:
     return [given] if kinds == {int} else given
 
 
-async def _ids(served: Served, prompt: str | list[int], *, most: int) -> tuple[int, ...]:
-    return await ids_of(served.model, prompt, most=most, param="prompt") if isinstance(prompt, str) else tuple(prompt)
+async def _ids(served: Served, prompts: list[str | list[int]]) -> list[tuple[int, ...]]:
+    texts = [one for one in prompts if isinstance(one, str)]
+    if texts:
+        return await ids_of(served.model, texts, most=served.model.spec.context, param="prompt")
+    return [tuple(one) for one in prompts if not isinstance(one, str)]
 
 
 async def rendered(served: Served, asked: ChatAsk) -> str:
@@ -104,10 +107,11 @@ def checked(
     check_settings(settings, engine.spec)
     if settings.stop and engine.tokenizer is None:
         raise Refusal("stop strings need a tokenizer and this model has none", param="stop")
+    refuse_if_long(sum(map(len, prompts)), served.worker.limits)
     for request in requests:
         if len(request.prompt) > engine.passes.positions:
             said = f"the prompt has {len(request.prompt):,} tokens, the model reads {engine.passes.positions:,}"
-            raise Refusal(said, param="prompt", code="context_length_exceeded")
+            raise Refusal(said, param="prompt", code=TOO_LONG)
         sides(request, engine.spec, start=engine.start, positions=engine.passes.positions)
     return requests
 

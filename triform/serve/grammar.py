@@ -91,9 +91,6 @@ def written(wanted: AsJson | AsSchema | AsRegex, limits: Limits) -> str:
     if isinstance(wanted, AsJson):
         return ANY_OBJECT
     text = msgspec.json.encode(wanted.json_schema.schema).decode()
-    if len(text) > limits.schema_bytes:
-        said = f"the schema has {len(text):,} bytes; at most {limits.schema_bytes:,} are accepted"
-        raise Refusal(said, param=PARAM)
     if depth(json.loads(text)) > DEEPEST:
         raise Refusal(f"the schema is nested more than {DEEPEST} levels deep", param=PARAM)
     return text

@@ -18,6 +18,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # one request
     body_bytes: int = 2**20
     header_bytes: int = 2**14
+    prompt_tokens: int = 2**16  # of all texts of a request; what is written on from must also fit its model's context
     max_tokens: int = 4096
     n: int = 8
     stop: int = 4
@@ -40,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     queue: int = 64  # answers that may wait for a place; then 429
     prefix_bytes: int = 2**26  # kept of prompts a model has read, so that they are not read again
     batch_characters: int = 2**14  # of the texts an encoder task reads in one batch
+    look_bytes: int = 2**29  # kept of passes the page has looked at, of all models together
     grace_seconds: float = 30.0  # for running requests once the service is told to stop
     stalled_seconds: float = 1.5  # a worker that gives no sign for so long is not ready
     dead_seconds: float = 120.0  # and for so long, is lost: the process ends
@@ -50,6 +52,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             if not math.isfinite(value) or value < (0 if name in ("queue", "grace_seconds", "prefix_bytes") else 1e-3):
                 raise InputError(f"{name}={value!r} is no bound; use a number above 0")
 
+
+TOO_LONG = "context_length_exceeded"
 
 # field of a request → the limit of its value, or of how many it holds
 BOUNDS = {
@@ -76,12 +80,17 @@ def within(asked: msgspec.Struct, limits: Limits) -> None:
     for name in asked.__struct_fields__:
         if name in BOUNDS:
             _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
+        if name == "prompt":
+            tokens = _ids(asked.prompt)  # type: ignore[attr-defined]
+            _within("prompt", tokens, most=limits.prompt_tokens, what="the prompt has {:,} tokens", code=TOO_LONG)
+        if name == "response_format":
+            _within(name, _schema_bytes(asked), most=limits.schema_bytes, what="the schema has {:,} bytes")
         if name == "stop":
             for stop in _many(asked.stop):  # type: ignore[attr-defined]
                 _within("stop", len(stop), most=limits.stop_characters, what="a stop string has {} characters")
 
 
-def _within(name: str, value: Any, *, most: int, what: str = "") -> None:
+def _within(name: str, value: Any, *, most: int, what: str = "", code: str | None = None) -> None:
     counted = isinstance(value, list | tuple | dict)
     # a prompt may be one list of ids: those are counted as tokens, not as items
     if counted and name in ("prompt", "input") and value and isinstance(value[0], int):
@@ -89,7 +98,20 @@ def _within(name: str, value: Any, *, most: int, what: str = "") -> None:
     size = len(value) if counted else value
     if isinstance(size, int) and not isinstance(size, bool) and size > most:
         said = what.format(size) or (f"{name} has {size} entries" if counted else f"{name}={size}")
-        raise Refusal(f"{said}; at most {most} are accepted", param=name)
+        raise Refusal(f"{said}; at most {most:,} are accepted", param=name, code=code)
+
+
+def _ids(prompt: Any) -> int:
+    """Token ids in one list or in several."""
+    if not isinstance(prompt, list) or not prompt:
+        return 0
+    return len(prompt) if isinstance(prompt[0], int) else sum(len(one) for one in prompt if isinstance(one, list))
+
+
+def _schema_bytes(asked: Any) -> int:
+    """Of a schema that stays bytes until its own reader takes it."""
+    named = getattr(asked.response_format, "json_schema", None)
+    return 0 if named is None else sum(len(name) + len(raw) for name, raw in named.schema.items())
 
 
 def _many(stop: Any) -> list[str]:

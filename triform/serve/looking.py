@@ -13,7 +13,10 @@ MOST = 8  # questions that may wait for their turn at one model
 
 
 async def look(call: Call, posted: Posted) -> dict[str, Any]:
-    """One at a time for a model, beside the event loop; never in the worker, which has others to serve."""
+    """One at a time for a model, beside the event loop; never in the worker, which has others to serve.
+
+    Whoever hangs up while waiting is never computed; a pass that has begun ends by itself.
+    """
     if call.service.stopping:
         raise unavailable("stopping")
     lookers = call.service.lookers
@@ -26,6 +29,7 @@ async def look(call: Call, posted: Posted) -> dict[str, Any]:
         raise unavailable("busy")
     waiting[looker.name] += 1
     try:
-        return await run_in_threadpool(answer, looker, posted.ask)
+        async with call.service.turns[looker.name]:
+            return await run_in_threadpool(answer, looker, posted.ask)
     finally:
         waiting[looker.name] -= 1

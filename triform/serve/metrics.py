@@ -85,6 +85,13 @@ class Gauge:
         self.first.observe(seconds)
         self.count_read(tokens)
 
+    def searched(self, written: Sequence[int], *, beams: int) -> None:
+        """Answers of so many tokens each, for every one of which all beams made a step."""
+        for tokens in written:
+            flops, moved = self.costs.step([(1 + tokens) / 2] * beams)  # a mean: a step's cost is linear in lengths
+            self.written.inc(tokens)
+            self._spend((tokens * flops, tokens * moved))
+
     def count_read(self, tokens: int) -> None:
         self.read.inc(tokens)
         self._spend(self.costs.reading(tokens))
@@ -109,7 +116,7 @@ class Costs:
             self.row = tuple(b - a - p for a, b, p in zip(one, two, self.position, strict=True))
             self.once = tuple(a - r - p for a, r, p in zip(one, self.row, self.position, strict=True))
 
-    def step(self, lengths: Sequence[int]) -> tuple[float, float]:
+    def step(self, lengths: Sequence[float]) -> tuple[float, float]:
         """One more token for each row: once · 1 + row · rows + position · Σ lengths"""
         positions = sum(min(length, self.most) for length in lengths)
         flops, moved = (

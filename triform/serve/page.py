@@ -1,9 +1,11 @@
-"""The page over HTTP: `/`, its static files, and `/v1/look`, where it asks; and the small server of `triform look`.
+"""The page over HTTP: `/`, its static files, its lessons, and `/v1/look`, where it asks; and the small server of
+`triform look`.
 
 `routes` may be mounted in any Starlette app. Answers are computed in threads, one at a time for a model. Refuses to
 know keys, queues and the other tasks: those belong to the server that mounts it.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from socket import create_server
 from typing import Any
@@ -23,6 +25,7 @@ from triform.page.answers import answer
 from triform.page.ask import AnyAsk, Plain
 from triform.page.file import STATIC
 from triform.page.looker import Looker
+from triform.serve import lessons
 
 MOST_BYTES = 1_000_000  # of a question
 OPENING = "the fat ginger cat sat on a mat"
@@ -44,12 +47,25 @@ class Posted(Plain, frozen=True):
     model: str = ""
 
 
-def routes(lookers: Mapping[str, Looker], *, text: str = "", target: str = "") -> list[BaseRoute]:
-    """`/`, `/page/…`, and GET and POST of `/v1/look`, for the models of a registry; it opens with this text."""
+def routes(
+    lookers: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
+) -> list[BaseRoute]:
+    """`/`, `/page/…`, and GET and POST of `/v1/look`, for the models of a registry; it opens with this text.
+
+    `forms` are the playground's, by model, where there is a server for tasks.
+    """
     first = text or opening(next(iter(lookers.values())))
+    teaching = asyncio.Lock()  # who waits for a chapter that is being run, waits here and takes no thread
 
     async def begin(request: Request) -> Response:
-        return told({"models": list(lookers), "text": first, "target": target})
+        return told({"models": list(lookers), "text": first, "target": target, "forms": forms or {}})
+
+    async def lesson(request: Request) -> Response:
+        try:
+            async with teaching:
+                return told(await run_in_threadpool(lessons.chapter, request.path_params["name"]))
+        except TriformError as error:
+            return refused(str(error))
 
     async def look(request: Request) -> Response:
         try:
@@ -62,6 +78,8 @@ def routes(lookers: Mapping[str, Looker], *, text: str = "", target: str = "") -
     return [
         Route("/", shown("index.html")),
         *(Route(f"/page/{name}", shown(name)) for name in NAMES),
+        Route("/page/lessons", chapters),
+        Route("/page/lessons/{name}", lesson),
         Route("/v1/look", begin, methods=["GET"]),
         Route("/v1/look", look, methods=["POST"]),
     ]
@@ -70,6 +88,10 @@ def routes(lookers: Mapping[str, Looker], *, text: str = "", target: str = "") -
 def opening(looker: Looker) -> str:
     """A text to begin with; ids where there are no words."""
     return OPENING if looker.model.tokenizer is not None else OPENING_IDS
+
+
+async def chapters(request: Request) -> Response:
+    return told(await run_in_threadpool(lessons.contents))
 
 
 def _names() -> list[str]:

@@ -1,14 +1,11 @@
 """The small routes: what is served, whether it lives, what it counts, how a text is cut into tokens."""
 
-import asyncio
-from functools import partial
-
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
 from triform.serve.answers import Health, ModelCard, ModelList, Tokenized
 from triform.serve.asks import TokenizeAsk
-from triform.serve.call import LONG, Call, words_of
+from triform.serve.call import Call, cut, words_of
 from triform.serve.faults import Refusal
 
 
@@ -38,8 +35,8 @@ async def model(call: Call, name: str) -> ModelCard:
 async def tokenize(call: Call, asked: TokenizeAsk) -> Tokenized:
     served = call.service.known(asked.model)
     tokenizer = words_of(served.model)
-    cut = partial(tokenizer.encode_many, [asked.text], special=asked.special)
-    (encoding,) = await asyncio.to_thread(cut) if len(asked.text) > LONG else cut()
+    texts = [asked.text]
+    (encoding,) = await cut(lambda: tokenizer.encode_many(texts, special=asked.special), texts=texts)
     return Tokenized(
         ids=encoding.ids,
         tokens=tuple(tokenizer.token_of(id) for id in encoding.ids),

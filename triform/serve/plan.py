@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
-from triform.core.build import build
 from triform.errors import TriformError
 from triform.families import NAMED
+from triform.first_numbers import build
 from triform.generate.passes import SMALLEST
 from triform.observe.cost import cost
 from triform.observe.machine import memory
@@ -38,6 +38,13 @@ class Source(NamedTuple):
     name: str
     folder: Path | None
     spec: ModelSpec
+
+    @property
+    def searches(self) -> bool:
+        """Encoder-decoders do, for their tasks; a decoder only where it was taught one, which its folder remembers."""
+        return self.spec.form == "encoder-decoder" or (
+            self.folder is not None and (self.folder / folders.MEMO).exists()
+        )
 
     def load(self) -> Loaded:
         if self.folder is None:
@@ -90,11 +97,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, beside what there is."""
 
     models: tuple[Need, ...]
+    looks: int  # passes that are kept for the page
     memory: int
 
     @property
     def total(self) -> int:
-        return REST + sum(need.total for need in self.models)
+        return REST + self.looks + sum(need.total for need in self.models)
 
     def check(self) -> None:
         if self.total > self.memory:
@@ -113,18 +121,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         for need in self.models:
             table.add_row(need.model, *(size(getattr(need, name)) for name in names), size(need.total))
         table.add_section()
-        for name, count in (("the service itself", REST), ("all", self.total), ("there is", self.memory)):
+        rest = (("passes the page looks at", self.looks), ("the service itself", REST))
+        for name, count in (*rest, ("all", self.total), ("there is", self.memory)):
             table.add_row(name, *[""] * len(names), size(count))
         return table
 
 
 def plan(models: Sequence[Source], *, limits: Limits, most: int | None = None) -> Plan:
     """`most`: bytes the service may use; else what this machine has."""
-    needs = tuple(need(one.name, one.spec, limits=limits) for one in models)
-    return Plan(models=needs, memory=most or memory())
+    needs = tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models)
+    return Plan(models=needs, looks=limits.look_bytes, memory=most or memory())
 
 
-def need(name: str, spec: ModelSpec, *, limits: Limits) -> Need:
+def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
     whole = cost(spec, length=1)
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
     large = whole.parameters >= WORTH_PACKING
@@ -135,7 +144,7 @@ def need(name: str, spec: ModelSpec, *, limits: Limits) -> Need:
         weights=whole.memory.weights,
         packed=whole.memory.weights if large else 0,
         cache=kept,
-        search=kept,
+        search=cache(spec, rows=max(rows, limits.beams)) if writes and searches else 0,
         prefixes=limits.prefix_bytes if writes else 0,
         activations=activations(spec, limits=limits),
     )

@@ -60,6 +60,7 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
     """The typed request in a body."""
     try:
         asked = decoder.decode(body)
+        within(asked, limits)  # first: what is small enough is soon looked through a second time
         json.loads(body, object_pairs_hook=each_once)
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `")
@@ -72,18 +73,19 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
         if isinstance(error, Refusal):
             raise
         raise Refusal(mended(str(error))) from None
-    within(asked, limits)
     return asked
 
 
 def mended(said: str) -> str:
     """What the library says, as a sentence of ours."""
-    return said[:1].lower() + said[1:].replace("`", "'")[:300]
+    first = said[:1] if said[:2].isupper() else said[:1].lower()  # JSON stays JSON
+    return first + said[1:].replace("`", "'")[:300]
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> None:
     """No name twice: two readers of the same body must not see two things."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Refusal(f"the field {twice[:80]!r} is given twice", param=twice[:80])
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise Refusal(f"the field {name[:80]!r} is given twice", param=name[:80])
+        seen.add(name)

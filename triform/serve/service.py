@@ -20,7 +20,9 @@ from triform.serve.metrics import Gauge, Metrics
 from triform.serve.worker import Worker
 from triform.spec import Own, Tied, Transformed
 from triform.tasks import TASKS, named
+from triform.tasks.choice import own_task
 from triform.tasks.index import Index, numbers_of
+from triform.tasks.task import CannotDo
 from triform.weights.folder import Loaded
 
 WATCH = 0.25  # seconds between two looks at the workers
@@ -32,6 +34,7 @@ class Served:
     def __init__(self, name: str, model: Loaded, *, limits: Limits, metrics: Metrics, log: Log) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
+        self.task = task_of(model, self.tasks)
         self.indexes: set[str] = set()  # that were made with it
         self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
         self.gauge = Gauge(metrics, name, model.spec)
@@ -58,6 +61,7 @@ class Served:
             parameters=parameters(spec),
             context=spec.context,
             tasks=self.tasks,
+            task=self.task,
         )
 
     def cache_use(self) -> float:
@@ -84,6 +88,15 @@ def tasks_of(model: Loaded) -> tuple[str, ...]:
     return tuple(sorted(able))
 
 
+def task_of(model: Loaded, able: tuple[str, ...]) -> str | None:
+    """Its own task, which `triform run` asks of it."""
+    try:
+        own = own_task(model).name
+    except CannotDo:
+        return None
+    return own if own in able else None
+
+
 class Service:
     """Models by name; `stopping` once it was told to end, `lost` once a worker cannot be brought back."""
 
@@ -102,8 +115,10 @@ class Service:
         }
         self.indexes = dict(indexes or {})
         self._place_indexes()
-        self.lookers = {name: Looker(name, served.model) for name, served in self.models.items()}
+        held = self.limits.look_bytes // max(1, len(self.models))
+        self.lookers = {name: Looker(name, served.model, held=held) for name, served in self.models.items()}
         self.looking: Counter[str] = Counter()  # questions of the page that wait for an answer
+        self.turns = {name: asyncio.Lock() for name in self.models}  # of those questions, one at a time
         self.stopping = False
         self.lost = asyncio.Event()
         self.calls: set[asyncio.Task[None]] = set()  # requests that are being answered

@@ -4,10 +4,10 @@ What a model writes without a search goes through its engine, row by row beside 
 asked of the task in batches. Knows the tasks by their base alone, but for what their questions are made of.
 """
 
-import asyncio
 import base64
 import struct
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from starlette.responses import Response
@@ -17,15 +17,14 @@ from triform.generate.events import Event
 from triform.observe.cost import cost as cost_of
 from triform.serve.answers import Answers, Embedding, EmbeddingList, Usage
 from triform.serve.asks import AnswerAsk, ClassifyAsk, CostAsk, EmbeddingAsk, FillAsk, SearchAsk, TagAsk, WritingAsk
-from triform.serve.call import LONG, Call, words_of, working
+from triform.serve.call import Call, cut, refuse_if_long, words_of, working
 from triform.serve.completions import checked
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
 from triform.serve.service import Served
 from triform.tasks import named
 from triform.tasks.spans import Asked
-from triform.tasks.writing import Prompt, Writing, most_written, prompt_ids, searching
-from triform.weights.folder import Loaded
+from triform.tasks.writing import Writing, most_written, prompt_ids, searching
 
 
 async def translate(call: Call, asked: WritingAsk) -> Answers[Any]:
@@ -51,8 +50,10 @@ async def fill(call: Call, asked: FillAsk) -> Answers[Any]:
 async def answer(call: Call, asked: AnswerAsk) -> Answers[Any]:
     served = call.model(asked.model, task="answer")
     questions = [Asked(question, asked.context) for question in many(asked.question)]
-    if served.worker.engine is None or searching(served.model):
+    if served.worker.engine is None:
         return await _batched(call, served, "answer", questions, {})
+    if search := searching(served.model):
+        return await _searched(call, served, "answer", questions, {}, beams=search["beams"])
     return await _engine_written(call, served, "answer", questions, {})
 
 
@@ -102,11 +103,11 @@ async def _batched(
     settings: Mapping[str, Any],
     *,
     key: tuple[Any, ...] = (),
-    beams: int = 1,
+    rows: int = 0,
 ) -> Answers[Any]:
-    """Of searches only as many run together as have rows for all their beams."""
+    """Of questions that take `rows` of a cache each, only as many are answered together as have room."""
     limits = call.service.limits
-    least = 0 if beams == 1 else limits.batch_characters // max(1, limits.rows // beams)
+    least = limits.batch_characters // max(1, limits.rows // rows) if rows else 0
     named_key = (task, *(key or sorted(settings.items())))
     questions = tuple(Question(task, one, settings, named_key, max(least, len(text_of(one)))) for one in asked)
     usage = await _counted(call, served, asked)
@@ -117,13 +118,11 @@ async def _batched(
 async def _counted(call: Call, served: Served, asked: Sequence[Any]) -> Usage:
     """Tokens read, for the client's bill and for the service's own counts."""
     texts, tokenizer = [text_of(one) for one in asked], words_of(served.model)
-    if sum(map(len, texts)) > LONG:
-        rows = await asyncio.to_thread(tokenizer.ids_many, texts)
-    else:
-        rows = tokenizer.ids_many(texts)
+    rows = await cut(lambda: tokenizer.ids_many(texts), texts=texts)
+    read = sum(map(len, rows))
+    refuse_if_long(read, call.service.limits)
     for ids in rows:
         served.gauge.count_read(len(ids))
-    read = sum(map(len, rows))
     call.notes["read"] = read
     return Usage(prompt_tokens=read, total_tokens=read)
 
@@ -138,8 +137,26 @@ async def _written(call: Call, asked: WritingAsk, task: str, settings: dict[str,
         settings["max_tokens"] = min(asked.max_tokens, most_written(served.model.spec))
     if search.get("beams", 1) > 1 or "alignment" in settings:
         told = {} if asked.beams is None else {"beams": asked.beams}
-        return await _batched(call, served, task, many(asked.text), settings | told, beams=search.get("beams", 1))
+        return await _searched(call, served, task, many(asked.text), settings | told, beams=search.get("beams", 1))
     return await _engine_written(call, served, task, many(asked.text), settings)
+
+
+async def _searched(
+    call: Call, served: Served, task: str, asked: Sequence[Any], settings: Mapping[str, Any], *, beams: int
+) -> Answers[Any]:
+    """What has rows of its own, in the pauses of which the engine's rows go on."""
+    found = await _batched(call, served, task, asked, settings, rows=beams)
+    texts, writer = [one.text for one in found.answers], words_of(served.model).target
+    wrote = [len(ids) for ids in await cut(lambda: writer.ids_many(texts), texts=texts)]
+    served.gauge.searched(wrote, beams=beams)
+    call.notes["written"] = sum(wrote)
+    usage = found.usage
+    counted = Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=sum(wrote),
+        total_tokens=usage.prompt_tokens + sum(wrote),
+    )
+    return Answers(model=found.model, answers=found.answers, usage=counted)
 
 
 async def _engine_written(
@@ -150,29 +167,25 @@ async def _engine_written(
     if not isinstance(task, Writing):
         raise TypeError(f"{name} does not write")
     wanted = {"max_tokens": min(task.max_tokens, most_written(model.spec))} | settings
-    cut = [await _shown(task.prompt(one), model, room=wanted["max_tokens"]) for one in questions]
-    requests = checked(served, [prompt.ids for prompt in cut], settings_of(model, wanted))
+    texts = [task.prompt(one) for one in questions]
+    prompts = await cut(lambda: [prompt_ids(one, model, room=wanted["max_tokens"]) for one in texts], texts=texts)
+    requests = checked(served, [prompt.ids for prompt in prompts], settings_of(model, wanted))
+    read = sum(len(prompt.ids) for prompt in prompts)
     written: list[list[Event]] = [[] for _ in questions]
     with working(served.worker, Job(requests)) as job:
         async for group in job.groups():
+            if not any(written):
+                served.gauge.began(read, monotonic() - job.began)
             for part, event in group:
                 written[part].append(event)
-    read, wrote = sum(len(prompt.ids) for prompt in cut), sum(map(len, written))
+    wrote = sum(map(len, written))
     call.notes |= {"read": read, "written": wrote}
-    served.gauge.count_read(read)
     told = [told_or_refused(answer_of(at, events)) for at, events in enumerate(written)]
     answers = tuple(
-        task.answer(one, prompt, each, model=model) for one, prompt, each in zip(questions, cut, told, strict=True)
+        task.answer(one, prompt, each, model=model) for one, prompt, each in zip(questions, prompts, told, strict=True)
     )
     usage = Usage(prompt_tokens=read, completion_tokens=wrote, total_tokens=read + wrote)
     return Answers(model=served.name, answers=answers, usage=usage)
-
-
-async def _shown(text: str, model: Loaded, *, room: int) -> Prompt:
-    """A long text is cut into tokens beside the event loop."""
-    if len(text) > LONG:
-        return await asyncio.to_thread(prompt_ids, text, model, room=room)
-    return prompt_ids(text, model, room=room)
 
 
 def told_or_refused(written: Answer) -> Answer:

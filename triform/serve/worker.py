@@ -1,8 +1,8 @@
 """One thread a model: it alone touches the engine and the task batches; the event loop hands in jobs, takes what comes.
 
-Between two steps it takes in new jobs and cancellations, writes one more token for every row, and reads one answer of
-the batch of questions at hand. What comes out goes back in groups, one wake-up of the event loop each. Knows models,
-engines and tasks; refuses to know HTTP.
+Between two steps it takes in new jobs and cancellations, writes one more token for every row, and goes on with the
+batch of questions at hand: before each pass of theirs, in a search or a long reading, all the rest has its turn. What
+comes out goes back in groups, one wake-up of the event loop each. Knows models, engines, tasks; refuses to know HTTP.
 """
 
 import asyncio
@@ -17,17 +17,22 @@ from triform.errors import TriformError
 from triform.generate.api import engine_of
 from triform.generate.engine import Engine
 from triform.generate.events import Event
-from triform.generate.settings import Request, Settings
+from triform.generate.pauses import pausing
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.jobs import Job, Place, Question, Running
 from triform.serve.limits import Limits
 from triform.serve.metrics import Gauge
+from triform.serve.warming import first_steps
 from triform.tasks import named
 from triform.weights.folder import Loaded
 
 IDLE = 0.25  # seconds between two signs of life while there is nothing to do
 PUSH = 0.02  # seconds that tokens may wait for company before the event loop is woken for them
 SLOW = 3  # times the longest step of the warm-up: a worker this slow is taken for stalled
+
+
+class Abandoned(Exception):
+    """Nobody waits any more for what is being done."""
 
 
 class Worker:
@@ -123,23 +128,22 @@ class Worker:
             while self._take_in():
                 self._write()
                 self._answer()
-                self._push()
-                self.beat = monotonic()
+                self._tell()
         except BaseException as error:
             self.told("worker lost", error=error)
             raise
 
+    def _look_up(self) -> None:
+        """In the pauses of what questions take: everything else has its turn."""
+        if not self._take_in() or not self._batch:
+            raise Abandoned
+        self._write()
+        self._tell()
+
     def _warm_up(self) -> None:
-        """One whole chunk of prompt and two tokens: memory is touched, and the longest step is known."""
-        if self.engine is None:
-            return
-        length = max(1, min(self.engine.chunk, self.engine.passes.positions - 2))
-        self.engine.add(Request(prompt=(0,) * length, settings=Settings(max_tokens=2, seed=0)))
-        while self.engine.busy:
-            began = monotonic()
-            self.engine.step()
+        for seconds in first_steps(self.model, self.engine):
             self.beat = monotonic()
-            self.patience = max(self.patience, SLOW * (self.beat - began))
+            self.patience = max(self.patience, SLOW * seconds)
 
     def _take_in(self) -> bool:
         """New jobs and cancellations; False once there is to be no more."""
@@ -225,7 +229,11 @@ class Worker:
             return
         place, _ = self._batch[0]
         try:
-            value = next(self._answers)
+            with pausing(self._look_up):
+                value = next(self._answers)
+        except Abandoned:
+            self._batch, self._answers = [], iter(())
+            return
         except Exception as error:
             if len(self._batch) == 1:
                 self._fail(place, error)
@@ -250,7 +258,7 @@ class Worker:
         others: deque[tuple[Place, Question]] = deque()
         room = self.limits.batch_characters
         for place, question in self._questions:
-            if question.key == first.key and (not batch or question.size < room):
+            if question.key == first.key and (not batch or question.size <= room):
                 batch.append((place, question))
                 room -= question.size
             else:
@@ -267,6 +275,11 @@ class Worker:
 
     def _out(self, place: Place, value: Event | Any, *, last: bool = False) -> None:
         self._outbox.append((place, value, last))
+
+    def _tell(self) -> None:
+        """What has come so far, and a sign of life."""
+        self._push()
+        self.beat = monotonic()
 
     def _push(self) -> None:
         """At once where an answer ends or nothing else is to do; else in groups."""

@@ -62,10 +62,17 @@ class Answer(Writing[Question, Asked, Answered]):
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         if form != "encoder":
             return super().recipe(form, fresh=fresh).replace(label_smoothing=0.0)
-        shared = Config(batch_tokens=4096, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
         if fresh:
-            return shared.replace(epochs=12, learning_rate=1e-3, eval_every=100, patience=8)
-        return shared.replace(epochs=4, learning_rate=5e-5, eval_every=50)
+            # Finding a question's words in the context: with learned positions the loss stays at 1.2 for 600 steps of
+            # 1,024 tokens, with rotary ones it is at 0.42 after 500.
+            return Config(
+                family="roformer", epochs=4, batch_tokens=2048, optimizer="muon", learning_rate=0.01, schedule="linear",
+                beta2=0.98, weight_decay=0.01, dropout=0.0, eval_every=200,
+            )  # fmt: skip
+        return Config(
+            epochs=4, batch_tokens=4096, learning_rate=5e-5, schedule="linear", warmup=0.1, beta2=0.999,
+            weight_decay=0.01, dropout=0.1, eval_every=50,
+        )  # fmt: skip
 
     def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
         if model.spec.form != "encoder":
@@ -114,7 +121,7 @@ class Answer(Writing[Question, Asked, Answered]):
             yield from super().run(questions, model=model, **settings)
             return
         if settings:
-            raise InputError(f"a model that shows answers has no settings; {', '.join(settings)} is unknown")
+            raise InputError(f"a model that shows answers has no setting {', '.join(settings)}; it has none")
         least = model.memo.get("no_answer", 0.0)
         for asked, found in zip(questions, spans.found(questions, model=model), strict=True):
             yield _told(asked, found, none=least is not None and found.none > least)

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import torch
 
-from triform.core.build import build
 from triform.core.forms import Form as Network
 from triform.data.rows import Row
 from triform.errors import TriformError, UnknownName
 from triform.families import FAMILIES, FORM_FAMILY, SMALL, sized
+from triform.first_numbers import build
 from triform.spec import Form, ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer

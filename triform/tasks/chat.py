@@ -1,15 +1,16 @@
 """Chat: a conversation, and what the assistant says next; only answers are learned, and judged by their perplexity."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from triform.data.files import Fault
 from triform.data.rows import Chat as Conversation
 from triform.data.rows import Message
 from triform.errors import InputError
 from triform.generate.events import Finish
 from triform.spec import Form, ModelSpec
 from triform.tasks.complete import Complete
-from triform.tasks.likelihood import perplexity
+from triform.tasks.likelihood import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.tasks.writing import words_of
 from triform.text.chat import ChatTemplate
@@ -58,7 +59,7 @@ class Chat(Task[Conversation, Messages, Spoken]):
 
     def examples(self, rows: Sequence[Conversation], *, model: Loaded) -> Examples[Any]:
         """Conversations that do not fit lose their end."""
-        listed = [answers_marked(row.messages, model=model) for row in rows]
+        listed = answers_marked([row.messages for row in rows], model=model)
         return Listed(listed, lengths=[len(each.ids) for each in listed])
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
@@ -74,43 +75,73 @@ class Chat(Task[Conversation, Messages, Spoken]):
 
     def run(self, questions: Sequence[Messages], *, model: Loaded, **settings: Any) -> Iterator[Spoken]:
         self.check(model)
-        template = template_of(model)
-        prompts = [template.render([plain(one) for one in messages]) for messages in questions]
+        texts = template_of(model).render_many([plain(messages) for messages in questions])
+        prompts = [words_of(model).encode_conversation(text).ids for text in texts]
         for found in Complete().run(prompts, model=model, **settings):
             said = Message("assistant", found.text.strip())
-            yield Spoken(message=said, finish=found.finish, logprob=found.logprob)
+            yield Spoken(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
 
     def evaluate(self, rows: Sequence[Conversation], *, model: Loaded, **settings: Any) -> Scores:
-        said = sum(len(one.content.encode()) for row in rows for one in row.messages if one.role == "assistant")
+        said = sum(len(text.encode()) for text in answers_in(rows))
         examples = self.examples(rows, model=model)
         return perplexity(examples, objective=NextToken(), model=model, rows=len(rows), bytes_of_text=said)
 
     def score(self, answers: Sequence[Spoken], rows: Sequence[Conversation]) -> Scores:
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
 
+    def baselines(self, rows: Sequence[Conversation], *, train: Sequence[Conversation]) -> Mapping[str, Scores]:
+        return {"xz": squeezed(answers_in(rows), before=answers_in(train))}
+
+
+def conversation(said: str | Sequence[Mapping[str, str]]) -> Messages:
+    """What has been said so far; a lone text is said by the user."""
+    messages = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+    try:
+        return Conversation.of({"messages": messages}).messages
+    except Fault as fault:
+        raise InputError(f"this is no conversation: {fault}") from None
+
+
+def answers_in(rows: Sequence[Conversation]) -> list[str]:
+    return [one.content for row in rows for one in row.messages if one.role == "assistant"]
+
 
 def template_of(model: Loaded) -> ChatTemplate:
+    """Each has a process of its own: keep it while there is something to render."""
     return model.template or ChatTemplate(TEMPLATE, special=words_of(model).special)
 
 
-def plain(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}
+def plain(messages: Messages) -> list[dict[str, str]]:
+    return [{"role": one.role, "content": one.content} for one in messages]
 
 
-def answers_marked(messages: Messages, *, model: Loaded) -> Tokens:
-    """The whole conversation, with the tokens that the assistant said to be learned."""
-    template, spoken = template_of(model), [plain(one) for one in messages]
-    said: list[tuple[int, int]] = []
-    text = ""
-    for at, one in enumerate(messages):
-        if one.role == "assistant":
-            before, text = template.render(spoken[:at]), template.render(spoken[: at + 1], prompt=False)
-            if not text.startswith(before):
-                raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
-            said.append((len(before), len(text)))
-    if not said:
+def answers_marked(conversations: Sequence[Messages], *, model: Loaded) -> list[Tokens]:
+    """Whole conversations, with the tokens that the assistant said to be learned."""
+    template, most = template_of(model), model.spec.context + 1
+    answers = [
+        (number, at)
+        for number, messages in enumerate(conversations)
+        for at, one in enumerate(messages)
+        if one.role == "assistant"
+    ]
+    before = template.render_many([plain(conversations[number][:at]) for number, at in answers])
+    with_answer = template.render_many([plain(conversations[number][: at + 1]) for number, at in answers], prompt=False)
+    said: list[list[tuple[int, int]]] = [[] for _ in conversations]
+    texts = [""] * len(conversations)
+    for (number, _), prompt, text in zip(answers, before, with_answer, strict=True):
+        if not text.startswith(prompt):
+            raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
+        said[number].append((len(prompt), len(text)))
+        texts[number] = text
+    if not all(said):
         raise InputError("a conversation without an answer of the assistant teaches nothing")
-    encoding = words_of(model).encode(text)
-    learn = [any(first < end and start < last for first, last in said) for start, end in encoding.offsets]
-    most = model.spec.context + 1
-    return Tokens(encoding.ids[:most], learn[:most])
+    encodings = map(words_of(model).encode_conversation, texts)
+    return [
+        Tokens(encoding.ids[:most], [within(token, spans) for token in encoding.offsets[:most]])
+        for encoding, spans in zip(encodings, said, strict=True)
+    ]
+
+
+def within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
+    start, end = token
+    return any(first < end and start < last for first, last in spans)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from triform.data.rows import Message
 from triform.tasks import TASKS, named
+from triform.tasks.chat import conversation
 from triform.tasks.task import CannotDo, Task
 from triform.weights.folder import Loaded
 
@@ -32,7 +32,7 @@ def question_of(task: Task[Any, Any, Any], text: str) -> Any:
     """What a lone text asks of a task."""
     match task.name:
         case "chat":
-            return (Message("user", text),)
+            return conversation(text)
         case "answer":
             raise CannotDo("this model answers questions about a text: triform answer MODEL QUESTION --context FILE")
         case "search":

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from triform.data.fields import is_bio
 from triform.data.rows import Labelled
 from triform.errors import InputError
+from triform.generate.settings import SettingsError
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as TagHead
@@ -127,8 +128,10 @@ class Classify(Task[Labelled, str, Classified]):
         """`top`: how many labels are told with their chances."""
         top = settings.pop("top", 5)
         self.check(model)
-        if settings or not isinstance(top, int) or top < 1:
-            raise InputError(f"classify knows the setting top, from 1 up; not {settings or top}")
+        if settings:
+            raise InputError(f"classify has no setting {', '.join(settings)}; it has top")
+        if not isinstance(top, int) or top < 1:
+            raise SettingsError(f"top={top!r} is out of range; use 1 or more")
         names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
         for some in together(questions):
             found, unknown = read_texts(some, model=model)

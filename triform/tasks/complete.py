@@ -1,20 +1,22 @@
 """Complete: a decoder writes on from a text; judged by how likely it finds texts that people wrote."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.cache import digest
+from triform.data.cache import TokenCache, digest
+from triform.data.ragged import Cache
 from triform.data.rows import Document
 from triform.errors import InputError
 from triform.generate import api
 from triform.generate.events import Event, Finish
-from triform.generate.settings import Request
+from triform.generate.settings import Request, SettingsError
 from triform.spec import Form, ModelSpec, Own, Tied
-from triform.tasks.likelihood import perplexity
+from triform.tasks.likelihood import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.tasks.writing import ROWS, words_of
 from triform.train.config import Config
@@ -24,6 +26,10 @@ from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
 
 BEGINNING = 60  # characters of a text that a sample goes on from
+CHUNK = 1 << 16  # tokens hashed at once
+
+Ids: TypeAlias = npt.NDArray[np.integer]
+Bounds: TypeAlias = npt.NDArray[np.int64]
 
 
 class Completed(Reply, frozen=True):
@@ -38,16 +44,17 @@ class Completed(Reply, frozen=True):
         return self.text
 
 
-def completed(events: Sequence[Event]) -> Completed:
+def completed(events: Sequence[Event], *, unknown: int = 0) -> Completed:
     return Completed(
         text="".join(event.text for event in events),
         finish=events[-1].finish or "length",
         logprob=sum(event.logprob for event in events),
         tokens=tuple(events),
+        unknown=unknown,
     )
 
 
-class Complete(Task[Document, str, Completed]):
+class Complete(Task[Document, api.Prompt, Completed]):
     name = "complete"
     forms = ("decoder",)
     kind = Document
@@ -67,14 +74,22 @@ class Complete(Task[Document, str, Completed]):
 
     def examples(self, rows: Sequence[Document], *, model: Loaded) -> Examples[Any]:
         """Texts that fit one by one; longer ones as a stream, cut into windows elsewhere in each epoch."""
-        texts, context = joined_ids(rows, model=model), model.spec.context
-        if not texts:
-            raise InputError("there is no text to learn from")
-        if sum(map(len, texts)) <= len(texts) * context:
-            end = words_of(model).eos
-            return Texts([piece for text in texts for piece in pieces(text, context, overlap=0)], before=end)
-        stream = np.concatenate(texts)
-        return Windows(stream, length=min(context, len(stream) - 1), fingerprint=digest(stream.tolist()))
+        texts = joined_ids(rows, model=model)
+        ids = np.concatenate([np.zeros(0, np.int64), *texts])
+        return stream_examples(ids, np.cumsum([0, *map(len, texts)]), model=model)
+
+    def kept(self, rows: Sequence[Document], *, model: Loaded, cache: Cache, fingerprint: str) -> Examples[Any]:
+        """The same, from a file of all tokens that is not read into memory."""
+        tokenizer = words_of(model)
+        end = [] if tokenizer.eos is None else [tokenizer.eos]
+
+        def encode(some: Sequence[Document]) -> Iterator[dict[str, list[int]]]:
+            for row, ids in zip(some, tokenizer.ids_many([row.text for row in some], special=False), strict=True):
+                yield {"ids": ids if row.goes_on else ids + end, "goes_on": [int(row.goes_on)]}
+
+        tokens = TokenCache.build(rows, encode, cache=cache, fingerprint=fingerprint)
+        ends = tokens["ids"].offsets[1:][tokens["goes_on"].values == 0].astype(np.int64)
+        return stream_examples(tokens["ids"].values, np.concatenate([[0], ends]), model=model)
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
@@ -87,20 +102,23 @@ class Complete(Task[Document, str, Completed]):
         half = row.text[: min(BEGINNING, len(row.text) // 2 + 1)]
         return half.rpartition(" ")[0].strip() or half
 
-    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
+    def run(self, questions: Sequence[api.Prompt], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
         """Those of a chunk are written side by side; `n` and beams are `model.complete`'s."""
         self.check(model)
         wanted = api.settings_of(model, settings)
-        engine = api.engine_of(model, rows=min(ROWS, max(1, len(questions))))
-        place = {
-            engine.add(Request(prompt=api.tokens_of(model, text), settings=wanted)): at
-            for at, text in enumerate(questions)
-        }
+        if wanted.n != 1:
+            raise SettingsError(f"n={wanted.n} is out of range; here each text has one answer")
+        prompts = [api.tokens_of(model, one) for one in questions]
+        engine = api.engine_of(model, rows=min(ROWS, max(1, len(prompts))))
+        place = {engine.add(Request(prompt=one, settings=wanted)): at for at, one in enumerate(prompts)}
         written: list[list[Event]] = [[] for _ in questions]
         while engine.busy:
             for event in engine.step():
                 written[place[event.request]].append(msgspec.structs.replace(event, request=0))
-        yield from map(completed, written)
+        for prompt, events in zip(prompts, written, strict=True):
+            if events[-1].finish == "error":
+                raise InputError(f"the model failed while writing: {events[-1].error}")
+            yield completed(events, unknown=words_of(model).count_unknown(prompt))
 
     def evaluate(self, rows: Sequence[Document], *, model: Loaded, **settings: Any) -> Scores:
         """Every token is predicted once, with at least half a context behind it where the text has as much."""
@@ -118,15 +136,35 @@ class Complete(Task[Document, str, Completed]):
     def score(self, answers: Sequence[Completed], rows: Sequence[Document]) -> Scores:
         raise CannotDo("what a model writes on has no one right answer; `evaluate` asks how likely it finds the texts")
 
+    def baselines(self, rows: Sequence[Document], *, train: Sequence[Document]) -> Mapping[str, Scores]:
+        return {"xz": squeezed([row.text for row in rows], before=[row.text for row in train])}
+
+
+# --- examples -------------------------------------------------------------------------------------------------------
+
+
+def stream_examples(ids: Ids, bounds: Bounds, *, model: Loaded) -> Examples[Any]:
+    """Text i is ids[bounds[i] : bounds[i + 1]], its end included."""
+    context, texts = model.spec.context, len(bounds) - 1
+    if len(ids) < 2:
+        raise InputError("there is no text to learn from")
+    if len(ids) <= texts * context:
+        return Texts(ids, bounds, length=context, before=words_of(model).eos)
+    return Windows(ids, length=min(context, len(ids) - 1), fingerprint=digest_of(ids))
+
 
 class Texts(Examples[Tokens]):
-    """Texts that each stand alone. Every other time a text follows the end of another, so that a model learns both to
-    begin one and to go on from a prompt that has nothing before it."""
+    """Texts that each stand alone, long ones in pieces. Every other time a text follows the end of another, so that a
+    model learns both to begin one and to go on from a prompt that has nothing before it."""
 
-    def __init__(self, texts: Sequence[npt.NDArray[np.integer]], *, before: int | None) -> None:
-        self._texts, self._before = texts, () if before is None else (before,)
-        self._lengths = np.array([len(text) for text in texts], dtype=np.int64)
-        self._fingerprint = digest(self._before, [text.tolist() for text in texts])
+    def __init__(self, ids: Ids, bounds: Bounds, *, length: int, before: int | None) -> None:
+        self._ids, self._before = ids, [] if before is None else [before]
+        counts = np.maximum(1, -(-(np.diff(bounds) - 1) // length))  # pieces of each text, as `pieces` cuts them
+        owners = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        self._begins = bounds[owners] + length * (np.arange(len(owners)) - first[owners])
+        self._lengths = np.minimum(length + 1, bounds[owners + 1] - self._begins)
+        self._fingerprint = digest(self._before, digest_of(bounds), digest_of(ids), length)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -137,9 +175,21 @@ class Texts(Examples[Tokens]):
         return self._fingerprint
 
     def at(self, place: Place) -> Tokens:
-        text = self._texts[place.row]
+        text = self._piece(place.row)
         alone = place.uniform(1)[0] < 0.5
         return Tokens(text if alone else np.concatenate([np.array(self._before, dtype=text.dtype), text]))
+
+    def _piece(self, row: int) -> Ids:
+        return self._ids[self._begins[row] : self._begins[row] + self._lengths[row]]
+
+
+def digest_of(ids: Ids) -> str:
+    """digest(ids.tolist()), without the list"""
+    content = hashlib.sha256(b"[[")
+    for begin in range(0, len(ids), CHUNK):
+        content.update(b"," * (begin > 0) + msgspec.json.encode(ids[begin : begin + CHUNK].tolist())[1:-1])
+    content.update(b"]]")
+    return content.hexdigest()
 
 
 def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:

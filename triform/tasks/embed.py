@@ -4,7 +4,8 @@ How tokens become one vector is what the model's folder says (mean, first token,
 mean. A long text is read in windows, the mean of their vectors is its vector.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from triform.core.batch import Text
 from triform.data.rows import Scored
 from triform.errors import InputError
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
+from triform.tasks.bag_of_words import words_of
+from triform.tasks.bm25 import BM25
 from triform.tasks.ranking_score import spearman
 from triform.tasks.reading import Read, Reader, longest_of, together, window_means, windows_of
 from triform.tasks.task import Reply, Scores, Task
@@ -50,8 +53,7 @@ class Embed(Task[Scored, str, Embedded]):
 
     def memo(self, rows: Sequence[Scored]) -> dict[str, Any]:
         """The largest score: cosines end at 1, the scale of STSb at 5. Where all have it, all pairs are alike."""
-        scores = {row.score for row in rows}
-        return {"largest_score": max(1.0, *scores), "only_alike": len(scores) == 1}
+        return {"largest_score": max(1.0, *(row.score for row in rows)), "only_alike": only_alike(rows)}
 
     # --- trained ----------------------------------------------------------------------------------------------------
 
@@ -78,17 +80,25 @@ class Embed(Task[Scored, str, Embedded]):
     def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Embedded]:
         self.check(model)
         if settings:
-            raise InputError(f"embed has no settings; {', '.join(settings)} is unknown")
+            raise InputError(f"embed has no setting {', '.join(settings)}; it has none")
         for some in together(questions):
-            found, unknown = _read(some, model=model)
+            found, unknown = self.read(some, model=model)
             for vector, strange in zip(found.tolist(), unknown, strict=True):
                 yield Embedded(vector=tuple(vector), unknown=strange)
 
     def vectors(self, texts: Sequence[str], *, model: Loaded) -> Tensor:
         """[texts, D], on the CPU"""
         self.check(model)
-        found = [_read(some, model=model)[0] for some in together(texts)]
+        found = [self.read(some, model=model)[0] for some in together(texts)]
         return torch.cat(found) if found else torch.zeros(0, model.spec.width)
+
+    def read(self, texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
+        """[texts, D], on the CPU, and the unknown tokens of each."""
+        pooling = model.pooling or MEAN
+        cut = windows_of(texts, model=model)
+        found = window_means(cut, model=model, read=POOLS[pooling.kind])
+        vectors = F.normalize(found, dim=-1) if pooling.normalise else found
+        return vectors.cpu(), [text.unknown for text in cut]
 
     def score(self, answers: Sequence[Embedded], rows: Sequence[Scored]) -> Scores:
         """Answers to all first texts, then to all second ones."""
@@ -99,17 +109,14 @@ class Embed(Task[Scored, str, Embedded]):
         texts = [row.first for row in rows] + [row.second for row in rows]
         return _judged(self.vectors(texts, model=model).double(), rows)
 
+    def baselines(self, rows: Sequence[Scored], *, train: Sequence[Scored]) -> Mapping[str, Scores]:
+        if not only_alike(rows):
+            return {"shared words": _ordered([shared_words(row.first, row.second) for row in rows], rows)}
+        ranked = BM25([row.second for row in rows])
+        return {"BM25": _nearest([int(ranked.scores(row.first).argmax()) for row in rows], rows)}
+
 
 # --- vectors --------------------------------------------------------------------------------------------------------
-
-
-def _read(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
-    """[texts, D] and the unknown tokens of each."""
-    pooling = model.pooling or MEAN
-    cut = windows_of(texts, model=model)
-    found = window_means(cut, model=model, read=POOLS[pooling.kind])
-    unknown = [text.unknown for text in cut]
-    return (F.normalize(found, dim=-1) if pooling.normalise else found).cpu(), unknown
 
 
 def _mean(network: Reader, text: Text) -> Tensor:
@@ -130,12 +137,29 @@ POOLS: dict[str, Read] = {"mean": _mean, "cls": _first, "max": _most}
 def _judged(vectors: Tensor, rows: Sequence[Scored]) -> Scores:
     """How well cosines order the pairs; where all are equally alike, how often the nearest text is the pair's own."""
     first, second = F.normalize(vectors, dim=-1).chunk(2)
-    if len({row.score for row in rows}) > 1:
-        found = spearman((first * second).sum(-1).numpy(), [row.score for row in rows])
-        return Scores(main="spearman", values={"spearman": found}, rows=len(rows), signature="cosine, ×100")
-    nearest = [second[int((one @ second.T).argmax())] for one in first]
-    own = sum(bool(torch.equal(one, other)) for one, other in zip(nearest, second, strict=True))
+    if only_alike(rows):
+        return _nearest([int((one @ second.T).argmax()) for one in first], rows)
+    return _ordered((first * second).sum(-1).tolist(), rows)
+
+
+def only_alike(rows: Sequence[Scored]) -> bool:
+    return len({row.score for row in rows}) <= 1
+
+
+def _ordered(likeness: Sequence[float], rows: Sequence[Scored]) -> Scores:
+    found = spearman(likeness, [row.score for row in rows])
+    return Scores(main="spearman", values={"spearman": found}, rows=len(rows), signature="cosine, ×100")
+
+
+def _nearest(found: Sequence[int], rows: Sequence[Scored]) -> Scores:
+    own = sum(rows[at].second == row.second for at, row in zip(found, rows, strict=True))
     return Scores(main="recall@1", values={"recall@1": 100 * own / max(1, len(rows))}, rows=len(rows))
+
+
+def shared_words(one: str, other: str) -> float:
+    """The cosine of two texts as sets of words."""
+    a, b = set(words_of(one)), set(words_of(other))
+    return len(a & b) / math.sqrt(max(1, len(a) * len(b)))
 
 
 # --- learning from pairs --------------------------------------------------------------------------------------------

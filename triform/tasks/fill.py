@@ -1,6 +1,7 @@
 """Fill: the words a masked model would put where a text has none."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from torch import Tensor
 from triform.core.batch import Text
 from triform.data import rows as data
 from triform.errors import InputError
+from triform.generate.settings import SettingsError
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
-from triform.tasks.reading import Reader, through
+from triform.tasks.bag_of_words import words_of
+from triform.tasks.reading import Reader, through, together
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import words_of
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Tokens
@@ -23,6 +25,7 @@ from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
 
 PLACES = 64  # of a text that are asked for when it is judged, evenly spread
+TEXTS = 64  # whose vectors are held at once
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -54,6 +57,7 @@ class Fill(Task[data.Text, str, Filled]):
     name = "fill"
     forms = ("encoder",)
     kind = data.Text
+    baselines_learn = True
 
     def can(self, spec: ModelSpec) -> bool:
         return spec.form == "encoder" and isinstance(spec.head, Transformed)
@@ -96,14 +100,16 @@ class Fill(Task[data.Text, str, Filled]):
 
     def run(self, questions: Sequence[str], *, model: Loaded, k: int = 5, **settings: Any) -> Iterator[Filled]:
         """The k likeliest tokens for each mask, each mask on its own."""
+        self.check(model)
         if settings:
-            raise InputError(f"fill knows no {next(iter(settings))}; it takes k")
+            raise InputError(f"fill has no setting {', '.join(settings)}; it has k")
         tokenizer = masked_words(model)
         if not 1 <= k <= model.spec.vocab:
-            raise InputError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
-        asked = [masked(text, tokenizer, most=model.spec.context) for text in questions]
-        for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
-            yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
+            raise SettingsError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
+        for some in together(questions, count=TEXTS):
+            asked = [masked(text, tokenizer, most=model.spec.context) for text in some]
+            for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
+                yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
 
     def evaluate(self, rows: Sequence[data.Text], *, model: Loaded, **settings: Any) -> Scores:
         """Each token is masked in its turn and asked for: how often it is first, and exp(mean −log p)."""
@@ -121,19 +127,21 @@ class Fill(Task[data.Text, str, Filled]):
     def score(self, answers: Sequence[Filled], rows: Sequence[data.Text]) -> Scores:
         raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and asks for them")
 
+    def baselines(self, rows: Sequence[data.Text], *, train: Sequence[data.Text]) -> Mapping[str, Scores]:
+        """Whole words, and always the same one."""
+        commonest = Counter(word for row in train for word in words_of(row.text)).most_common(1)[0][0]
+        words = [word for row in rows for word in words_of(row.text)]
+        accuracy = 100 * words.count(commonest) / max(1, len(words))
+        return {"commonest word": Scores(main="accuracy", values={"accuracy": accuracy}, rows=len(rows))}
+
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
 def masked_words(model: Loaded) -> Tokenizer:
-    if not isinstance(model.spec.head, Transformed) or model.spec.form != "encoder":
-        raise CannotDo(
-            f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) was not trained to fill masks; "
-            "use a masked language model such as BERT"
-        )
     if model.tokenizer is None or model.tokenizer.mask is None:
         raise CannotDo("this model's folder has no tokenizer with a mask token, so there is nothing to fill")
-    return words_of(model)
+    return model.tokenizer
 
 
 def mask_of(tokenizer: Tokenizer) -> int:
@@ -179,7 +187,7 @@ def guessed(window: Encoding, *, model: Loaded) -> list[Guess]:
     """One text a place, each with that place masked."""
     real = [at for at, added in enumerate(window.special) if not added]
     places = real if len(real) <= PLACES else [real[at * len(real) // PLACES] for at in range(PLACES)]
-    mask, found = mask_of(words_of(model)), list[Guess]()
+    mask, found = mask_of(masked_words(model)), list[Guess]()
     asked = [
         (msgspec.structs.replace(window, ids=(*window.ids[:at], mask, *window.ids[at + 1 :])), [at]) for at in places
     ]

@@ -4,7 +4,6 @@ Memory is what the process holds now, what `observe` says that training keeps, a
 beside that; measured peaks are held against it in the tests. Refuses to know tasks.
 """
 
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from triform.spec import LanguageHead, ModelSpec, Tied, Transformed
 from triform.train.config import Config
 from triform.train.examples import Examples, Place
 from triform.train.head_loss import CHUNK
+from triform.train.process import resident
 
 NUMBER = 4  # bytes
 LIBRARIES = 100 << 20  # what the first step loads: kernels and their scratch; and the least holes of the heap
@@ -139,30 +139,7 @@ def recomputed(spec: ModelSpec, a_pass: Cost) -> int:
     return entering + a_pass.memory.kept // layers
 
 
-# --- this process ---------------------------------------------------------------------------------------------------
-
-
-def resident() -> int:
-    """Bytes this process holds now."""
-    return _status("VmRSS")
-
-
-def peak() -> int:
-    """The most bytes this process has ever held."""
-    return _status("VmHWM")
-
-
-def forget_peak() -> None:
-    """From here on `peak` is of what follows, where the system lets a process say so."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _status(name: str) -> int:
-    """From Linux's own record; 0 where there is none."""
-    place = Path("/proc/self/status")
-    lines = place.read_text().splitlines() if place.is_file() else []
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+# --- this machine ---------------------------------------------------------------------------------------------------
 
 
 def free() -> int:

@@ -23,6 +23,8 @@ def read_rows(data: str, *, kind: type[R], limit: int | None = None) -> tuple[li
             )
     rows = list(islice(read(paths, kind=kind), limit))
     good = [row for row in rows if not isinstance(row, Bad)]
+    if not good:
+        raise DataError(f"none of the first {len(rows)} rows of {data} can be read: {rows[0]}")
     return good, len(rows) - len(good)
 
 

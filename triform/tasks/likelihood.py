@@ -1,6 +1,8 @@
 """How likely a model finds texts that are there: perplexity, for the tasks that are judged by it."""
 
+import lzma
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from triform.tasks.task import Scores
@@ -22,3 +24,12 @@ def perplexity(
         "tokens": float(targets),
     }
     return Scores(main="perplexity", values=values, rows=rows, higher=False)
+
+
+def squeezed(texts: Sequence[str], *, before: Sequence[str]) -> Scores:
+    """What xz, which knows no language, needs for these texts behind those it has read before."""
+    known, wanted = ("\n".join(each).encode() for each in (before, texts))
+    bits = 8 * (len(lzma.compress(known + wanted)) - (len(lzma.compress(known)) if known else 0))
+    return Scores(
+        main="bits per byte", values={"bits per byte": bits / max(1, len(wanted))}, rows=len(texts), higher=False
+    )

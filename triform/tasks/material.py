@@ -1,22 +1,27 @@
 """The rows a run learns from and those it is judged by, found where a person points, linted, and told apart.
 
 Held-out rows follow from the rows alone: the same data is always divided the same way, in whatever order it comes, and
-rows that show a model the same thing are never on both sides. Refuses to know tokens and models.
+rows that show a model the same thing are never on both sides. Rows stay on disk; memory holds a few bytes for each.
+Refuses to know tokens and models.
 """
 
 import hashlib
+from array import array
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeAlias, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from triform.data.cache import file_hash
+from triform.data.cache import Part, Rows, digest
 from triform.data.lint import Report, lint
 from triform.data.order import order
-from triform.data.readers import read
-from triform.data.rows import Bad, Document, Question, R, Row
-from triform.data.sources import Paths, sources, splits
+from triform.data.ragged import Cache
+from triform.data.rows import Document, Question, R, Row
+from triform.data.sources import Paths, splits
 from triform.tasks.task import Task
 
 LONGEST = 100_000  # characters of a text from which on lint names it; documents may be as long as they like
@@ -24,36 +29,40 @@ FEW_DOCUMENTS = 20  # up to here their common end is held out, not some of them
 USUAL = 500  # characters of a row: an evaluation reads at most so many times its rows
 
 Hashes: TypeAlias = dict[str, str]  # file → SHA-256
+Sides: TypeAlias = tuple[Sequence[R], Sequence[R]]  # to learn from, to be judged by
 
 
 class Material(NamedTuple, Generic[R]):
-    """`held_out`: the validation rows are a part of the data, not files of their own."""
+    """`held_out`: the validation rows are a part of the data, not files of their own. `fingerprint` is of `train`."""
 
-    train: list[R]
-    valid: list[R]
+    train: Sequence[R]
+    valid: Sequence[R]
     held_out: bool
     files: Hashes
     valid_files: Hashes
     report: Report
+    fingerprint: str
 
 
 def material(
-    task: Task[R, Any, Any], data: Paths, *, valid: Paths | None, share: float, strict: bool = False
+    task: Task[R, Any, Any], data: Paths, *, valid: Paths | None, share: float, cache: Cache, strict: bool = False
 ) -> Material[R]:
     """`share` of the data is held out where there are no validation files, named or beside those to train on."""
     valid = valid or beside(data, task.kind)
     report = linted(task.kind, data, valid=valid)
     if strict:
         report.refuse()
-    rows = good(data, task.kind)
-    train, judged = divided(rows, share=share) if valid is None else (rows, good(valid, task.kind))
+    rows = Rows(data, kind=task.kind, cache=cache)
+    given = None if valid is None else Rows(valid, kind=task.kind, cache=cache)
+    train, judged = divided(rows, share=share) if given is None else (rows, given)
     return Material(
         train=train,
         valid=judged,
-        held_out=valid is None,
-        files=hashes(data, task.kind),
-        valid_files={} if valid is None else hashes(valid, task.kind),
+        held_out=given is None,
+        files=rows.hashes,
+        valid_files={} if given is None else given.hashes,
         report=report,
+        fingerprint=digest(rows.fingerprint, share if given is None else 0),
     )
 
 
@@ -68,71 +77,76 @@ def beside(data: Paths, kind: type[Row]) -> Paths | None:
     return splits(data, kind=kind).valid or None
 
 
-def good(paths: Paths, kind: type[R]) -> list[R]:
-    return [row for row in read(paths, kind=kind) if not isinstance(row, Bad)]
-
-
-def hashes(paths: Paths, kind: type[Row]) -> Hashes:
-    return {str(file): file_hash(file) for source in sources(paths, kind=kind) for file in source.files}
-
-
 def few(rows: Sequence[R], *, most: int) -> list[R]:
     """At most so many rows, and as much text as they usually have; any of them, but of documents the first."""
     if rows and isinstance(rows[0], Document):
         return cast(list[R], _first(cast(Sequence[Document], rows), characters=most * USUAL))
-    return [rows[int(index)] for index in order(len(rows), seed=0, epoch=0).walk(0)][:most]
+    return [rows[int(index)] for index in islice(order(len(rows), seed=0, epoch=0).walk(0), most)]
 
 
 # --- held out -------------------------------------------------------------------------------------------------------
 
 
-def divided(rows: list[R], *, share: float) -> tuple[list[R], list[R]]:
+def divided(rows: Sequence[R], *, share: float) -> Sides[R]:
     """Rows to learn from and rows to be judged by, at least one of each; one row alone is only learned from."""
     if not share:
         return rows, []
-    if rows and isinstance(rows[0], Document):
-        texts = _texts(cast(list[Document], rows))
-        if len(texts) <= FEW_DOCUMENTS:
-            return cast(tuple[list[R], list[R]], _cut(cast(list[Document], rows), share=share))
-        groups = cast(list[list[R]], texts)
-    else:
-        groups = [[row] for row in rows]
-    keys = [_key(group) for group in groups]
-    different = sorted(set(keys))
+    texts = _texts(rows)
+    if len(texts.keys) <= FEW_DOCUMENTS and rows and isinstance(rows[0], Document):
+        return cast(Sides[R], _cut(cast(Sequence[Document], rows), share=share))
+    different = np.unique(texts.keys)
     count = min(max(1, round(share * len(different))), len(different) - 1)
-    held = set(different[:count])
-    sides: tuple[list[R], list[R]] = ([], [])
-    for key, group in zip(keys, groups, strict=True):
-        sides[key in held].extend(group)
-    return sides
+    held = np.isin(texts.keys, different[: max(0, count)])[texts.owners]
+    learned, judged = (Part(rows, np.flatnonzero(side), instead={}) for side in (~held, held))
+    return learned, judged
 
 
-def _key(group: Sequence[Row]) -> bytes:
-    """What a model is shown; of questions the context alone, since others may ask about it too."""
-    shown = [row.context if isinstance(row, Question) else row.shown for row in group]
-    return hashlib.sha256(msgspec.json.encode(shown)).digest()
+class _Texts(NamedTuple):
+    """A key for each text, of what a model is shown of it; and for each row the number of the text it is a piece of."""
+
+    keys: npt.NDArray[np.uint64]
+    owners: npt.NDArray[np.int64]
 
 
-def _texts(rows: list[Document]) -> list[list[Document]]:
-    """The pieces of each text."""
-    texts: list[list[Document]] = [[]]
+def _texts(rows: Sequence[Row]) -> _Texts:
+    keys, owners = array("Q"), array("q")
+    ends = True
     for row in rows:
-        texts[-1].append(row)
-        if not row.goes_on:
-            texts.append([])
-    return [text for text in texts if text]
+        if ends:
+            owners.append(len(keys))
+            keys.append(0)
+            content, sign = hashlib.sha256(b"["), b""
+        else:
+            owners.append(len(keys) - 1)
+        content.update(sign + msgspec.json.encode(_shown(row)))
+        sign, ends = b",", not (isinstance(row, Document) and row.goes_on)
+        whole = content.copy()
+        whole.update(b"]")
+        keys[-1] = int.from_bytes(whole.digest()[:8], "big")
+    return _Texts(np.array(keys, np.uint64), np.array(owners, np.int64))
 
 
-def _cut(rows: list[Document], *, share: float) -> tuple[list[Document], list[Document]]:
+def _shown(row: Row) -> object:
+    """What a model is shown; of questions the context alone, since others may ask about it too."""
+    return row.context if isinstance(row, Question) else row.shown
+
+
+def _cut(rows: Sequence[Document], *, share: float) -> Sides[Document]:
     """The last share of all characters, from the beginning of a line."""
-    left = round((1 - share) * sum(len(row.text) for row in rows))
-    for at, row in enumerate(rows):
-        if left < len(row.text):
-            line = row.text.rfind("\n", 0, left) + 1 or left
-            head, tail = Document(row.text[:line]), Document(row.text[line:], goes_on=row.goes_on)
-            return [*rows[:at], head] if head.text else rows[:at], [tail, *rows[at + 1 :]]
-        left -= len(row.text)
-    return rows, []
+    ends = np.cumsum([len(row.text) for row in rows])
+    left = round((1 - share) * int(ends[-1]))
+    at = int(np.searchsorted(ends, left, side="right"))
+    if at == len(rows):
+        return rows, []
+    row = rows[at]
+    left -= int(ends[at]) - len(row.text)
+    line = row.text.rfind("\n", 0, left) + 1 or left
+    tail = Document(row.text[line:], goes_on=row.goes_on)
+    judged = Part(rows, range(at, len(rows)), instead={at: tail})
+    # What is learned ends here, whether a piece or a text ends here.
+    last = at if line else at - 1
+    head = {last: Document(rows[last].text[: line or None])} if last >= 0 else {}
+    return Part(rows, range(last + 1), instead=head), judged
 
 
 def _first(rows: Sequence[Document], *, characters: int) -> list[Document]:

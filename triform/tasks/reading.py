@@ -15,6 +15,7 @@ from triform.core.batch import Text
 from triform.core.forms import DecoderOnly, EncoderOnly
 from triform.door import by_length
 from triform.errors import InputError
+from triform.generate.pauses import pause
 from triform.packed import packed, worth_packing
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.objectives import apart, laid_out
@@ -52,6 +53,7 @@ def through(rows: Sequence[Ids], *, model: Loaded, read: Read = scores, kinds: S
     for some in _passes([len(row) for row in rows]):
         sides = [kinds[i] for i in some] if kinds and model.spec.embedding.kinds > 1 else ()
         text = laid_out([rows[i] for i in some], kinds=sides, device=device)
+        pause()
         values = read(reader, text)
         each = apart(text, values) if values.dim() == 3 else list(values)
         for i, value in zip(some, each, strict=True):

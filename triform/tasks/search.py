@@ -84,8 +84,9 @@ class Search(Task[Pair, str, Hits]):
         if settings or not isinstance(index, Index) or not isinstance(k, int) or k < 1:
             raise InputError("search needs an index to search in, and k from 1 up; make one with `triform index`")
         for some in together(questions):
-            for found in index.nearest(Embed().vectors(some, model=model), k=k):
-                yield Hits(tuple(_hit(index, at, score) for at, score in found))
+            vectors, unknown = Embed().read(some, model=model)
+            for found, strange in zip(index.nearest(vectors, k=k), unknown, strict=True):
+                yield Hits(hits=tuple(_hit(index, at, score) for at, score in found), unknown=strange)
 
     def score(self, answers: Sequence[Hits], rows: Sequence[Pair]) -> Scores:
         """A passage is right if it is the row's, or has the same text."""

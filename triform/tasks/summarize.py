@@ -7,7 +7,7 @@ from triform.data.rows import Pair
 from triform.generate import api
 from triform.tasks.rouge import Rouge, best_rouge
 from triform.tasks.task import Reply, Scores
-from triform.tasks.writing import Prompt, Writing
+from triform.tasks.writing import Prompt, WritingPairs
 from triform.weights.folder import Loaded
 
 SIGNATURE = "F1, best reference, lines are sentences, no stemming"
@@ -21,18 +21,8 @@ class Summarized(Reply, frozen=True):
         return self.text
 
 
-class Summarize(Writing[Pair, str, Summarized]):
+class Summarize(WritingPairs[Summarized]):
     name = "summarize"
-    kind = Pair
-
-    def question(self, row: Pair) -> str:
-        return row.source
-
-    def prompt(self, question: str) -> str:
-        return question
-
-    def target(self, row: Pair) -> str:
-        return row.target
 
     def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Summarized:
         return Summarized(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)

@@ -115,7 +115,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
     def run(self, questions: Sequence[Question], *, model: Loaded, **settings: Any) -> Iterator[TaggedText]:
         self.check(model)
         if settings:
-            raise InputError(f"tag has no settings; {', '.join(settings)} is unknown")
+            raise InputError(f"tag has no setting {', '.join(settings)}; it has none")
         names = {at: label for at, label in enumerate(model.labels) if is_bio(label)}
         for some in together(questions):
             texts = [text_of(question) for question in some]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from triform.data.ragged import Cache
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.spec import Form, ModelSpec
@@ -17,6 +18,7 @@ from triform.tasks import TASKS, named
 from triform.train.config import Config
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
+from triform.train.stored import stored
 from triform.weights.folder import Loaded
 
 
@@ -98,6 +100,10 @@ class Task(ABC, Generic[R, Q, A]):
     @abstractmethod
     def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
         """Rows as the objective reads them, long ones cut into windows where the task has windows."""
+
+    def kept(self, rows: Sequence[R], *, model: Loaded, cache: Cache, fingerprint: str) -> Examples[Any]:
+        """`examples` on disk, made some rows at a time; those of an earlier run if the fingerprint is the same."""
+        return stored(rows, lambda some: self.examples(some, model=model), cache=cache, fingerprint=fingerprint)
 
     @abstractmethod
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]: ...

@@ -7,7 +7,9 @@ written before everything that can be wrong with the wish has been looked at. Re
 """
 
 import os
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +17,13 @@ import msgspec
 import torch
 
 from triform.core.forms import Form as Network
+from triform.data.cache import code_of, digest
+from triform.data.ragged import Cache
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
 from triform.tasks import named, record
 from triform.tasks.beginning import begun, form_of
-from triform.tasks.forecast import Forecast, fitted, forecast, forget_peak, in_gb, peak
+from triform.tasks.forecast import Forecast, fitted, forecast, in_gb
 from triform.tasks.material import Material, few, material
 from triform.tasks.record import Finished, Sample
 from triform.tasks.task import Scores, Task
@@ -30,11 +34,15 @@ from triform.train.examples import Examples, check
 from triform.train.keeping import CONFIG
 from triform.train.loop import Outcome, Run
 from triform.train.objectives import Objective
-from triform.train.validation import Score
-from triform.weights import folder
+from triform.train.process import forget_peak, peak
+from triform.train.validation import Evaluate, Score
+from triform.weights import folder, shelf
 from triform.weights.errors import listed
 from triform.weights.folder import Loaded
 
+PACKAGE = Path(__file__).parents[1]
+ROOMS = ("data", "text", "tasks")  # whose code makes examples of rows
+TRIED = 16  # rows an evaluation is timed with before the run
 SAMPLES = 8  # questions a finished model is asked for its card
 
 
@@ -68,7 +76,16 @@ class Prepared(NamedTuple):
     examples: Examples[Any]
     objective: Objective[Any, Any]
     forecast: Forecast
+    cache: Cache  # what was made of the data, or found there
     resume: bool
+
+
+class Measured(NamedTuple):
+    """What a run takes of this machine: seconds of a step and of an evaluation, bytes at the fullest moment."""
+
+    step: float
+    evaluation: float
+    memory: int
 
 
 def quiet(step: str) -> None:
@@ -90,15 +107,24 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
     check_place(out, resume=wish.resume)
     config = config_of(wish, task)
     said("reading and linting the data")
-    found = material(task, wish.data, valid=wish.valid, share=config.held_out, strict=wish.strict)
+    cache = Cache(shelf.home() / "data")
+    found = material(task, wish.data, valid=wish.valid, share=config.held_out, cache=cache, strict=wish.strict)
     said("making the model" if config.base is None else f"opening {config.base}")
     model = begun(task, found.train, config=config)
     said("turning rows into examples")
-    examples = task.examples(found.train, model=model)
+    examples = task.kept(found.train, model=model, cache=cache, fingerprint=made_of(found, task=task, model=model))
     check(examples, spec=model.spec)
     config, expected = within_memory(wish, model, examples, config)
     objective = task.objective(model=model, config=config)
-    return Prepared(task, out, config, found, model, examples, objective, expected, wish.resume)
+    return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume)
+
+
+def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Loaded) -> str:
+    """All that decides what examples are: rows, task, model, and the code of the rooms that make them."""
+    words = model.tokenizer and (model.tokenizer.to_json(), model.tokenizer.special, model.tokenizer.target.to_json())
+    template = model.template and model.template.source
+    facts = (model.spec, words, template, model.labels, model.memo, model.generation, model.pooling)
+    return digest(found.fingerprint, task.name, code_of(*(PACKAGE / room for room in ROOMS)), facts)
 
 
 def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
@@ -154,7 +180,7 @@ def within_memory(wish: Wish, model: Loaded, examples: Examples[Any], config: Co
 # --- the run --------------------------------------------------------------------------------------------------------
 
 
-def begin(prepared: Prepared, *, watch: Watch = loop.ignore) -> Run[Any, Any]:
+def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = False) -> Run[Any, Any]:
     """A run that stands where it begins or goes on; from here on the folder is there."""
     forget_peak()
     return loop.ready(
@@ -165,18 +191,41 @@ def begin(prepared: Prepared, *, watch: Watch = loop.ignore) -> Run[Any, Any]:
         folder=prepared.out,
         resume=prepared.resume,
         watch=watch,
+        rehearse=rehearse,
     )
+
+
+def measured(prepared: Prepared, run: Run[Any, Any]) -> Measured | None:
+    """Of a run that was rehearsed; an evaluation is tried with a few of its rows."""
+    if run.rehearsal is None:
+        return None
+    rows = few(prepared.material.valid, most=prepared.config.eval_rows)
+    some = few(rows, most=TRIED)
+    begun, evaluation = time.monotonic(), 0.0
+    if some:
+        run.judge(evaluated(prepared, some))
+        evaluation = (time.monotonic() - begun) * _characters(rows) / _characters(some)
+    memory = max(run.rehearsal.memory, peak())
+    forget_peak()
+    return Measured(run.rehearsal.seconds, evaluation, memory)
+
+
+def _characters(rows: list[Any]) -> int:
+    return sum(len(text) for row in rows for text in row.texts)
 
 
 def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
     rows = few(prepared.material.valid, most=prepared.config.eval_rows)
+    return run.go(evaluated(prepared, rows) if rows else None)
 
+
+def evaluated(prepared: Prepared, rows: list[Any]) -> Evaluate:
     def evaluate(network: Network) -> Score:
         scores = prepared.task.evaluate(rows, model=prepared.model._replace(network=network))
         others = {name: value for name, value in scores.values.items() if name != scores.main}
         return Score(scores.main, scores.values[scores.main], higher=scores.higher, others=others)
 
-    return run.go(evaluate if rows else None)
+    return evaluate
 
 
 # --- after ----------------------------------------------------------------------------------------------------------
@@ -206,16 +255,16 @@ def judged(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> Scores 
 
 
 def asked_for(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> tuple[Sample, ...]:
-    """What the model answers to rows it has not learned from; a model that cannot answer is a model all the same."""
-    try:
-        questions = [task.sample(row, model=model) for row in rows]
-        answers = list(task.run(questions, model=model)) if questions else []
-    except TriformError:
-        return ()
-    return tuple(
-        Sample(readable(question), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
-        for question, answer in zip(questions, answers, strict=True)
-    )
+    """What the model answers to rows it has not learned from; one it cannot answer is left out."""
+    samples: list[Sample] = []
+    for row in rows:
+        with suppress(TriformError):
+            question = task.sample(row, model=model)
+            samples += [
+                Sample(readable(question), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
+                for answer in task.run([question], model=model)
+            ]
+    return tuple(samples)
 
 
 def readable(question: object) -> str:

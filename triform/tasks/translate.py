@@ -9,7 +9,7 @@ from triform.data.rows import Pair
 from triform.generate import api
 from triform.observe.view import look
 from triform.tasks.task import CannotDo, Reply, Scores
-from triform.tasks.writing import Prompt, Writing, first_of, words_of
+from triform.tasks.writing import Prompt, WritingPairs, first_of, words_of
 from triform.weights.folder import Loaded
 
 if TYPE_CHECKING:
@@ -53,18 +53,8 @@ class Translated(Reply, frozen=True):
         return self.text
 
 
-class Translate(Writing[Pair, str, Translated]):
+class Translate(WritingPairs[Translated]):
     name = "translate"
-    kind = Pair
-
-    def question(self, row: Pair) -> str:
-        return row.source
-
-    def prompt(self, question: str) -> str:
-        return question
-
-    def target(self, row: Pair) -> str:
-        return row.target
 
     def run(
         self, questions: Sequence[str], *, model: Loaded, alignment: bool = False, **settings: Any

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.generate import api
 from triform.spec import Form, ModelSpec, Own, Tied, Transformed
@@ -122,6 +123,21 @@ class Writing(Task[R, Q, A]):
                 if best[at].finish == "error":
                     raise InputError(f"the model failed while writing: {best[at].error}")
                 yield self.answer(one, prompts[at], best[at], model=model)
+
+
+class WritingPairs(Writing[Pair, str, A]):
+    """A row's source is shown, its target is written."""
+
+    kind = Pair
+
+    def question(self, row: Pair) -> str:
+        return row.source
+
+    def prompt(self, question: str) -> str:
+        return question
+
+    def target(self, row: Pair) -> str:
+        return row.target
 
 
 # --- tokens ---------------------------------------------------------------------------------------------------------

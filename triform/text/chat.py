@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +27,7 @@ from triform.text.files import MiB, parse_json, parse_text, read_inside, write_w
 FILE, CONFIG = "chat_template.jinja", "tokenizer_config.json"
 SOURCE_LIMIT = MiB // 4  # the largest released template has 30 kB
 CONVERSATION_LIMIT = 8 * MiB  # as JSON
+TOGETHER = 64  # conversations asked for at once
 PATIENCE = 10.0  # seconds of waiting, for a machine that is asleep; the processor time is limited far below
 
 
@@ -73,32 +74,59 @@ class ChatTemplate:
         **variables: Any,
     ) -> str:
         """The conversation as text, up to where the model is to speak; `variables` are the template's own."""
-        given = self._special | variables
-        given |= {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": prompt}
-        try:
-            content = json.dumps([self.source, given]).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"a conversation must be plain JSON: {error}") from error
-        if len(content) > CONVERSATION_LIMIT:
-            raise InputError(
-                f"the conversation has {len(content):,} bytes; at most {CONVERSATION_LIMIT:,} are accepted"
-            )
-        with self._lock:
-            return self._ask(content)
+        (text,) = self.render_many([messages], prompt=prompt, tools=tools, **variables)
+        return text
 
-    def _ask(self, content: bytes) -> str:
+    def render_many(
+        self,
+        conversations: Sequence[Sequence[Mapping[str, Any]]],
+        *,
+        prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> list[str]:
+        """`render` of each, many asked for at once: to wait for another process each time costs more than rendering."""
+        given = self._special | variables | {"tools": tools, "documents": None, "add_generation_prompt": prompt}
+        asked = [_as_json(given | {"messages": messages}) for messages in conversations]
+        with self._lock:
+            return [text for some in _together(asked) for text in self._ask(some)]
+
+    def _ask(self, asked: list[bytes]) -> list[str]:
         if self._child is None or self._child.owner != os.getpid():  # a fork must not share its parent's pipes
             self._child = Child()
             self._end = weakref.finalize(self, self._child.end)
-        answer = self._child.ask(content)
-        if answer is None:
+        answers = self._child.ask(b"[" + b",".join([json.dumps(self.source).encode(), *asked]) + b"]", count=len(asked))
+        if answers is None:
             self._child = None
             raise ChatError(f"the chat template {self._end()}")
-        what, text = answer
-        if what != TEXT:
-            reason = "".join(c if c.isprintable() else " " for c in text.decode("utf-8", "replace"))
-            raise ChatError(f"the chat template does not take this conversation: {reason}")
-        return text.decode("utf-8", "surrogatepass")
+        for what, text in answers:
+            if what != TEXT:
+                reason = "".join(c if c.isprintable() else " " for c in text.decode("utf-8", "replace"))
+                raise ChatError(f"the chat template does not take this conversation: {reason}")
+        return [text.decode("utf-8", "surrogatepass") for _, text in answers]
+
+
+def _as_json(given: Mapping[str, Any]) -> bytes:
+    try:
+        content = json.dumps(given).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"a conversation must be plain JSON: {error}") from error
+    if len(content) > CONVERSATION_LIMIT:
+        raise InputError(f"the conversation has {len(content):,} bytes; at most {CONVERSATION_LIMIT:,} are accepted")
+    return content
+
+
+def _together(asked: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """As many as are asked for at once."""
+    some, size = list[bytes](), 0
+    for content in asked:
+        if some and (len(some) == TOGETHER or size + len(content) > CONVERSATION_LIMIT):
+            yield some
+            some, size = [], 0
+        some.append(content)
+        size += len(content)
+    if some:
+        yield some
 
 
 class Child:
@@ -123,13 +151,14 @@ class Child:
         self.asks = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
 
-    def ask(self, content: bytes) -> tuple[bytes, bytes] | None:
-        """The answer, or None if the process ended instead."""
-        watch = threading.Timer(PATIENCE, self.process.kill)
+    def ask(self, content: bytes, *, count: int) -> list[tuple[bytes, bytes]] | None:
+        """So many answers, or None if the process ended instead."""
+        watch = threading.Timer(PATIENCE + count * SECONDS, self.process.kill)
         watch.start()
         try:
             write_frame(self.asks, ASKED, content)
-            return read_frame(self.answers, most=OUTPUT)
+            answers = [frame for _ in range(count) if (frame := read_frame(self.answers, most=OUTPUT))]
+            return answers if len(answers) == count else None
         except OSError:
             return None
         finally:

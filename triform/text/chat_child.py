@@ -2,7 +2,8 @@
 
 A script of its own, started with the places of jinja2 as its arguments; it imports no other part of Triform. It limits
 its memory, and the processor time of each rendering: a template that passes a limit ends this process, not the one
-that asked. It is asked and answers in frames: one byte that says what it is, four of length, the content.
+that asked. It is asked and answers in frames: one byte that says what it is, four of length, the content; of a
+question the template and conversations, for each of which there is an answer.
 """
 
 import json
@@ -101,19 +102,20 @@ def main() -> None:
     limit_process()
     known, template = None, None
     while frame := read_frame(asked):
-        source, variables = json.loads(frame[1])
-        # No handler: the signal ends the process even inside one long operation of C code.
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        try:
-            if source != known:
-                known, template = source, environment.from_string(source)
-            answer = TEXT, render(template, variables)
-        except MemoryError:
-            answer = REFUSAL, f"it needs more than {MEMORY >> 20} MiB of memory".encode()
-        except Exception as error:
-            answer = REFUSAL, f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace")
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        write_frame(answers, *answer)
+        source, *conversations = json.loads(frame[1])
+        for variables in conversations:
+            # No handler: the signal ends the process even inside one long operation of C code.
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            try:
+                if source != known:
+                    known, template = source, environment.from_string(source)
+                answer = TEXT, render(template, variables)
+            except MemoryError:
+                answer = REFUSAL, f"it needs more than {MEMORY >> 20} MiB of memory".encode()
+            except Exception as error:
+                answer = REFUSAL, f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace")
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            write_frame(answers, *answer)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,13 @@ class Tokenizer:
         with shield("encoding"):
             return self._value(self._speller.encode(text, pair, add_special_tokens=special))
 
+    def encode_conversation(self, text: str) -> Encoding:
+        """What a chat template wrote: where that begins with a bos of its own, the tokenizer adds nothing."""
+        return self.encode(text, special=not self.is_begun(text))
+
+    def is_begun(self, text: str) -> bool:
+        return self.bos is not None and text.startswith(self.special["bos"])
+
     def encode_many(
         self, texts: Sequence[str], *, special: bool = True, pairs: Sequence[str] | None = None
     ) -> list[Encoding]:

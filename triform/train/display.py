@@ -39,6 +39,7 @@ class Display:
         self.score = ""
         self.shown = 0.0  # when it was last drawn
         self.began = Began(step=0, total=None, minutes=None, parameters=0, trained=0, examples=0)
+        self.sat_down: float | None = None  # the run's time when this sitting began
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -73,6 +74,8 @@ class Display:
             self.console.print(f"going on from step {event.step}")
 
     def _step(self, event: Stepped) -> None:
+        if self.sat_down is None:
+            self.sat_down = event.elapsed - event.seconds
         self.recent.append(event)
         self.losses.append(event.loss)
         if event.elapsed - self.shown < PAUSE and event.step != self.began.total:
@@ -82,7 +85,8 @@ class Display:
         speed = sum(each.tokens for each in self.recent) / max(seconds, 1e-9)
         loss = sum(each.loss for each in self.recent) / len(self.recent)
         of_machine = f" ({speed * self.share:.0%} of the machine)" if self.share else ""
-        done, left = self._progress(event, seconds / len(self.recent))
+        # With all that comes between steps: evaluations, checkpoints.
+        done, left = self._progress(event, (event.elapsed - self.sat_down) / max(1, event.step - self.began.step))
         said = f"loss {loss:.3f} {curve(self.losses)}{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
         self.bar.update(self.task, description=said, total=1.0, completed=done)
 

@@ -105,6 +105,8 @@ class TwoTexts(NamedTuple):
         return (self.first, self.second)
 
 
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Tokens, SourceTarget, Labelled, Tagged, Answered, TwoTexts)}
+
 # --- many -----------------------------------------------------------------------------------------------------------
 
 E = TypeVar("E")
@@ -131,7 +133,7 @@ class Listed(Examples[E]):
             raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give a length for each")
         self._examples = examples
         self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._fingerprint = fingerprint or digest(*(_plain(example) for example in examples))
+        self._fingerprint = fingerprint or digest(*(plain(example) for example in examples))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -145,7 +147,7 @@ class Listed(Examples[E]):
         return self._examples[place.row]
 
 
-def _plain(example: Any) -> list[Any]:
+def plain(example: Any) -> list[Any]:
     """An example's fields as JSON says them."""
     return [None if field is None else np.asarray(field).tolist() for field in example]
 

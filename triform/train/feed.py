@@ -50,6 +50,13 @@ class Feed:
         """Steps in the first so many epochs."""
         return sum(1 for epoch in range(epochs) for _ in self.epoch(epoch))
 
+    def tokens(self, step: Step) -> int:
+        return sum(int(self.lengths[rows].sum()) for rows in step.passes)
+
+    def usual(self) -> float:
+        """Tokens of a step, in the mean."""
+        return float(self.lengths.sum()) / self.count(1)
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Indices]:
         shuffled = order(len(self.lengths), seed=self.seed, epoch=epoch)
         return by_tokens(self.lengths, batch_tokens=self.batch_tokens, order=shuffled, start=start)

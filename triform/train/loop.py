@@ -19,7 +19,7 @@ from triform.core.forms import Form
 from triform.errors import TriformError
 from triform.train import optim
 from triform.train.chance import chance
-from triform.train.checkpoint import CheckpointError
+from triform.train.checkpoint import CheckpointError, Found
 from triform.train.config import Config, differences
 from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch
 from triform.train.examples import E, Examples, Place
@@ -29,11 +29,14 @@ from triform.train.heap import Heap
 from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed
 from triform.train.objectives import B, Objective
 from triform.train.prepare import finish, precision, prepare
+from triform.train.process import forget_peak, peak
 from triform.train.schedule import factor, warmup_steps
 from triform.train.stopping import Wish, listening
-from triform.train.validation import Evaluate
+from triform.train.validation import Evaluate, Score
 from triform.weights.errors import listed
 
+LOOKED_AT = 256  # first steps, for the fullest of them
+LEAST_TRIED, MOST_TRIED = 2, 4  # after it; what a heap holds grows up to the third step, and hardly later
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
@@ -80,17 +83,28 @@ def ready(
     folder: str | Path | None = None,
     resume: bool = False,
     watch: Watch = ignore,
+    rehearse: bool = False,
 ) -> "Run[E, B]":
-    """A run that stands where it will begin, or go on: nothing has been computed yet."""
+    """A run that stands where it will begin, or go on: nothing has been computed yet, or tried out and forgotten."""
     if config.endless:
         raise TriformError("a run without an end: give steps, epochs or minutes")
     keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
     run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch)
-    if resume:
-        run.damaged = run.resume()
-    else:
+    found = run.found() if resume else None
+    if not resume:
         keeper.begin(config)
+    if rehearse and (found is None or run.last is None or found.step < run.last):
+        run.rehearsal = run.rehearse()
+    if found is not None:
+        run.damaged = run.take_up(found)
     return run
+
+
+class Rehearsal(NamedTuple):
+    """What a few steps have shown: seconds of a usual one, and the most bytes that the process held (0: not known)."""
+
+    seconds: float
+    memory: int
 
 
 class Gradients(NamedTuple):
@@ -128,21 +142,37 @@ class Run(Generic[E, B]):
         self.heap = Heap()
         self.refused = ""  # the last step that was
         self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
+        self.rehearsal: Rehearsal | None = None
         self.before, self.started = 0.0, time.monotonic()
 
     # --- the whole run ----------------------------------------------------------------------------------------------
 
-    def rehearse(self, *, steps: int = 3, seconds: float = 5.0) -> float:
-        """Seconds of a step, its gradients computed and forgotten: the run is where it was."""
-        pace, end = math.inf, time.monotonic() + seconds
-        for step in islice(self.feed.steps(Position(*self.state.position)), steps):
-            begun = time.monotonic()
-            self.gradients(step)
-            self.optimizer.forget_gradients()
-            pace = min(pace, time.monotonic() - begun)  # the first also pays for lazy set-up
-            if time.monotonic() > end:
+    def rehearse(self, *, seconds: float = 5.0) -> Rehearsal:
+        """The fullest of the first steps, then some of them, all by a rate of 0: weights stay as they are, and what the
+        optimizer remembers is forgotten. For a run that has not taken up a checkpoint yet."""
+        forget_peak()
+        first = list(islice(self.feed.steps(), LOOKED_AT))
+        fullest = max(first, key=lambda step: max(int(self.feed.lengths[rows].sum()) for rows in step.passes))
+        end = time.monotonic() + seconds
+        self.try_out(fullest)  # which also pays for all that is set up once
+        paces: list[float] = []
+        for step in first[:MOST_TRIED]:
+            if len(paces) >= LEAST_TRIED and time.monotonic() > end:
                 break
-        return pace
+            paces.append(self.try_out(step))
+        self.optimizer.forget_steps()
+        memory = peak()
+        forget_peak()
+        return Rehearsal(self.feed.usual() * sum(paces) / len(paces), memory)
+
+    def try_out(self, step: Step) -> float:
+        """Seconds a token."""
+        begun = time.monotonic()
+        self.gradients(step)
+        if math.isfinite(optim.norm_of(self.optimizer.gradients())):
+            self.optimizer.step(factor=0.0)
+        self.optimizer.forget_gradients()
+        return (time.monotonic() - begun) / self.feed.tokens(step)
 
     def go(self, evaluate: Evaluate | None) -> Outcome:
         self.started = time.monotonic()
@@ -215,7 +245,7 @@ class Run(Generic[E, B]):
                 norm=norm,
                 rate=rate * self.config.learning_rate,
                 targets=made.targets,
-                tokens=sum(int(self.feed.lengths[rows].sum()) for rows in step.passes),
+                tokens=self.feed.tokens(step),
                 epoch=step.epoch,
                 seconds=time.monotonic() - begun,
                 elapsed=self.elapsed,
@@ -255,10 +285,14 @@ class Run(Generic[E, B]):
 
     # --- looking, keeping, telling ----------------------------------------------------------------------------------
 
-    def evaluate(self, evaluate: Evaluate) -> None:
+    def judge(self, evaluate: Evaluate) -> Score:
+        """The average where there is one, without dropout."""
         self.network.eval()
         with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
-            score = evaluate(self.network)
+            return evaluate(self.network)
+
+    def evaluate(self, evaluate: Evaluate) -> None:
+        score = self.judge(evaluate)
         state, step = self.state, self.state.step
         best = score.beats(state.best)
         self.state = changed(
@@ -279,17 +313,22 @@ class Run(Generic[E, B]):
         if place := self.keeper.save(self.state, groups):
             self.tell(Saved(step=self.state.step, folder=place))
 
-    def resume(self) -> tuple[str, ...]:
-        """Takes up the newest whole checkpoint; names those that are damaged."""
+    def found(self) -> Found[RunState] | None:
+        """The newest whole checkpoint, if it is of this very run."""
         found = self.keeper.newest()
         if found is None:
-            return ()
+            return None
         then = found.state
         other = differences(then.config, self.config)
         if then.data != self.state.data:
             other.append(f"the data was {then.data[:12]}, is {self.state.data[:12]}")
         if other:
             raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
+        return found
+
+    def take_up(self, found: Found[RunState]) -> tuple[str, ...]:
+        """Goes on from it; names checkpoints that are damaged."""
+        then = found.state
         put(found.groups["weights"], into=self.network.state_dict(), all_of_it=True)
         self.optimizer.restore(found.groups["optimizer"])
         self.average.restore(found.groups["average"])

@@ -99,6 +99,11 @@ class Optimizer:
         for p in self.named.values():
             p.grad = None
 
+    def forget_steps(self) -> None:
+        """As before the first; in the same memory, so that the heap is as it was measured."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
+
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for path, p in self.named.items():

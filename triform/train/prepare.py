@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from triform.core.blocks import Block, Entry, Residual
+from triform.core.blocks import Block, Dropout, Entry, Residual
 from triform.errors import TriformError, UnknownName
 from triform.train import lora
 from triform.train.config import Config
@@ -44,7 +44,7 @@ def finish(network: nn.Module) -> None:
 def set_dropout(network: nn.Module, share: float) -> None:
     for each in network.modules():
         if isinstance(each, Residual | Entry):
-            each.drop = nn.Dropout(share) if share else nn.Identity()
+            each.drop = Dropout(share) if share else nn.Identity()
 
 
 def freeze(network: nn.Module, globs: tuple[str, ...]) -> None:

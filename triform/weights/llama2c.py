@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from triform import families
-from triform.core.build import build
+from triform.first_numbers import build
 from triform.spec import ModelSpec
 from triform.text.construct import put_ends
 from triform.text.pieces import core_of, parse_llama2c

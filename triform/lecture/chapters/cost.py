@@ -1,46 +1,55 @@
-"""Cost: what each operation takes, exactly; where the n² begins to matter; and what reading memory has to do with
-it."""
+"""Cost: what each operation takes, exactly, and torch's own count beside it."""
+
+from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from triform.core.batch import Pair, Text
-from triform.core.build import build
-from triform.families import gpt2, named, vaswani
+from triform.families import gpt2, vaswani
+from triform.first_numbers import build
 from triform.lecture import slides
-from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, numbers, slip, table
-from triform.lecture.plots import bars, curve, lines
+from triform.lecture.chapters.cost_measured import crossover, intensity, parallel
+from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, numbers, slip, table
 from triform.lecture.untrained import decoder
-from triform.observe.cost import Cost, cost
-from triform.observe.cost_growth import slope
-from triform.observe.cost_limits import crossovers
+from triform.observe.cost import cost
+from triform.observe.cost_load import Phase
+from triform.observe.cost_rows import CROSS_SCORES, SCORES
+from triform.observe.cost_walk import Operation
 from triform.observe.count import count_flops
-from triform.observe.machine import best
 from triform.spec import NoHead, replace
 
 B, N, D = 2, 24, 32  # of the texts counted here: batch, positions, width
-BLOCK = ("QKV projection", "scores", "weighted values", "output projection", "feed-forward")
 
 
-# The powers of n and d in the slide's O() of each row.
-ORDERS = {
-    "QKV projection": (1, 2),
-    "scores": (2, 1),
-    "weighted values": (2, 1),
-    "output projection": (1, 2),
-    "feed-forward": (1, 2),
+class Exact(NamedTuple):
+    """FLOPs of an operation of a plain layer (d_ff = 4d): factor · b · n^p · d^q"""
+
+    factor: int
+    p: int
+    q: int
+
+    def __str__(self) -> str:
+        return f"{self.factor}b{'n²' if self.p == 2 else 'n'}{'d²' if self.q == 2 else 'd'}"
+
+    def flops(self) -> int:
+        return int(self.factor * B * N**self.p * D**self.q)
+
+
+LAYER = {
+    "QKV projection": Exact(6, 1, 2),
+    "scores": Exact(2, 2, 1),
+    "weighted values": Exact(2, 2, 1),
+    "output projection": Exact(2, 1, 2),
+    "feed-forward": Exact(16, 1, 2),
 }
 
 
-def one_layer() -> Cost:
-    """A plain layer, d_ff = 4d."""
-    return cost(decoder(layers=1).spec, phase="reading", batch=B, length=N)
-
-
-def growth(name: str, *, n: int = N, d: int = D) -> int:
-    """FLOPs of an operation of one layer at another size."""
+def layer(phase: Phase = "reading", *, n: int = N, d: int = D) -> dict[str, Operation]:
+    """The operations of one plain layer, as the cost model of this house counts them."""
     spec = gpt2(vocab=40, width=d, layers=1, heads=4, context=64)
-    return cost(spec, phase="reading", batch=B, length=n).row(name, stack="decoder").forward
+    found = cost(spec, phase=phase, batch=B, length=n)
+    return {name: found.row(name, stack="decoder") for name in LAYER}
 
 
 @lesson(
@@ -85,116 +94,55 @@ def training_table() -> Evidence:
     """Counted over one layer: 6bnd² + 2bn²d + 2bn²d + 2bnd² + 16bnd² = 24bnd² + 4bn²d. The orders on the slide are
     right; its constants are not of one kind: the feed-forward keeps its 16 while the other rows drop theirs, and its
     memory access leaves out the hidden layer, which is 4d wide: 8bnd more to write and read."""
-    found = one_layer()
-    rows = {name: found.row(name, stack="decoder") for name in BLOCK}
-    exact = {
-        "QKV projection": 6 * B * N * D * D,
-        "scores": 2 * B * N * N * D,
-        "weighted values": 2 * B * N * N * D,
-        "output projection": 2 * B * N * D * D,
-        "feed-forward": 16 * B * N * D * D,
+    rows, longer, wider = layer(), layer(n=2 * N), layer(d=2 * D)
+    grown = {
+        name: (longer[name].forward / row.forward, wider[name].forward / row.forward) for name, row in rows.items()
     }
     total = 24 * B * N * D * D + 4 * B * N * N * D
-    grown = {name: (growth(name, n=2 * N) / exact[name], growth(name, d=2 * D) / exact[name]) for name in BLOCK}
     network = build(replace(decoder(layers=1).spec, head=NoHead()), seed=0)
     counted = count_flops(network, lambda: network(Text.of(torch.zeros(B, N, dtype=torch.long))))
     slide_io = 2 * B * N * D + 8 * D * D
-    weights = 8 * D * D
-    real_io = rows["feed-forward"].moved // 4
     biases = 4 * D + D
+    real_io = rows["feed-forward"].moved // 4 - biases  # numbers, not bytes
     return Evidence(
         claims=(
             claim(
                 "the order of every row",
-                all(grown[name] == (2.0**n, 2.0**d) for name, (n, d) in ORDERS.items()),
+                all(grown[name] == (2.0**row.p, 2.0**row.q) for name, row in LAYER.items()),
                 "twice the n, twice the d: "
                 + "; ".join(f"{name} ×{a:.0f}, ×{b:.0f}" for name, (a, b) in grown.items()),
             ),
             claim(
-                "one constant can be compared with another",
-                rows["feed-forward"].forward == exact["feed-forward"],
-                "feed-forward 16bnd² is exact",
-                only_if="only the row of the feed-forward is read",
+                "its constants may be compared",
+                rows["feed-forward"].forward == 16 * B * N * D * D,
+                f"feed-forward 16bnd² is exact, QKV is {LAYER['QKV projection']}, not bnd²",
+                only_if="one stays within the row of the feed-forward",
                 anyway=rows["QKV projection"].forward == B * N * D * D,
             ),
             claim(
                 "memory of the feed-forward: 2bnd + 8d²",
-                slide_io <= real_io,
-                f"{slide_io:,} on the slide, {real_io:,} in all",
+                slide_io == real_io - 8 * B * N * D,
+                f"{slide_io:,} numbers on the slide, {real_io:,} in all",
                 only_if="the hidden layer is not counted",
-                anyway=slide_io == real_io - biases,
+                anyway=slide_io == real_io,
             ),
         ),
         facts=(
             *(
-                claim(f"{name}: {rows[name].formula}", rows[name].forward == exact[name], f"{rows[name].forward:,}")
-                for name in BLOCK
+                claim(f"{name}: {row}", rows[name].forward == row.flops(), f"{rows[name].forward:,}")
+                for name, row in LAYER.items()
             ),
             claim("a layer: 24bnd² + 4bn²d", sum(row.forward for row in rows.values()) == total, f"{total:,}"),
             claim("torch counts the same on a running layer", counted.total == total, f"{int(counted.total):,}"),
-            claim(
-                "the missing memory is 8bnd (and biases)",
-                real_io - biases - 2 * B * N * D - weights == 8 * B * N * D,
-                f"{8 * B * N * D:,} numbers",
-            ),
         ),
         tables=(
             table(
                 f"One layer, b = {B}, n = {N}, d = {D}",
                 ["operation", "slide", "exact", "FLOPs", "bytes", "FLOPs/byte"],
                 [
-                    [name, row.lecture, row.formula, f"{row.forward:,}", f"{row.moved:,}", f"{row.intensity:.1f}"]
+                    [name, row.lecture, LAYER[name], f"{row.forward:,}", f"{row.moved:,}", f"{row.intensity:.1f}"]
                     for name, row in rows.items()
                 ],
-            ),
-        ),
-    )
-
-
-@lesson(
-    "4.24",
-    title="From n = 6d on, not from n = d",
-    where=slides.JHU,
-    slide="If n is larger than d, time and space are dominated by the n² part.",
-    expects=MISTAKE,
-    mistakes=("E22",),
-)
-def crossover() -> Evidence:
-    """24bnd² = 4bn²d at n = 6d. For GPT-2 small that is 4,608 tokens, four times more than it can read: in everything
-    it ever computes, the matrices cost more than the n² of attention."""
-    small = named("gpt2-small")
-    (at,) = crossovers(small)
-    wide = replace(small, context=100_000)
-    lengths = (256, 768, 2048, 4608, 10_000, 30_000)
-    share = []
-    for n in lengths:
-        c = cost(wide, phase="reading", length=n)
-        quadratic = sum(c.row(name, stack="decoder").forward for name in ("scores", "weighted values"))
-        share.append(quadratic / sum(c.row(name, stack="decoder").forward for name in BLOCK))
-    return Evidence(
-        claims=(
-            slip(
-                f"n² dominates from n = {slides.CROSSOVER_IN_WIDTHS}d on",
-                share[1] > 0.5,
-                f"at n = d = 768 it is {100 * share[1]:.0f} % of the FLOPs",
-            ),
-        ),
-        facts=(
-            claim(
-                "it does from n = 6d on",
-                near(at.widths, 6.0) and near(share[3], 0.5, 1e-6),
-                f"n = {at.n:,.0f} for GPT-2 small",
-            ),
-            claim("GPT-2 small never gets there", small.context < at.n, f"it reads {small.context:,}"),
-        ),
-        plots=(
-            lines(
-                "Share of the n² part, GPT-2 small's width",
-                "n",
-                "share",
-                [curve("scores and weighted values", lengths, share)],
-                log="x",
-                marks=((768.0, "n = d"), (4608.0, "n = 6d")),
             ),
         ),
     )
@@ -210,17 +158,13 @@ def crossover() -> Evidence:
 def decoding_table() -> Evidence:
     """Counted for one step: 24bd² + 4bnd, exactly the training table divided by n. The cache is read as a whole at each
     step: 2bnd numbers."""
-    spec = decoder(layers=1).spec
-    step = cost(spec, phase="step", batch=B, length=N)
-    whole = cost(spec, phase="reading", batch=B, length=N)
-    rows = {name: (step.row(name, stack="decoder"), whole.row(name, stack="decoder")) for name in BLOCK}
-    longer = cost(spec, phase="step", batch=B, length=2 * N)
-    grown = [longer.row(name, stack="decoder").forward / rows[name][0].forward for name in BLOCK]
+    rows, whole, longer = layer("step"), layer(), layer("step", n=2 * N)
+    grown = [longer[name].forward / row.forward for name, row in rows.items()]
     return Evidence(
         claims=(
             claim(
                 "every cell has one n less",
-                all(a.forward * N == b.forward for a, b in rows.values()),
+                all(row.forward * N == whole[name].forward for name, row in rows.items()),
                 "training row = n × decoding row",
             ),
             claim(
@@ -232,7 +176,7 @@ def decoding_table() -> Evidence:
         facts=(
             claim(
                 "a step: 24bd² + 4bnd",
-                sum(a.forward for a, _ in rows.values()) == 24 * B * D * D + 4 * B * N * D,
+                sum(row.forward for row in rows.values()) == 24 * B * D * D + 4 * B * N * D,
                 f"{24 * B * D * D + 4 * B * N * D:,}",
             ),
         ),
@@ -241,63 +185,9 @@ def decoding_table() -> Evidence:
                 f"One token after {N}, b = {B}, d = {D}",
                 ["operation", "slide", "slide, memory", "FLOPs", "bytes", "FLOPs/byte"],
                 [
-                    [name, a.lecture, a.lecture_io, f"{a.forward:,}", f"{a.moved:,}", f"{a.intensity:.2f}"]
-                    for name, (a, _) in rows.items()
+                    [name, row.lecture, row.lecture_io, f"{row.forward:,}", f"{row.moved:,}", f"{row.intensity:.2f}"]
+                    for name, row in rows.items()
                 ],
-            ),
-        ),
-    )
-
-
-@lesson(
-    "4.26",
-    title="Arithmetic intensity",
-    where=slides.JHU,
-    slide="Another bottleneck is how fast memory can be read; a good way to think about it is arithmetic intensity.",
-)
-def intensity() -> Evidence:
-    """FLOPs for each byte moved. Reading a text of GPT-2 small's, each weight that is fetched serves a thousand tokens;
-    writing, it serves one: half a FLOP a byte, far below what any machine needs to be busy. That is why writing is slow
-    and why batching helps."""
-    small = named("gpt2-small")
-    read, step, batch = (
-        cost(small, phase="prefill", length=1024),
-        cost(small, phase="step", length=1024),
-        cost(small, phase="step", length=1024, batch=16),
-    )
-    names = ("QKV projection", "scores", "feed-forward")
-    rows = [[name, *(f"{c.row(name, stack='decoder').intensity:.2f}" for c in (read, step, batch))] for name in names]
-    return Evidence(
-        claims=(
-            claim(
-                "writing is bound by memory: intensity near 1/2",
-                step.total.intensity < 1.0,
-                f"{step.total.intensity:.2f} FLOPs a byte",
-            ),
-            claim("reading a text is not", read.total.intensity > 50, f"{read.total.intensity:.0f} FLOPs a byte"),
-        ),
-        facts=(
-            claim(
-                "a batch raises it",
-                batch.total.intensity > 2 * step.total.intensity,
-                f"{batch.total.intensity:.2f} at 16 rows; the cache is each row's own",
-            ),
-        ),
-        tables=(
-            table(
-                "FLOPs a byte, GPT-2 small, float32",
-                ["operation", "prefill of 1,024", "one token", "one token × 16 rows"],
-                rows,
-            ),
-        ),
-        plots=(
-            bars(
-                "FLOPs a byte",
-                {
-                    "prefill": read.total.intensity,
-                    "one token": step.total.intensity,
-                    "one token × 16": batch.total.intensity,
-                },
             ),
         ),
     )
@@ -315,37 +205,38 @@ def intensity() -> Evidence:
 def pair_cost() -> Evidence:
     """The three terms are right; their names are not: n is the summary, so n² is the decoder, m² the encoder, nm the
     cross-attention. In the finer formula 'nmmd' should be nmd; and md² hides one more: the source's keys and values are
-    projected for the cross-attention of every decoder layer."""
+    projected for the cross-attention of every decoder layer. The whole formula is held against torch's count for nine
+    pairs of lengths."""
     spec = vaswani(vocab=40, width=D, layers=1, heads=4, context=512)
+    n, m = 16, 128
+    found = cost(spec, phase="reading", length=n, source=m)
 
-    def part(n: int, m: int, stack: str, *names: str) -> int:
-        found = cost(spec, phase="reading", length=n, source=m)
+    def part(stack: str, *names: str) -> int:
         return sum(found.row(name, stack=stack).forward for name in names)
 
-    n, m = 16, 128
-    scores = ("scores", "weighted values")
-    enc, dec = part(n, m, "encoder", *scores), part(n, m, "decoder", *scores)
-    cross, projected = (
-        part(n, m, "decoder", "cross scores", "cross values"),
-        part(n, m, "decoder", "cross keys, values"),
-    )
+    encoder, decoder = (part(stack, *SCORES) for stack in ("encoder", "decoder"))
+    cross, projected = part("decoder", *CROSS_SCORES), part("decoder", "cross keys, values")
     network = build(replace(spec, head=NoHead()), seed=0)
-    source, target = (Text.of(torch.zeros(1, size, dtype=torch.long)) for size in (m, n))
-    counted = count_flops(network, lambda: network(Pair(source, target)))
-    formula = (
-        24 * m * D**2 + 4 * m * m * D + (6 + 2 + 2 + 2 + 16) * n * D**2 + 4 * n * n * D + 4 * n * m * D + 4 * m * D**2
-    )
+
+    def counted(n: int, m: int) -> int:
+        source, target = (Text.of(torch.zeros(1, size, dtype=torch.long)) for size in (m, n))
+        return int(count_flops(network, lambda: network(Pair(source, target))).total)
+
+    def formula(n: int, m: int) -> int:
+        return 24 * m * D**2 + 4 * m * m * D + 28 * n * D**2 + 4 * n * n * D + 4 * n * m * D + 4 * m * D**2
+
+    grid = {(n, m): (counted(n, m), formula(n, m)) for n in (8, 16, 64) for m in (8, 64, 128)}
     return Evidence(
         claims=(
             claim(
                 "O(n²) + O(m²) + O(nm)",
-                (enc, dec, cross) == (4 * m * m * D, 4 * n * n * D, 4 * n * m * D),
-                f"4m²d, 4n²d, 4nmd = {enc:,}, {dec:,}, {cross:,}",
+                (encoder, decoder, cross) == (4 * m * m * D, 4 * n * n * D, 4 * n * m * D),
+                f"4m²d, 4n²d, 4nmd = {encoder:,}, {decoder:,}, {cross:,}",
             ),
             slip(
                 "n² is the encoder, m² the decoder",
-                enc == 4 * n * n * D,
-                f"n = {n} is the summary, and the encoder took {enc:,}",
+                encoder == 4 * n * n * D,
+                f"n = {n} is the summary, and the encoder took {encoder:,}",
             ),
             slip("cross-attention: nmmd", cross == 4 * n * m * m * D, f"{cross:,} = 4nmd"),
         ),
@@ -353,45 +244,15 @@ def pair_cost() -> Evidence:
             claim("the source's keys and values cost 4md² a layer", projected == 4 * m * D * D, f"{projected:,}"),
             claim(
                 "a layer of each: 24md² + 4m²d + 28nd² + 4n²d + 4nmd + 4md²",
-                counted.total == formula,
-                f"{formula:,}, as torch counts",
+                all(one == other for one, other in grid.values()),
+                f"as torch counts, for {len(grid)} pairs of n and m",
             ),
         ),
-    )
-
-
-@lesson(
-    "4.31",
-    title="Everything at once, except layers",
-    where=slides.JHU,
-    slide="In all cases the computations can be done in parallel ('penalizable' is meant), except from layer to layer.",
-    kind="measured",
-)
-def parallel() -> Evidence:
-    """Positions are computed together: a text of 64 tokens takes far less than 64 times one token. Layers are not: each
-    waits for the one before it, and time grows in step with depth."""
-
-    def seconds(layers: int, n: int) -> float:
-        network = build(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
-        text = Text.of(torch.zeros(1, n, dtype=torch.long))
-        with torch.no_grad():
-            return best(lambda: network(text), seconds=0.15)
-
-    depth = {layers: seconds(layers, 16) for layers in (2, 4, 8, 16)}
-    one, many = seconds(4, 1), seconds(4, 64)
-    grown = slope(list(depth.items()))
-    return Evidence(
-        claims=(
-            claim("positions in parallel", many < 32 * one, f"64 tokens take {many / one:.1f} times one token's time"),
-            claim("layers one after another", 0.6 < grown < 1.3, f"time ~ depth^{grown:.2f}"),
-        ),
-        plots=(
-            lines(
-                "Seconds of a pass over 16 tokens",
-                "layers",
-                "s",
-                [curve("measured", list(depth), list(depth.values()))],
-                log="xy",
+        tables=(
+            table(
+                f"FLOPs of a layer of each, d = {D}",
+                ["n (written)", "m (read)", "torch counts", "the formula"],
+                [[n, m, f"{one:,}", f"{other:,}"] for (n, m), (one, other) in grid.items()],
             ),
         ),
     )
@@ -400,8 +261,8 @@ def parallel() -> Evidence:
 CHAPTER = Chapter(
     name="cost",
     title="What it costs",
-    opening="Every product of matrices can be counted before it is computed. The lecture's two tables, for "
-    "a whole text and for "
-    "one token with a cache, are counted here three times: by formula, by this house's cost model, and by torch.",
+    opening="Every product of matrices can be counted before it is computed. The lecture's two tables, for a whole "
+    "text and for one token with a cache, are counted here three times: by formula, by this house's cost model, and "
+    "by torch.",
     lessons=(products, training_table, crossover, decoding_table, intensity, pair_cost, parallel),
 )

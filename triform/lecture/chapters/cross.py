@@ -6,9 +6,9 @@ from triform import door
 from triform.core.attention import Attend
 from triform.core.batch import Pair
 from triform.core.masks import Sight, whole
-from triform.lecture import slides, trained
-from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, numbers, slip, table
-from triform.lecture.plots import heat
+from triform.lecture import slides
+from triform.lecture.chapters.alignment import alignment, not_one_word
+from triform.lecture.lesson import CONDITION, Chapter, Evidence, claim, lesson, table
 from triform.lecture.untrained import ids, pair, random, same, translator
 from triform.observe.view import look
 
@@ -57,10 +57,12 @@ def no_mask() -> Evidence:
     model = pair()
     long, short = [5, 6, 7, 8, 9], [5, 6, 7]
     target = [[1, 2], [1, 2]]
+    equal = torch.tensor([short, [9, 8, 4]])
     padded = torch.tensor([long, [*short, 0, 0]])
     keep = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     with torch.no_grad():
         alone = door.logits(model.network, model.spec, [short], target=[[1, 2]])[0]
+        beside = door.logits(model.network, model.spec, equal, target=target)[0]
         masked = door.logits(model.network, model.spec, padded, target=target, keep=keep)[1]
         unmasked = door.logits(model.network, model.spec, padded, target=target)[1]
     view = look(model, [5, 6, 7, 8], [1, 2, 3])
@@ -76,8 +78,8 @@ def no_mask() -> Evidence:
             claim("every target word sees the whole source", all_seen, "3 × 4 weights, none 0"),
             claim(
                 "no masking is needed",
-                same(alone, alone),
-                "nothing to hide in one source",
+                same(beside, alone),
+                "two sources of one length: each answered as alone",
                 only_if="no source is filled up to another's length",
                 anyway=same(unmasked, alone, within=1e-6),
             ),
@@ -171,111 +173,6 @@ def feeds_every() -> Evidence:
 
 
 @lesson(
-    "3.10",
-    title="<SOS> does not rely on one word",
-    where=slides.QUIZZES,
-    slide="The query of <SOS> relies only on the K and V of the word 'I' to predict 'Ich', and so for every "
-    "decoder word.",
-    expects=MISTAKE,
-    mistakes=("E16",),
-    kind="trained",
-)
-def not_one_word() -> Evidence:
-    """In a translator trained on the little world the first query spreads its attention over the source: different
-    heads look hardest at different words, and no weight is 0. Take the other words away and the answer changes: they
-    are used."""
-    model = trained.little("pair")
-    source = "The doctor looked at the small dark mole."
-    view = look(model, source, start=model.generation.first)
-    words = view.texts["encoder"].labels
-    every = [torch.tensor(view.attention(layer, kind="cross").values)[:, 0] for layer in range(2)]
-    weights = torch.cat(every)  # heads × source words, of the first query
-    most = weights.max(-1).values
-    alone = look(model, "The.", start=model.generation.first)
-    moved = float((view.logits[0, 0].softmax(-1) - alone.logits[0, 0].softmax(-1)).abs().sum() / 2)
-    return Evidence(
-        claims=(
-            slip(
-                "the first query looks at one source word only",
-                bool((most > 0.999).all()),
-                f"largest weight in each head: {numbers(most.tolist())}",
-            ),
-        ),
-        facts=(
-            claim("every source word has a weight above 0", bool((weights > 0).all()), f"{weights.numel()} weights"),
-            claim(
-                "without the other words the first answer changes",
-                moved > 0.05,
-                f"{moved:.2f} of the probability moves",
-            ),
-        ),
-        plots=(
-            heat(
-                "Cross-attention of <SOS>", weights.tolist(), [f"layer {i // 4}, head {i % 4}" for i in range(8)], words
-            ),
-        ),
-    )
-
-
-@lesson(
-    "1.10",
-    title="Alignment",
-    where=slides.LECTURE_10,
-    slide="Cross-attention lets each target position look at all source positions, like attention in "
-    "sequence-to-sequence models; it emphasises the relevant parts.",
-    kind="trained",
-)
-def alignment() -> Evidence:
-    """Averaged over heads, the translator's cross-attention draws the alignment of a sentence and its translation: most
-    target words look hardest at the source word they translate, though nobody told them which. (Bahdanau's attention in
-    the RNN of the last chapter draws the same picture.)"""
-    model = trained.little("pair")
-    source, target = (
-        "Three dark scars were treated by a young nurse.",
-        "Drei dunkle Narben wurden von einer jungen Krankenschwester behandelt.",
-    )
-    view = look(model, source, target, start=model.generation.first)
-    maps = torch.stack([torch.tensor(view.attention(layer, kind="cross").values).mean(0) for layer in range(2)])
-    sources = list(view.texts["encoder"].labels)
-    written = [*view.texts["decoder"].labels[1:], "</s>"]  # the word each query is about to write
-    gold = {
-        "Drei": "Three",
-        "dunkle": "dark",
-        "Narben": "scars",
-        "wurden": "were",
-        "von": "by",
-        "einer": "a",
-        "jungen": "young",
-        "Krankenschwester": "nurse",
-        "behandelt": "treated",
-    }
-
-    def hits(weights: torch.Tensor) -> int:
-        return sum(sources[int(row.argmax())] == gold.get(word) for word, row in zip(written, weights, strict=True))
-
-    best = max(maps, key=hits)
-    chance = len(gold) / len(sources)
-    return Evidence(
-        claims=(
-            claim(
-                "each target position looks over all source positions",
-                bool((maps > 0).all()),
-                f"{maps.shape[1]} × {maps.shape[2]} weights, none 0",
-            ),
-            claim(
-                "it emphasises the relevant word",
-                hits(best) > 2 * chance,
-                f"{hits(best)} of {len(gold)} words look hardest at the word they translate; by chance it "
-                f"would be {chance:.1f}",
-            ),
-        ),
-        plots=(
-            heat("Cross-attention, mean of the heads: row = word about to be written", best.tolist(), written, sources),
-        ),
-    )
-
-
-@lesson(
     "4.21",
     title="Three patterns",
     where=slides.JHU,
@@ -324,8 +221,7 @@ def patterns() -> Evidence:
 CHAPTER = Chapter(
     name="cross",
     title="Cross-attention",
-    opening="A translator reads one text and writes another. Between the two stands cross-attention: the "
-    "text being written "
-    "asks, the text that was read answers.",
+    opening="A translator reads one text and writes another. Between the two stands cross-attention: the text being "
+    "written asks, the text that was read answers.",
     lessons=(two_uses, no_mask, origins, feeds_every, patterns, not_one_word, alignment),
 )

@@ -105,7 +105,7 @@ def moles() -> Evidence:
         ),
         tables=(
             table(
-                "Mean cosine between the three moles",
+                "Mean cosine between the three moles (token: as embedded; entry: with its position)",
                 ["place", "our encoder"],
                 [[place, f"{value:.3f}"] for place, value in zip(places, found.tolist(), strict=True)],
             ),
@@ -211,8 +211,7 @@ def two_pictures() -> Evidence:
 CHAPTER = Chapter(
     name="embeddings",
     title="Embeddings and context",
-    opening="A word enters a Transformer as a list of numbers, an arrow in a space of many dimensions. The "
-    "same word always "
-    "enters as the same arrow; what the layers do is to move it to where its context says it belongs.",
+    opening="A word enters a Transformer as a list of numbers, an arrow in a space of many dimensions. The same word "
+    "always enters as the same arrow; what the layers do is to move it to where its context says it belongs.",
     lessons=(widths, moles, lions, two_pictures),
 )

@@ -128,13 +128,14 @@ def each_position() -> Evidence:
     layer = decoder().network.get_submodule(path)
     with torch.no_grad():
         moved = same(layer(entered[:, order], flow), layer(entered, flow)[:, order])
+        everywhere = layer(entered[:, :1].expand(-1, 6, -1), flow)[0]
     return Evidence(
         claims=(
             claim("position by position = all at once", same(one_by_one, at_once), "equal within 1e-9"),
             claim(
                 "all positions share one set of weights",
-                w1.shape == (8, 32),
-                "W_1, b_1, W_2, b_2: no index for the position",
+                same(everywhere, everywhere[:1].expand(6, -1)),
+                "one vector put at six positions: six equal answers",
             ),
         ),
         facts=(claim("reordering positions reorders answers (a running model's layer)", moved, "equal within 1e-9"),),
@@ -273,8 +274,7 @@ def facts_kept() -> Evidence:
 CHAPTER = Chapter(
     name="feedforward",
     title="The feed-forward network",
-    opening="Attention gathers; then each position thinks by itself. The feed-forward network is two "
-    "matrices and a bend "
-    "between them, the same at every position, and in most models it has most of the parameters.",
+    opening="Attention gathers; then each position thinks by itself. The feed-forward network is two matrices and a "
+    "bend between them, the same at every position, and in most models it has most of the parameters.",
     lessons=(each_position, global_local, thirds, hidden_width, facts_kept),
 )

@@ -76,7 +76,7 @@ def one_block() -> Evidence:
     expects=CONDITION,
 )
 def what_for() -> Evidence:
-    """What a form *can* do follows from who sees whom: an encoder reads both sides of a gap and cannot write on; a
+    """What a form is able to do follows from who sees whom: an encoder reads both sides of a gap and cannot write on; a
     decoder writes on. The lists are habits, not laws: question answering stands under encoders here and under decoders
     in another lecture, and both are right (cut out of a text, or written freely)."""
     with torch.no_grad():
@@ -264,8 +264,7 @@ def models_named() -> Evidence:
 CHAPTER = Chapter(
     name="forms",
     title="The three forms and their models",
-    opening="Encoder, decoder, or both: three ways to put the same block to work. Which one a model is "
-    "decides what it can see, "
-    "and so what it is good for.",
+    opening="Encoder, decoder, or both: three ways to put the same block to work. Which one a model is decides what "
+    "it can see, and so what it is good for.",
     lessons=(one_block, what_for, how_many_blocks, stages, origins_and_bert, models_named),
 )

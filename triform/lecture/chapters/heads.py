@@ -238,8 +238,7 @@ def noun_to_adjective() -> Evidence:
 CHAPTER = Chapter(
     name="heads",
     title="Multi-head attention",
-    opening="One head asks one kind of question. A layer has several, each in its own part of the width; "
-    "their answers are "
-    "joined and mapped back, which is the same as adding them up.",
+    opening="One head asks one kind of question. A layer has several, each in its own part of the width; their "
+    "answers are joined and mapped back, which is the same as adding them up.",
     lessons=(formula, added, own_values, eight_heads, equal_cost, noun_to_adjective),
 )

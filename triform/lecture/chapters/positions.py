@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from triform.core.positions import Sinusoid
+from triform.first_numbers import build
+from triform.inventory import parameters
 from triform.lecture import slides
 from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
 from triform.lecture.plots import curve, heat, lines
 from triform.lecture.untrained import encoder, hidden, ids, random, same, unplaced_decoder
+from triform.lecture.variants import joined_positions
 from triform.spec import Learned, NoPosition
 from triform.spec import Sinusoid as SinusoidSpec
 
@@ -206,6 +209,10 @@ def add_or_join() -> Evidence:
     x, p, w = random(5, d, seed=1), of_the_code(5, d), random(d, 2 * d, seed=2)
     joined = torch.cat((x, p), dim=1) @ w.T
     apart = x @ w[:, :d].T + p @ w[:, d:].T
+    plain = encoder(position=SinusoidSpec()).spec
+    width = plain.width
+    general = joined_positions(build(plain, seed=0), width=width)
+    more = sum(each.numel() for each in general.parameters()) - parameters(plain)
     identity = torch.cat((torch.eye(d), torch.eye(d)), dim=1).double()
     table_of = of_the_code(512, 64)
     nearest = float((torch.cdist(table_of, table_of) + 10 * torch.eye(512)).min())
@@ -216,7 +223,7 @@ def add_or_join() -> Evidence:
                 same(torch.cat((x, p), dim=1) @ identity.T, x + p),
                 "W = [I I]",
             ),
-            claim("it has more parameters", w.numel() > 0, f"2d² = {w.numel()} at d = {d}"),
+            claim("it has more parameters", more == 2 * width**2, f"2d² = {more:,} more at d = {width}"),
             claim("any pair of rows differs", nearest > 0.01, f"512 rows, the nearest two are {nearest:.2f} apart"),
         ),
         facts=(claim("W[x; p] = W_1 x + W_2 p", same(joined, apart), "equal within 1e-9"),),
@@ -239,8 +246,7 @@ def add_or_join() -> Evidence:
 CHAPTER = Chapter(
     name="positions",
     title="Positions",
-    opening="Attention sees a set of vectors, not a row of words. Something must tell it who stands where; "
-    "the oldest answer is "
-    "to add to each embedding a vector of sines and cosines.",
+    opening="Attention sees a set of vectors, not a row of words. Something must tell it who stands where; the oldest "
+    "answer is to add to each embedding a vector of sines and cosines.",
     lessons=(no_order, sinusoids, learned_or_fixed, add_or_join),
 )

@@ -1,22 +1,16 @@
-"""Residuals and norms: what is added, what is divided, and why deep stacks can learn."""
+"""Residuals: what is added, and what a block is."""
 
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from triform.core.batch import Text
 from triform.core.blocks import Residual
-from triform.core.build import build
-from triform.core.forms import DecoderOnly
-from triform.families import gpt2
 from triform.lecture import slides
-from triform.lecture.lesson import MISTAKE, Chapter, Evidence, claim, lesson, slip, table
-from triform.lecture.plots import curve, lines
-from triform.lecture.untrained import decoder, encoder, hidden, random, same
-from triform.lecture.variants import without_norms, without_residuals
+from triform.lecture.chapters.norms import geometry, gradients, two_norms
+from triform.lecture.lesson import Chapter, Evidence, claim, lesson, table
+from triform.lecture.untrained import decoder, encoder, hidden, same
 from triform.observe.view import look
-from triform.spec import ModelSpec, NoHead, replace
 
 
 @lesson(
@@ -27,8 +21,8 @@ from triform.spec import ModelSpec, NoHead, replace
     "its meaning in context.",
 )
 def ledger() -> Evidence:
-    """Kept as books are kept: what leaves a block is what came in, plus what attention added, plus what the feed-
-    forward added, at every position of every layer. Nothing else touches the stream."""
+    """Kept as books are kept: what leaves a block is what came in, plus what attention added, plus what the
+    feed-forward added, at every position of every layer. Nothing else touches the stream."""
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
     books = [view.ledger(layer) for layer in range(2)]
@@ -84,53 +78,6 @@ def block() -> Evidence:
     )
 
 
-def post_norm(x: Tensor, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """The paper's LN(LN(x + z) + r), and the slide's LN((x + z) + r)"""
-    norm = nn.LayerNorm(x.shape[-1], eps=1e-12, elementwise_affine=False, dtype=torch.float64)
-    return norm(norm(x + z) + r), norm((x + z) + r)
-
-
-@lesson(
-    "1.8",
-    title="Two norms, not one",
-    where=slides.LECTURE_10,
-    slide="With R the feed-forward's output, (X + Z) + R is normalised to form the encoder's output.",
-    expects=MISTAKE,
-    mistakes=("E10",),
-)
-def two_norms() -> Evidence:
-    """The slide's own list has a norm after attention, and so has the paper: LN(LN(X+Z)+R). Leaving the inner one out
-    gives other numbers. Today's models mostly move both norms in front (pre-norm); both ways are values of one field
-    here, `norm_at`."""
-    x, z, r = (random(4, 16, seed=seed) for seed in (1, 2, 3))
-    paper, slide = post_norm(x, z, r)
-    model = encoder(layers=1)
-    view = look(model, [3, 1, 4])
-    path = "encoder.blocks.0"
-    entered, out = view.record.call(path).inputs[0], view.record.call(path).output
-    attention, forward = (view.record.call(f"{path}.{part}.f").output for part in ("attention", "feedforward"))
-    mine, wrong = post_norm(entered, attention, forward)
-    places = {spec.stacks[side].norm_at for spec, side in ((model.spec, "encoder"), (decoder().spec, "decoder"))}
-    return Evidence(
-        claims=(
-            slip(
-                "the output is norm((X + Z) + R)",
-                same(wrong, out, within=1e-6),
-                f"off by up to {float((wrong - out).abs().max()):.2f}",
-            ),
-        ),
-        facts=(
-            claim("the output is LN(LN(X + Z) + R)", same(mine, out), "equal within 1e-9, on a running block"),
-            claim(
-                "on any numbers the two differ",
-                not same(paper, slide, within=1e-3),
-                f"by up to {float((paper - slide).abs().max()):.2f}",
-            ),
-            claim("post-norm and pre-norm can both be built", places == {"post", "pre"}, "bert: post, gpt2: pre"),
-        ),
-    )
-
-
 @lesson(
     "4.13",
     title="The block as it should be written",
@@ -162,151 +109,10 @@ def whole_block() -> Evidence:
     )
 
 
-def first_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[float]:
-    """The length of each block's gradient when the last hidden state is asked for."""
-    network = build(spec, seed=0, dtype=torch.float64)
-    (stack,) = spec.stacks
-    if not norm:
-        without_norms(network)
-    if not residual:
-        without_residuals(network)
-    blocks = network.get_submodule(f"{stack}.blocks")
-    network.zero_grad()
-    x = cast(DecoderOnly, network).hidden(Text.of(torch.arange(8)[None]))[0]
-    (x @ random(spec.width, seed=1)).square().sum().backward()  # type: ignore[no-untyped-call]
-    return [
-        float(torch.stack([p.grad.norm() for p in each.parameters() if p.grad is not None]).norm())
-        for each in blocks.children()
-    ]
-
-
-@lesson(
-    "4.11",
-    title="Gradients by depth",
-    where=slides.JHU,
-    slide="Residual connections and layer norms keep gradients from vanishing in deep stacks; LayerNorm is "
-    "(x − mean)/√(var + ε) · γ + β.",
-)
-def gradients() -> Evidence:
-    """In a stack of 24 blocks without residuals and norms the gradient at the bottom is many thousand times smaller
-    than at the top. With residuals it is not (and, at the first step, not with norms alone either); and the norm is the
-    formula, to the last digit."""
-    spec = gpt2(vocab=20, width=32, layers=24, heads=4, context=16)
-    spec = replace(spec, head=NoHead())
-    both = first_gradients(spec, residual=True, norm=True)
-    only_residual = first_gradients(spec, residual=True, norm=False)
-    only_norm = first_gradients(spec, residual=False, norm=True)
-    neither = first_gradients(spec, residual=False, norm=False)
-    x, gamma, beta = random(3, 7, seed=1), random(7, seed=2), random(7, seed=3)
-    norm = nn.LayerNorm(7, eps=1e-5, dtype=torch.float64)
-    norm.weight.data, norm.bias.data = gamma, beta
-    middle = x - x.mean(-1, keepdim=True)
-    formula, other = (
-        middle / (x.var(-1, keepdim=True, unbiased=by) + 1e-5).sqrt() * gamma + beta for by in (False, True)
-    )
-    blocks = list(range(1, 25))
-    ways = {"both": both, "residuals only": only_residual, "norms only": only_norm, "neither": neither}
-    return Evidence(
-        claims=(
-            claim(
-                "without residuals and norms gradients vanish",
-                neither[0] < 1e-4 * neither[-1],
-                "bottom / top below 1e-4",
-            ),
-            claim(
-                "with residuals they do not",
-                both[0] > 0.1 * both[-1] and only_residual[0] > 0.1 * only_residual[-1],
-                f"bottom / top = {both[0] / both[-1]:.1f}",
-            ),
-            claim("LayerNorm is the printed formula", same(norm(x), formula), "equal within 1e-9"),
-        ),
-        facts=(
-            claim(
-                "variance here divides by d, not d − 1",
-                not same(norm(x), other, within=1e-3),
-                "the other one gives other numbers",
-            ),
-        ),
-        plots=(
-            lines(
-                "Gradient of each block, relative to the last",
-                "block",
-                "gradient",
-                [curve(name, blocks, [max(g / way[-1], 1e-30) for g in way]) for name, way in ways.items()],
-                log="y",
-            ),
-        ),
-    )
-
-
-def unselectable(keys: Tensor, *, rounds: int = 400) -> int:
-    """How many keys no query whatever can prefer: those inside the hull of the others. Found by a perceptron."""
-    lost = 0
-    for i in range(len(keys)):
-        beside = keys[i] - torch.cat((keys[:i], keys[i + 1 :]))  # want q · beside > 0 everywhere
-        q = beside.mean(0)
-        for _ in range(rounds):
-            scores = beside @ q
-            worst = int(scores.argmin())
-            if scores[worst] > 0:
-                break
-            q = q + beside[worst]
-        lost += bool((beside @ q).min() <= 0)
-    return lost
-
-
-@lesson(
-    "4.12",
-    title="The geometry of LayerNorm",
-    where=slides.JHU,
-    slide="LayerNorm puts keys on the hyperplane orthogonal to the 1-vector, scaled to the norm √d; it "
-    "prevents unselectable keys; queries near the 1-vector attend to all equally.",
-)
-def geometry() -> Evidence:
-    """Without gain and bias, every vector that leaves a LayerNorm is orthogonal to (1, 1, …, 1) and has length √d.
-    Points on a sphere are all corners, so some query prefers each of them; of raw points many lie inside the others and
-    can be preferred by no query. And a query along the 1-vector gives every key the same score."""
-    width, count = 3, 60
-    raw = random(count, width, seed=4) * torch.linspace(0.1, 1.0, count, dtype=torch.float64)[:, None]
-    norm = nn.LayerNorm(width, eps=0.0, elementwise_affine=False, dtype=torch.float64)
-    keys = norm(raw)
-    wide = nn.LayerNorm(64, eps=0.0, elementwise_affine=False, dtype=torch.float64)(random(50, 64, seed=5))
-    ones = torch.ones(64, dtype=torch.float64)
-    before, after = unselectable(raw), unselectable(keys)
-    shares = (wide @ ones / 8).softmax(0)
-    return Evidence(
-        claims=(
-            claim("orthogonal to the 1-vector", bool((wide @ ones).abs().max() < 1e-9), "0 within 1e-9"),
-            claim(
-                "length √d", same(wide.norm(dim=1), torch.full((50,), 8.0, dtype=torch.float64)), "√64 = 8 for all 50"
-            ),
-            claim(
-                "a query along the 1-vector attends to all equally",
-                same(shares, torch.full_like(shares, 1 / 50)),
-                "1/50 each",
-            ),
-            claim("with LayerNorm every key can be selected", after == 0, f"{after} of {count} cannot"),
-        ),
-        facts=(claim("without it many cannot", before > count // 4, f"{before} of {count} points in 3 dimensions"),),
-        plots=(
-            lines(
-                "Keys in 3 dimensions, seen from above (first and second number)",
-                "first",
-                "second",
-                [
-                    curve("without LayerNorm", raw[:, 0].tolist(), raw[:, 1].tolist(), joined=False),
-                    curve("with LayerNorm", keys[:, 0].tolist(), keys[:, 1].tolist(), joined=False),
-                ],
-            ),
-        ),
-    )
-
-
 CHAPTER = Chapter(
     name="residuals",
     title="Residuals and norms",
-    opening="A Transformer never replaces a vector; it adds to it. The plain sum that runs from the "
-    "embedding to the answer is "
-    "the residual stream, and norms keep what is read from it at a common length.",
+    opening="A Transformer never replaces a vector; it adds to it. The plain sum that runs from the embedding to the "
+    "answer is the residual stream, and norms keep what is read from it at a common length.",
     lessons=(ledger, block, whole_block, two_norms, gradients, geometry),
 )

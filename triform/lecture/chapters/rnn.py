@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from triform.core.batch import Pair, Text
-from triform.core.build import build
 from triform.core.forms import Form
 from triform.families import vaswani
+from triform.first_numbers import build
 from triform.lecture import slides
 from triform.lecture.experiments.recall import COLOURS, recall
 from triform.lecture.lesson import CONDITION, Chapter, Claim, Evidence, claim, lesson, near, table
@@ -32,8 +32,10 @@ LENGTHS = (16, 32, 64, 128, 256)
 )
 def distance() -> Evidence:
     """One coloured letter stands among grey ones; the network is to name its colour at the end. Three networks with
-    about the same number of parameters and, for each distance, the same training. What an RNN must carry in a single
-    vector gets lost on the way; with attention, in an RNN or in a Transformer, distance matters little."""
+    about the same number of parameters and, for each distance, the same short training. What an RNN must carry in a
+    single vector gets lost on the way. With Bahdanau's attention it reaches farther, but the states it looks back at
+    were still made one after another, and at the largest distance it has not learned where to look. The Transformer,
+    which reaches every letter in one step, hardly notices the distance."""
     found = recall()
     far = max(found["RNN"].accuracy)
     at = {name: each.accuracy[far] for name, each in found.items()}
@@ -231,8 +233,7 @@ def one_trainer() -> tuple[Claim, ...]:
 CHAPTER = Chapter(
     name="rnn",
     title="What attention replaced",
-    opening="Before 2017 a text was read word by word into one state. This chapter builds that network, "
-    "with and without "
-    "Bahdanau's attention, trains it with the same trainer, and measures what the lectures say about it.",
+    opening="Before 2017 a text was read word by word into one state. This chapter builds that network, with and "
+    "without Bahdanau's attention, trains it with the same trainer, and measures what the lectures say about it.",
     lessons=(distance, in_parallel, work_and_steps),
 )

@@ -176,13 +176,14 @@ def linear_scaling() -> Evidence:
     introduces two slides later."""
     weights = torch.tensor([1.0, 0.71], dtype=torch.float64)
     linear, soft = (weights / weights.sum()).tolist(), weights.softmax(0).tolist()
-    halves = torch.ones(2, dtype=torch.float64)
+    alike = cosines_of(vectors(("And", "An")))[0]
+    halves = (alike / alike.sum()).tolist()
     return Evidence(
         claims=(
             slip(
                 f"scaled linearly: {' / '.join(slides.LINEAR)}", all_printed(linear, slides.LINEAR), numbers(linear, 3)
             ),
-            claim("And → 0.5 And + 0.5 An", near(float((halves / 2)[0]), 0.5), "0.5 0.5"),
+            claim("And → 0.5 And + 0.5 An", all_printed(halves, ("0.5", "0.5")), numbers(halves)),
         ),
         facts=(
             claim(
@@ -294,8 +295,7 @@ def apple_moves() -> Evidence:
 CHAPTER = Chapter(
     name="similarity",
     title="Dot products and similarity",
-    opening="How alike are two words? If words are arrows, the angle between them is an answer. This "
-    "chapter computes the "
-    "small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into shares.",
+    opening="How alike are two words? If words are arrows, the angle between them is an answer. This chapter computes "
+    "the small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into shares.",
     lessons=(dot_and_cosine, scaled, cosine_table, sub_tables, linear_scaling, softmax_row, apple_moves),
 )

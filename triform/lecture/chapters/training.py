@@ -6,15 +6,16 @@ import numpy as np
 import torch
 
 from triform.core.batch import Pair
-from triform.core.build import build
 from triform.families import gpt2, vaswani
+from triform.first_numbers import build
 from triform.lecture import slides
 from triform.lecture.experiments.unmasked import copies
 from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
 from triform.lecture.plots import curve, lines
 from triform.lecture.untrained import ids, same, translator
 from triform.train.examples import Place, SourceTarget, Tokens
-from triform.train.language import NextToken, Translate
+from triform.train.language import MaskedToken, NextToken, Translate
+from triform.train.objectives import NOTHING
 
 WORDS = tuple(dict.fromkeys(slides.MAT))  # the cat sat on mat </s>
 
@@ -79,33 +80,27 @@ def without_mask() -> Evidence:
     """Two equal models, a few hundred steps on the little world, one of them without a mask. Its loss falls far below
     what any honest model reaches, since it reads the answer; and asked to write, where there is no answer to read, it
     does worse than the masked one by far."""
-    found = copies()
+    masked, unmasked = copies()
+    reads, honest = unmasked.trial.losses[-1], masked.trial.losses[-1]
     return Evidence(
         claims=(
             claim(
                 "without the mask the loss goes toward 0",
-                found.open_loss[-1] < 0.25 * found.masked_loss[-1],
-                f"{found.open_loss[-1]:.2f}, with the mask {found.masked_loss[-1]:.2f}",
+                reads < 0.25 * honest,
+                f"{reads:.2f}, with the mask {honest:.2f}",
             ),
             claim(
                 "and the model has learned nothing useful: writing, it fails",
-                found.open_writing > found.masked_writing + 1.0,
-                f"loss of the next word when it cannot be read: {found.open_writing:.2f} against "
-                f"{found.masked_writing:.2f}",
+                unmasked.writing > masked.writing + 1.0,
+                f"loss of the next word when it cannot be read: {unmasked.writing:.2f} against {masked.writing:.2f}",
             ),
         ),
-        facts=(
-            claim(
-                "with the mask the loss stays above what is predictable",
-                found.masked_loss[-1] > 1.0,
-                f"{found.masked_loss[-1]:.2f}",
-            ),
-        ),
+        facts=(claim("with the mask the loss stays above what is predictable", honest > 1.0, f"{honest:.2f}"),),
         tables=(
             table(
                 "What each writes, word by word",
                 ["model", "text"],
-                [["masked", found.masked_text], ["unmasked", found.open_text]],
+                [["masked", masked.text], ["unmasked", unmasked.text]],
             ),
         ),
         plots=(
@@ -113,7 +108,10 @@ def without_mask() -> Evidence:
                 "Loss in training",
                 "step",
                 "loss",
-                [curve("masked", found.steps, found.masked_loss), curve("no mask", found.steps, found.open_loss)],
+                [
+                    curve(name, each.trial.steps, each.trial.losses)
+                    for name, each in (("masked", masked), ("no mask", unmasked))
+                ],
             ),
         ),
     )
@@ -195,6 +193,8 @@ def teacher_forcing() -> Evidence:
     source = [words.index(word) for word in slides.GRAY_CAT]
     target = [words.index(word) for word in slides.SAT]
     forced = Translate(start=target[0]).item(SourceTarget(source, target[1:]), Place(0, 0, 0))
+    filled = MaskedToken(mask=0, vocab=len(words)).item(Tokens(target), Place(0, 0, 0))
+    asked = int((filled.targets != NOTHING).sum())
     plain = NextToken().item(Tokens(target), Place(0, 0, 0))
     network = translator()
     with torch.no_grad():
@@ -210,8 +210,9 @@ def teacher_forcing() -> Evidence:
             ),
             slip(
                 "training is the same as for encoder-only models",
-                len(forced.targets) != 5,
-                "an encoder has targets only where words are masked",
+                asked == len(forced.targets),
+                f"an encoder is asked for {asked} masked word of {len(target)}, "
+                f"the decoder for all {len(forced.targets)}",
             ),
         ),
         facts=(
@@ -228,9 +229,8 @@ def teacher_forcing() -> Evidence:
 CHAPTER = Chapter(
     name="training",
     title="Training",
-    opening="A language model learns from text alone: at every position it is to say the next token. This "
-    "chapter computes that "
-    "loss for one sentence by hand, asks which numbers learning may change, and takes the mask away to see what "
-    "the model does when it can cheat.",
+    opening="A language model learns from text alone: at every position it is to say the next token. This chapter "
+    "computes that loss for one sentence by hand, asks which numbers learning may change, and takes the mask away to "
+    "see what the model does when it can cheat.",
     lessons=(six_losses, optimised, teacher_forcing, without_mask),
 )

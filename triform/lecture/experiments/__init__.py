@@ -14,14 +14,15 @@ EXPERIMENTS = {
     "adjectives": ("words", "adjectives"),
     "sqrt-d": ("parts", "sqrt_d"),
     "heads": ("parts", "heads"),
-    "mask-after": ("parts", "mask_after"),
-    "no-mask": ("parts", "no_mask"),
+    "mask-after": ("masks", "mask_after"),
+    "no-mask": ("masks", "no_mask"),
     "no-ffn": ("parts", "no_ffn"),
     "no-residual": ("parts", "no_residual"),
     "norms": ("parts", "norms"),
-    "positions": ("parts", "positions"),
-    "positions-joined": ("parts", "positions_joined"),
+    "positions": ("places", "positions"),
+    "positions-joined": ("places", "positions_joined"),
     "rnn-world": ("recurrent", "rnn_world"),
+    "rnn-multi30k": ("recurrent", "rnn_multi30k"),
 }
 
 

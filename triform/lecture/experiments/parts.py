@@ -1,4 +1,4 @@
-"""Experiments on the parts of a decoder: √d, heads, norms, positions, the mask, the feed-forward, the residual."""
+"""Experiments on the parts of a decoder: √d, heads, norms, the feed-forward, the residual."""
 
 from contextlib import AbstractContextManager
 
@@ -7,27 +7,14 @@ import torch
 from triform.core.batch import Text
 from triform.core.forms import Form
 from triform.lecture import slides, trained, untrained
-from triform.lecture.experiments.trial import Trial, fresh, learn, spec, stacked, unseen, writing_loss
-from triform.lecture.experiments.unmasked import copies
-from triform.lecture.lesson import CONDITION, HOLDS, Evidence, Table, claim, lesson, numbers, table
-from triform.lecture.plots import Lines, curve, lines
-from triform.lecture.variants import joined_positions, mask_after_softmax, without_feedforward, without_residuals
+from triform.lecture.experiments.trial import GUESSING, fresh, learn, loss_curves, outcome, spec, stacked
+from triform.lecture.lesson import CONDITION, Evidence, claim, lesson, numbers, table
+from triform.lecture.variants import without_feedforward, without_residuals
+from triform.observe.cost import cost
 from triform.observe.interventions import with_temperature
 from triform.observe.view import look
-from triform.spec import EmbeddingSpec, Learned, ModelSpec, NoPosition, Rotary, Sinusoid
+from triform.spec import ModelSpec
 from triform.weights.folder import Loaded
-
-SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 1 would drown embeddings of size 0.02
-GUESSING = 5.0  # about the loss of a model that has learned only which words are frequent
-
-
-def loss_curves(title: str, trials: dict[str, Trial]) -> Lines:
-    return lines(title, "step", "loss", [curve(name, each.steps, each.losses) for name, each in trials.items()])
-
-
-def outcome(trials: dict[str, Trial]) -> Table:
-    rows = [[name, f"{t.unseen:.3f}", f"{t.parameters:,}", t.why] for name, t in trials.items()]
-    return table("Loss on unseen sentences", ["", "loss", "parameters", ""], rows)
 
 
 def first_look(network: Form, made: ModelSpec) -> tuple[float, float]:
@@ -97,8 +84,10 @@ def sqrt_d() -> Evidence:
 )
 def heads() -> Evidence:
     """Equal width, equal FLOPs, equal parameters; eight heads of 8 against one of 64."""
-    trials = {"1 head": learn(fresh(spec(heads=1))), "8 heads": learn(fresh(spec(heads=8)))}
+    specs = {"1 head": spec(heads=1), "8 heads": spec(heads=8)}
+    trials = {name: learn(fresh(each)) for name, each in specs.items()}
     one, eight = trials.values()
+    flops = [cost(each, phase="reading", length=32).total.forward for each in specs.values()]
     return Evidence(
         claims=(
             claim(
@@ -107,7 +96,10 @@ def heads() -> Evidence:
                 f"loss {eight.unseen:.2f} against {one.unseen:.2f}",
             ),
         ),
-        facts=(claim("equal parameters", one.parameters == eight.parameters, f"{one.parameters:,}"),),
+        facts=(
+            claim("equal parameters", one.parameters == eight.parameters, f"{one.parameters:,}"),
+            claim("equal FLOPs", flops[0] == flops[1], f"{flops[0]:,} for a text of 32 tokens"),
+        ),
         tables=(outcome(trials),),
         plots=(loss_curves("One head against eight", trials),),
     )
@@ -141,189 +133,6 @@ def norms() -> Evidence:
         ),
         tables=(outcome(trials),),
         plots=(loss_curves("Pre-norm and post-norm", trials),),
-    )
-
-
-@lesson(
-    "positions",
-    title="Sinusoid, learned, rotary, none",
-    where=slides.JHU,
-    slide="Sine/cosine positions are a reasonable start; better schemes come later.",
-    expects=HOLDS,
-    kind="trained",
-)
-def positions() -> Evidence:
-    """The same decoder with four ways to know where a token stands, its embeddings scaled by √d as in 2017. On
-    sentences this short a decoder without any positions does as well as with them: its mask lets each token see one
-    more than the token before, and that is order enough. Among the schemes, the later ones are ahead of the sines."""
-    ways = {"sinusoid": Sinusoid(), "learned": Learned(), "rotary": Rotary(), "none": NoPosition()}
-    trials = {name: learn(fresh(spec(position=way, embedding=SCALED))) for name, way in ways.items()}
-    loss = {name: trial.unseen for name, trial in trials.items()}
-    return Evidence(
-        claims=(
-            claim(
-                "sine/cosine is a reasonable start",
-                loss["sinusoid"] < min(loss.values()) + 0.3,
-                f"loss {loss['sinusoid']:.2f}, the best is {min(loss.values()):.2f}",
-            ),
-            claim(
-                "better schemes come later",
-                min(loss["rotary"], loss["learned"]) < loss["sinusoid"],
-                f"rotary {loss['rotary']:.2f}, learned {loss['learned']:.2f}",
-            ),
-        ),
-        facts=(
-            claim(
-                "a decoder without positions is not blind",
-                loss["none"] < loss["sinusoid"] + 0.2,
-                f"{loss['none']:.2f}: the mask tells of order, too",
-            ),
-        ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Four ways to know the place", trials),),
-    )
-
-
-@lesson(
-    "positions-joined",
-    title="Positions added, or concatenated and projected",
-    where=slides.JHU,
-    slide="Concatenate-and-project would be more general; in practice the sum works fine.",
-    kind="trained",
-)
-def positions_joined() -> Evidence:
-    """Sinusoids added, against sinusoids concatenated and projected by a trained matrix of 2d² numbers. Both learn. In
-    this short run the more general way is ahead; the slide is right that it is more general, and that the sum works."""
-    base = spec(position=Sinusoid(), embedding=SCALED)
-    trials = {"added": learn(fresh(base)), "joined": learn(joined_positions(fresh(base), width=base.width))}
-    added, joined = trials["added"], trials["joined"]
-    return Evidence(
-        claims=(
-            claim(
-                "the sum works fine",
-                added.unseen < GUESSING - 1.0,
-                f"loss {added.unseen:.2f}",
-            ),
-            claim(
-                "concatenate-and-project is more general: it can do no worse",
-                joined.unseen < added.unseen + 0.05,
-                f"loss {joined.unseen:.2f}",
-            ),
-        ),
-        facts=(
-            claim(
-                "joining has 2d² more parameters",
-                joined.parameters - added.parameters == 2 * base.width**2,
-                f"{joined.parameters - added.parameters:,}",
-            ),
-        ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Added or joined", trials),),
-    )
-
-
-@lesson(
-    "mask-after",
-    title="The mask after the softmax",
-    where=slides.JHU,
-    slide="Masking after the softmax leaves unnormalised weights; the lecturer suspects it may just work.",
-    expects=CONDITION,
-    kind="trained",
-)
-def mask_after() -> Evidence:
-    """Trained three ways. Divided by what is left, the run is that of the right mask, number for number. Not divided,
-    the loss in training falls lower than an honest model's can: the weights it keeps are smaller when a masked score is
-    large, and it learns to read the next word out of that. When it writes there is no next word to read, and it fails.
-    So it does not just work; it cheats."""
-    base = spec()
-    networks = {
-        "before": fresh(base),
-        "after, divided": mask_after_softmax(fresh(base), divided=True),
-        "after": mask_after_softmax(fresh(base), divided=False),
-    }
-    trials = {name: learn(network) for name, network in networks.items()}
-    written = {name: writing_loss(network) for name, network in networks.items()}
-    seen = {name: written[name] - whole_loss(network) for name, network in networks.items()}
-    return Evidence(
-        claims=(
-            claim(
-                "mask after softmax may just work",
-                abs(trials["after, divided"].unseen - trials["before"].unseen) < 0.02,
-                f"divided it is the same run; not divided it learns to a loss of {trials['after'].unseen:.2f} against "
-                f"{trials['before'].unseen:.2f}, and writes with {written['after']:.2f} against "
-                f"{written['before']:.2f}",
-                only_if="the rest is divided by its sum",
-                anyway=written["after"] < written["before"] + 0.2,
-            ),
-        ),
-        facts=(
-            claim(
-                "divided, it is the mask before the softmax",
-                abs(trials["after, divided"].unseen - trials["before"].unseen) < 0.02,
-                f"{trials['after, divided'].unseen:.3f} and {trials['before'].unseen:.3f}",
-            ),
-            claim(
-                "masked before: reading at once = writing",
-                abs(seen["before"]) < 1e-3,
-                f"differ by {abs(seen['before']):.4f}",
-            ),
-            claim(
-                "masked after, undivided: they differ, the future shows",
-                abs(seen["after"]) > 1e-3,
-                f"differ by {seen['after']:+.3f}",
-            ),
-        ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Where the mask stands", trials),),
-    )
-
-
-@torch.no_grad()
-def whole_loss(network: Form, *, count: int = 25) -> float:
-    """The same words as `writing_loss`, read at once behind the mask."""
-    examples = unseen(count)
-    total, targets = 0.0, 0
-    for row in range(count):
-        ids = list(examples.at(trained.place(row)).ids)
-        logits = network(Text.of(torch.tensor([ids[:-1]])))[0].log_softmax(-1)
-        total -= float(logits[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].sum())
-        targets += len(ids) - 1
-    return total / targets
-
-
-@lesson(
-    "no-mask",
-    title="No mask",
-    where=slides.JHU,
-    slide="Without a mask the model copies the next token.",
-    kind="trained",
-)
-def no_mask() -> Evidence:
-    """The lesson 4.8 of the chapter on training, with its curves."""
-    found = copies()
-    return Evidence(
-        claims=(
-            claim(
-                "the unmasked model reads its answers",
-                found.open_loss[-1] < 0.3 * found.masked_loss[-1],
-                f"training loss {found.open_loss[-1]:.2f} against {found.masked_loss[-1]:.2f}",
-            ),
-        ),
-        facts=(
-            claim(
-                "and cannot write",
-                found.open_writing > found.masked_writing + 1,
-                f"{found.open_writing:.2f} against {found.masked_writing:.2f}",
-            ),
-        ),
-        plots=(
-            lines(
-                "Loss in training",
-                "step",
-                "loss",
-                [curve("masked", found.steps, found.masked_loss), curve("no mask", found.steps, found.open_loss)],
-            ),
-        ),
     )
 
 

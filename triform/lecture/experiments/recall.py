@@ -13,8 +13,8 @@ import torch
 
 from triform import families
 from triform.core.batch import Pair, Text
-from triform.core.build import build
 from triform.core.forms import Form, Network
+from triform.first_numbers import build
 from triform.lecture.rnn import Recurrent
 from triform.lecture.trained import remembered
 from triform.spec import replace

@@ -8,10 +8,12 @@ import torch
 
 from triform import families
 from triform.core.batch import Text
-from triform.core.build import build
 from triform.core.forms import Form
 from triform.data.world import rows
+from triform.first_numbers import build
 from triform.lecture import trained
+from triform.lecture.lesson import Table, table
+from triform.lecture.plots import Lines, curve, lines
 from triform.spec import ModelSpec, replace
 from triform.train.config import Config
 from triform.train.events import AnyEvent, Stepped
@@ -23,6 +25,7 @@ from triform.train.validation import mean_loss
 
 CONFIG = Config(seed=0, steps=150, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
 EVERY = 10  # steps between the points of a curve
+GUESSING = 5.0  # about the loss of a model that has learned only which words are frequent
 
 Setting = Callable[[Form], AbstractContextManager[Any]]
 
@@ -45,6 +48,10 @@ def spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) ->
 def stacked(base: ModelSpec, **changes: Any) -> ModelSpec:
     """The same decoder but for these fields of its stack."""
     return replace(base, decoder=replace(base.stacks["decoder"], **changes))
+
+
+def fresh(made: ModelSpec) -> Form:
+    return build(made, seed=0)
 
 
 def unseen(count: int = 200) -> Listed[Tokens]:
@@ -71,8 +78,7 @@ def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing)
             train(network, objective=NextToken(), examples=trained.decoder().examples, config=config, watch=watch)
         except TrainingStopped as stopped:
             why = str(stopped)
-        with torch.no_grad():
-            score = mean_loss(network.eval(), objective=NextToken(), examples=unseen()).value
+        score = mean_loss(network.eval(), objective=NextToken(), examples=unseen()).value
     # A point is the mean of the steps since the last one: single steps are noisy.
     parts = [losses[at : at + EVERY] for at in range(0, len(losses), EVERY)]
     return Trial(
@@ -82,10 +88,6 @@ def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing)
         sum(p.numel() for p in network.parameters()),
         why,
     )
-
-
-def fresh(made: ModelSpec) -> Form:
-    return build(made, seed=0)
 
 
 @torch.no_grad()
@@ -99,3 +101,17 @@ def writing_loss(network: Form, *, count: int = 25) -> float:
             logits = network(Text.of(torch.tensor([ids[:t]])))[0, -1]
             total, targets = total - float(logits.log_softmax(-1)[ids[t]]), targets + 1
     return total / targets
+
+
+# --- how trials are shown -------------------------------------------------------------------------------------------
+
+
+def loss_curves(title: str, trials: dict[str, Trial]) -> Lines:
+    return lines(title, "step", "loss", [curve(name, each.steps, each.losses) for name, each in trials.items()])
+
+
+def outcome(trials: dict[str, Trial]) -> Table:
+    stopped = any(trial.why for trial in trials.values())
+    columns = ["", "loss", "parameters", *(["stopped"] if stopped else [])]
+    rows = [[name, f"{t.unseen:.3f}", f"{t.parameters:,}", *([t.why] if stopped else [])] for name, t in trials.items()]
+    return table("Loss on unseen sentences", columns, rows)

@@ -3,7 +3,7 @@
 from triform.lecture import slides, trained
 from triform.lecture.chapters.embeddings import cosines, streams
 from triform.lecture.experiments.adjectives import best_head
-from triform.lecture.lesson import CONDITION, HOLDS, Evidence, claim, lesson, table
+from triform.lecture.lesson import CONDITION, Evidence, claim, lesson, table
 from triform.lecture.plots import curve, heat, lines
 from triform.lecture.real import standing
 
@@ -55,7 +55,6 @@ def adjectives() -> Evidence:
     title="Three moles and three lions through the layers",
     where=slides.ANATOMY,
     slide="One initial embedding, a unique vector for each context.",
-    expects=HOLDS,
     kind="trained",
 )
 def moles() -> Evidence:

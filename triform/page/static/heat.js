@@ -36,7 +36,7 @@ export function usual(rows, share = 0.995) {
   return sizes[Math.floor(share * (sizes.length - 1))] || 1;
 }
 
-export function heat({ values, rows, columns, most, label, cell = 16, labels = true, pick, keys = true }) {
+export function heat({ values, rows, columns, most, label, cell = 16, labels = true, pick, keys = true, nothing }) {
   const room = labels ? { left: 76, top: 64 } : { left: 0, top: 0 };
   const [height, width] = [values.length, values[0].length];
   const canvas = h("canvas", { class: labels ? "heat" : "heat small", role: label ? "img" : null, "aria-label": label || null, "aria-hidden": label ? null : "true", tabindex: keys ? "0" : null });
@@ -98,7 +98,7 @@ export function heat({ values, rows, columns, most, label, cell = 16, labels = t
   function go(i, j) {
     cursor = [i, j];
     point({ token: [tag(rows, i), tag(columns, j)].filter(Boolean) });
-    say(`${shown(rows.labels[i])} → ${shown(columns.labels[j])}: ${number(values[i][j], 4)}`);
+    say(`${shown(rows.labels[i])} → ${shown(columns.labels[j])}: ${values[i][j] === null && nothing ? nothing : number(values[i][j], 4)}`);
   }
 
   function cellAt(event) {

@@ -9,11 +9,15 @@ import { cost } from "./views/cost.js";
 import { decoding } from "./views/decoding.js";
 import { flow } from "./views/flow.js";
 import { interventions } from "./views/interventions.js";
+import { lessons } from "./views/lessons.js";
 import { positions } from "./views/positions.js";
 import { query } from "./views/query.js";
 import { stream } from "./views/stream.js";
+import { tasks } from "./views/tasks.js";
 
-const VIEWS = [flow, attention, query, stream, positions, decoding, interventions, cost];
+const ALL = [flow, attention, query, stream, positions, decoding, interventions, cost, tasks, lessons];
+const views = () => ALL.filter(({ here }) => !here || here());
+const opened = () => views().find(({ id }) => id === page.view) ?? flow;
 const root = document.getElementById("view");
 let drawing = 0;
 
@@ -22,8 +26,8 @@ async function boot() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetInk(); show(); });
   addEventListener("hashchange", () => { if (read()) change({}); });
   try {
-    const { models: names, text, target } = await opening();
-    page.model = live && names.length > 1 ? names[0] : null;
+    const { models: names, text, target, forms } = await opening();
+    Object.assign(page, { names, forms, model: live && names.length > 1 ? names[0] : null });
     await begin({ ...page.run, text, target });
     read();
     header(names);
@@ -35,7 +39,11 @@ async function boot() {
 }
 
 function refresh(what) {
-  if (what.view) root.focus({ preventScroll: true });
+  page.view = opened().id; // another model may not have what was open
+  if (what.view) {
+    root.focus({ preventScroll: true });
+    scrollTo({ top: 0 });
+  }
   write();
   tabs();
   strip();
@@ -45,14 +53,16 @@ function refresh(what) {
 // --- the address says what is open, so that a view can be linked to -------------------------------------------------------
 
 function write() {
-  const hash = `#${[page.view, page.stack, page.kind, page.layer, page.head].join("/")}`;
+  const parts = page.view === "lessons" ? [page.view, page.chapter] : [page.view, page.stack, page.kind, page.layer, page.head];
+  const hash = `#${parts.join("/")}`;
   if (location.hash !== hash) history.replaceState(null, "", hash);
 }
 
 function read() {
   const [view, stack, kind, layer, head] = location.hash.slice(1).split("/");
-  if (!VIEWS.some((one) => one.id === view)) return false;
-  page.view = view;
+  if (!views().some((one) => one.id === view)) return false;
+  Object.assign(page, { view, given: null });
+  if (view === "lessons") page.chapter = stack ?? "";
   if (!kinds().some((one) => one.stack === stack && one.kind === kind)) return true;
   const { layers, heads } = floor(stack);
   Object.assign(page, { stack, kind, layer: Math.min(Math.max(0, Number(layer) || 0), layers - 1), head: Math.min(Math.max(0, Number(head) || 0), heads - 1) });
@@ -76,7 +86,7 @@ function form(names) {
   const pair = stacks().length === 2;
   const text = h("textarea", { rows: 1, name: "text", spellcheck: "false", "aria-label": pair ? "source" : "text" });
   text.value = page.run.text;
-  const target = pair && h("textarea", { rows: 1, name: "target", spellcheck: "false", "aria-label": "target", placeholder: "target: written by the model unless you give one" });
+  const target = pair && h("textarea", { rows: 1, name: "target", spellcheck: "false", "aria-label": "target", placeholder: "target: the model’s own" });
   if (target) target.value = page.run.target;
   const told = h("p", { class: "alert", role: "alert" });
   const look = async (event) => {
@@ -105,15 +115,16 @@ function form(names) {
 // --- tabs ---------------------------------------------------------------------------------------------------------------
 
 function tabs() {
-  const list = h("div", { role: "tablist", "aria-label": "Views" }, VIEWS.map(({ id, title }) => h("button", {
+  const list = h("div", { role: "tablist", "aria-label": "Views" }, views().map(({ id, title }) => h("button", {
     type: "button", role: "tab", id: `tab-${id}`, "aria-selected": String(id === page.view), "aria-controls": "view", tabindex: id === page.view ? "0" : "-1", "data-key": `tab-${id}`,
-    onclick: () => change({ view: id }),
+    onclick: () => change({ view: id, given: null }),
   }, title)));
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const at = VIEWS.findIndex(({ id }) => id === page.view);
-    change({ view: VIEWS[(at + step + VIEWS.length) % VIEWS.length].id });
+    const all = views();
+    const at = all.findIndex(({ id }) => id === page.view);
+    change({ view: all[(at + step + all.length) % all.length].id, given: null });
     document.getElementById(`tab-${page.view}`).focus();
   });
   keepFocus(document.getElementById("tabs"), [list, bar()]);
@@ -123,8 +134,8 @@ function tabs() {
 
 // Which attention, layer and head is looked at: the same in every view that has one.
 function bar() {
-  const wanted = VIEWS.find(({ id }) => id === page.view).bar;
-  if (!wanted) return null;
+  const wanted = opened().bar;
+  if (!wanted || page.given) return null;
   const here = floor();
   const upto = (count) => Array.from({ length: count }, (_, i) => [i, i]);
   const clamp = (stack) => ({ layer: Math.min(page.layer, floor(stack).layers - 1), head: Math.min(page.head, floor(stack).heads - 1) });
@@ -141,7 +152,8 @@ function bar() {
 // --- tokens -------------------------------------------------------------------------------------------------------------
 
 function strip() {
-  keepFocus(document.getElementById("strip"), stacks().map(line));
+  const apart = page.given || opened().here; // what is not about this text
+  keepFocus(document.getElementById("strip"), apart ? [] : stacks().map(line));
 }
 
 function line(stack) {
@@ -181,7 +193,7 @@ function moving(stack, from, to, count) {
 
 async function show() {
   const mine = ++drawing;
-  const view = VIEWS.find(({ id }) => id === page.view);
+  const view = opened();
   const slow = setTimeout(() => root.setAttribute("aria-busy", "true"), 120);
   let drawn;
   forgetPointers();
@@ -194,6 +206,8 @@ async function show() {
   if (mine !== drawing) return; // something else has been asked for meanwhile
   root.removeAttribute("aria-busy");
   keepFocus(root, drawn);
+  if (page.lesson) root.querySelector(`[data-lesson="${CSS.escape(page.lesson)}"]`)?.scrollIntoView();
+  page.lesson = "";
   root.dataset.shown = `${page.view}/${mine}`;
 }
 

@@ -10,6 +10,8 @@ export class NotHere extends Error {}
 
 export const live = !inside;
 
+export const hasLessons = live || Boolean(inside.lessons);
+
 function sorted(value) {
   if (Array.isArray(value)) return `[${value.map(sorted).join()}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
@@ -29,20 +31,60 @@ export async function ask(question, model) {
   }
   const key = sorted([model ?? null, question]);
   if (remembered.has(key)) return remembered.get(key);
-  const response = await fetch("v1/look", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(model ? { model, ask: question } : { ask: question }),
-  });
-  const found = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(found.error?.message ?? `The server answered ${response.status}.`);
+  const found = await send("v1/look", model ? { model, ask: question } : { ask: question });
   remembered.set(key, found);
   if (remembered.size > MOST_REMEMBERED) remembered.delete(remembered.keys().next().value);
   return found;
 }
 
-// Which models there are, and the text to begin with.
+// One request; with `each`, an answer that comes in pieces, and every piece is told as it comes.
+export async function send(path, body, { signal, each } = {}) {
+  const response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  if (!response.ok) return told(response);
+  if (!each) return response.json();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return null;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const data = event.replace(/^data: /, "");
+      if (data === "[DONE]") return null;
+      const piece = JSON.parse(data);
+      if (piece.error) throw new Error(piece.error.message);
+      each(piece);
+    }
+  }
+}
+
+// What a server says: its answer, or an error in its own words.
+async function told(response) {
+  const found = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(worded(found.error) ?? `The server answered ${response.status}.`);
+  return found;
+}
+
+function worded(error) {
+  return error?.param && !error.message.includes(error.param) ? `${error.param}: ${error.message}` : error?.message;
+}
+
+// The chapters of the lectures, and one of them with what its lessons found.
+export async function contents() {
+  return inside ? inside.lessons.contents : once("page/lessons");
+}
+
+export async function chapter(name) {
+  return inside ? inside.lessons.chapters[name] : once(`page/lessons/${encodeURIComponent(name)}`);
+}
+
+async function once(path) {
+  if (!remembered.has(path)) remembered.set(path, await told(await fetch(path)));
+  return remembered.get(path);
+}
+
+// Which models there are, what may be tried with them, and the text to begin with.
 export async function opening() {
-  if (inside) return { models: [inside.name], text: inside.text, target: inside.target };
-  return (await fetch("v1/look")).json();
+  if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {} };
+  return told(await fetch("v1/look"));
 }

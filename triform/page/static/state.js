@@ -16,6 +16,11 @@ export const page = {
   from: {}, // where the window of each stack begins
   keysFrom: null, // where the window of the keys begins; null: with the queries
   change: UNCHANGED, // of the interventions
+  names: [], // of all models
+  forms: {}, // of the playground, by model
+  chapter: "", // of the lectures, that is open
+  lesson: "", // of it, that is to be found again
+  given: null, // numbers of a lesson that a view draws in place of the model's
 };
 
 const listeners = new Set();
@@ -38,6 +43,14 @@ export function plainQuestion(view, more = {}) {
   return ask({ view, ...more }, page.model);
 }
 
+export function nameOf() {
+  return page.model ?? page.names[0];
+}
+
+export function forms() {
+  return page.forms[nameOf()] ?? [];
+}
+
 export async function begin(run) {
   const start = await ask({ view: "start", run }, page.model);
   const names = Object.keys(start.stacks);
@@ -46,7 +59,7 @@ export async function begin(run) {
   at[last] = start.position_asked;
   const same = page.start && page.start.name === start.name;
   change({
-    start, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null,
+    start, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null, given: null,
     from: Object.fromEntries(names.map((name) => [name, 0])),
     ...(same ? {} : { stack: last, kind: "self", layer: middle(start, last), head: 0, change: UNCHANGED }),
   });
@@ -133,4 +146,10 @@ let readout;
 export function say(text) {
   readout ??= document.getElementById("readout");
   readout.textContent = text;
+}
+
+// From numbers that a lesson has lent to the lesson itself.
+export function backToLesson() {
+  const { chapter, lesson } = page.given;
+  change({ view: "lessons", chapter, lesson, given: null });
 }

@@ -2,7 +2,7 @@
 
 import { button, cut, h, note, number, panel, shown, svg, token } from "../dom.js";
 import { heat, largest, legend } from "../heat.js";
-import { change, floor, keysOf, keysWindow, kinds, onPoint, page, question, tokens, windowOf, WINDOW } from "../state.js";
+import { backToLesson, change, floor, keysOf, keysWindow, kinds, onPoint, page, question, tokens, windowOf, WINDOW } from "../state.js";
 
 const STAGES = [
   ["scores", "scores before the mask", "q · k, scaled"],
@@ -15,14 +15,28 @@ let stage = "weights";
 export const attention = { id: "attention", title: "Attention", bar: true, show };
 
 async function show() {
+  if (page.given) return lent(page.given);
   const small = await Promise.all(kinds().map(multiples));
   const found = await question("formula", where());
   return [
     panel(`All heads of layer ${page.layer}`, "One square a head: a row is a token that asks, a column one that answers. Press a head to see it large.",
       h("div", { class: `columns kinds-${small.length}` }, small), legend(1, false, "weight")),
-    panel(`Head ${page.head}, layer ${page.layer}`, headLead(found), h("div", { class: "stages" }, STAGES.map((one) => staged(one, found))), large(found)),
+    panel(`Head ${page.head}, layer ${page.layer}`, headLead(found), stages(found, sides()), large(found, sides())),
     await overview(),
   ];
+}
+
+// The numbers of a lesson, drawn as those of a head are.
+function lent({ title, rows, columns, ...found }) {
+  const same = rows.join() === columns.join();
+  const both = { rows: { labels: rows, stack: "lesson", from: 0 }, columns: { labels: columns, stack: same ? "lesson" : "lesson-keys", from: 0 } };
+  return [panel(title, "Numbers of a slide, in place of this model's: rows ask, columns answer.", stages(found, both), large(found, both),
+    found.weights.flat().includes(null) && note("Grey weights: the text of the slide has lost a score of that row.", "soft"),
+    h("div", { class: "row" }, button("Back to the lesson", backToLesson, { class: "go" })))];
+}
+
+function stages(found, both) {
+  return h("div", { class: "stages" }, STAGES.filter(([name]) => valuesOf(name, found)).map((one) => staged(one, found, both)));
 }
 
 export function where() {
@@ -58,30 +72,36 @@ async function multiples({ stack, kind, title }) {
 
 function valuesOf(name, found) {
   if (name !== "masked") return found[name];
-  return found.scores.map((row, i) => row.map((value, j) => (found.mask[i][j] === null ? null : value + found.mask[i][j])));
+  return found.scores?.map((row, i) => row.map((value, j) => (value === null || found.mask[i][j] === null ? null : value + found.mask[i][j])));
 }
 
-function staged([name, title, says], found) {
+function staged([name, title, says], found, both) {
   const values = valuesOf(name, found);
   const cell = Math.max(1, Math.min(14, Math.floor(120 / Math.max(values.length, values[0].length))));
-  const open = name === "mask" && values.every((row) => row.every((value) => value === 0));
+  const unmasked = name === "mask" && values.every((row) => row.every((value) => value === 0));
   return h("button", {
-    type: "button", class: "stage", "aria-pressed": String(stage === name), "data-key": `stage-${name}`,
+    type: "button", class: "stage", "aria-pressed": String(open(found) === name), "data-key": `stage-${name}`,
     onclick: () => { stage = name; change({}); },
-  }, h("strong", {}, title), heat({ values, ...sides(), most: name === "weights" ? 1 : undefined, label: "", cell, labels: false, keys: false }), h("span", {}, open ? "nothing is added: every token may look everywhere" : says));
+  }, h("strong", {}, title), heat({ values, ...both, most: name === "weights" ? 1 : undefined, label: "", cell, labels: false, keys: false }), h("span", {}, unmasked ? "nothing is added: every token may look everywhere" : says));
 }
 
-function large(found) {
-  const values = valuesOf(stage, found);
-  const both = sides();
-  const weights = stage === "weights";
+// The stage that is shown large; a lesson may not have the one that was chosen.
+function open(found) {
+  return valuesOf(stage, found) ? stage : "weights";
+}
+
+function large(found, both) {
+  const name = open(found);
+  const values = valuesOf(name, found);
+  const weights = name === "weights";
   const room = Math.min(440, innerWidth - 170); // 170: labels and margins
   const cell = Math.max(10, Math.min(38, Math.floor(room / Math.max(values.length, values[0].length))));
-  const title = STAGES.find(([name]) => name === stage)[1];
+  const title = STAGES.find(([each]) => each === name)[1];
   const map = heat({
     values, ...both, most: weights ? 1 : undefined, cell,
-    label: `${title} of head ${page.head}: ${both.rows.labels.length} queries and ${both.columns.labels.length} keys; use the arrow keys to read cells`,
-    pick: (i) => change({ picked: { ...page.picked, [page.stack]: both.rows.from + i } }),
+    nothing: page.given && name !== "mask" ? (name === "masked" ? "−∞, or lost on the slide" : "lost on the slide") : undefined,
+    label: `${title}${page.given ? "" : ` of head ${page.head}`}: ${both.rows.labels.length} queries and ${both.columns.labels.length} keys; use the arrow keys to read cells`,
+    pick: (i) => change({ picked: { ...page.picked, [both.rows.stack]: both.rows.from + i } }),
   });
   return h("div", { class: "large" },
     h("figure", {}, h("figcaption", {}, title, " · rows ask, columns answer"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "heat map" }, map),
@@ -91,7 +111,7 @@ function large(found) {
 }
 
 function outside(found) {
-  const most = Math.max(...found.outside);
+  const most = Math.max(...(found.outside ?? [0]));
   return most > 0.005 && note(`Up to ${number(100 * most, 2)} % of a row lies on keys outside this window.`, "soft");
 }
 
@@ -119,11 +139,11 @@ function linked(weights, { rows, columns }) {
 
 // The same in words, for those who do not see the picture, and for those who want the numbers.
 function strongest(found, { rows, columns }) {
-  const at = Math.max(0, Math.min(rows.labels.length - 1, page.picked[page.stack] - rows.from));
+  const at = Math.max(0, Math.min(rows.labels.length - 1, (page.picked[rows.stack] ?? Infinity) - rows.from));
   const best = found.weights[at].map((weight, j) => [weight, j]).filter(([weight]) => weight > 0).sort((a, b) => b[0] - a[0]).slice(0, 6);
   return h("section", { class: "strongest" }, h("h3", {}, "Where ", token(rows.stack, rows.from + at, rows.labels[at]), " looks"),
     h("ol", {}, best.map(([weight, j]) => h("li", {}, token(columns.stack, columns.from + j, columns.labels[j]), h("span", { class: "numeral" }, number(weight, 3))))),
-    button("Compute it step by step", () => change({ view: "query" }), { class: "go" }));
+    !page.given && button("Compute it step by step", () => change({ view: "query" }), { class: "go" }));
 }
 
 // A long text at a glance: the largest weight in each square of tokens; pressing it moves the window there.

@@ -1,17 +1,18 @@
 // Positions: how this model knows where its tokens stand; one picture for each of the three doors.
 
-import { h, note, number, panel, svg } from "../dom.js";
+import { button, h, note, number, panel, svg } from "../dom.js";
 import { key, lines, SERIES, ticks } from "../chart.js";
 import { heat, largest, legend, usual } from "../heat.js";
-import { page, plainQuestion } from "../state.js";
+import { backToLesson, page, plainQuestion } from "../state.js";
 
 let turnedTo = 5;
 
 export const positions = { id: "positions", title: "Positions", bar: "stack", show };
 
 async function show() {
-  const found = await plainQuestion("positions", { stack: page.stack, count: 64 });
-  return { sinusoid: waves, learned, rotary, buckets, alibi, noposition: none }[found.kind](found);
+  const found = page.given ?? await plainQuestion("positions", { stack: page.stack, count: 64 });
+  const drawn = { sinusoid: waves, learned, rotary, buckets, alibi, noposition: none }[found.kind](found);
+  return page.given ? [panel(page.given.title, "Numbers of a slide, in place of this model's.", h("div", { class: "row" }, button("Back to the lesson", backToLesson, { class: "go" }))), ...drawn] : drawn;
 }
 
 function figure(title, drawn, ...more) {

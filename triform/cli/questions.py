@@ -1,0 +1,78 @@
+"""Questions from where a person has them: a file of any format, plain lines, standard input, one whole text.
+
+Rows come one by one and in their order, what cannot be read among them as `Bad`; none is held. Refuses to know tasks,
+models and answers.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from triform.data.files import LONGEST, DataError, Fault, decoded, lines, numbered, opened
+from triform.data.formats import ending, formats_of, use
+from triform.data.readers import read
+from triform.data.rows import Bad, Row, Text
+from triform.errors import InputError, TriformError
+
+STDIN = Path("standard input")
+NOT_LINES = (".json", ".parquet")  # formats whose rows are not lines
+
+
+def checked(text: str) -> str:
+    if not text.strip():
+        raise InputError("the text is empty; give at least one word")
+    return text
+
+
+def in_file(path: Path, *, kind: type[Row], column: str | None) -> Iterator[Row | Bad]:
+    """The rows of a file; where texts are asked for, one whose name says nothing (test.en, a list) has one a line."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file in it")
+    if ending(path) in formats_of(kind) or not path.exists():
+        columns = None if column is None else {kind.needs[0]: int(column) if column.isdecimal() else column}
+        return read(path, kind=kind, columns=columns)
+    if kind is not Text:
+        raise DataError(f"{path} does not end like a file of {kind.__name__} rows; {use(kind)}")
+    return _texts(lines(path), path)
+
+
+def on_stdin() -> Iterator[Text | Bad]:
+    """A text a line."""
+    if sys.stdin.isatty():
+        raise TriformError("there is no text: give it behind the model's name, with --file, or on standard input")
+    return _texts(numbered(sys.stdin.buffer, STDIN), STDIN)
+
+
+def _texts(found: Iterator[tuple[int, bytes | Fault]], path: Path) -> Iterator[Text | Bad]:
+    number = 0
+    for number, line in found:
+        try:
+            yield Text.of({"text": line})
+        except Fault as fault:
+            yield Bad(str(path), number, fault.kind, fault.detail)
+    if not number:
+        raise TriformError(f"there is no text: {path} is empty")
+
+
+def whole_text(file: str | None) -> str:
+    """All of a file, or of standard input, as one text."""
+    name = file or str(STDIN)
+    if file is None:
+        data = sys.stdin.buffer.read(LONGEST + 1)
+    else:
+        with opened(Path(file)) as source:
+            data = source.read(LONGEST + 1)
+    if len(data) > LONGEST:
+        raise InputError(f"{name} has more than {LONGEST >> 20} MiB; that is too long for one text")
+    try:
+        return checked(decoded(data, name=name))
+    except Fault as fault:
+        raise InputError(str(fault)) from None
+
+
+def count_of(path: Path) -> int | None:
+    """How many rows a file has, where a row is a line: for a bar, which may be a little wrong."""
+    if ending(path) in NOT_LINES or not path.is_file():
+        return None
+    with opened(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

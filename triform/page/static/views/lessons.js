@@ -1,0 +1,99 @@
+// The lessons of the lectures: claims with their verdicts, tables and plots, and links to the views that draw them.
+
+import { button, h, note, number, panel, shown, svg, table } from "../dom.js";
+import { frame, key, SERIES, ticks } from "../chart.js";
+import { heat, largest, legend } from "../heat.js";
+import { chapter, contents, hasLessons } from "../source.js";
+import { change, page } from "../state.js";
+
+const SIGNS = { holds: "✓", "holds with a condition": "◐", "mistake on the slide": "✗" };
+const KINDS = { holds: "holds", "holds with a condition": "condition", "mistake on the slide": "mistake" };
+
+export const lessons = { id: "lessons", title: "Lessons", bar: false, here: () => hasLessons, show };
+
+async function show() {
+  const all = await contents();
+  const open = all.find(({ name }) => name === page.chapter);
+  const list = h("ol", { class: "chapters" }, all.map(({ name, title, lessons: each }) => h("li", {}, h("button", {
+    type: "button", class: "chapter", "aria-pressed": String(name === page.chapter), "data-key": `chapter-${name}`, onclick: () => change({ chapter: name }),
+  }, h("strong", {}, title), h("span", {}, `${each.length} lessons`)))));
+  const said = "What the slides say, held against a run: every number is computed on this machine when a chapter is opened.";
+  return [panel("The lectures, computed", said, list), ...(open ? await chapterOf(open.name) : [])];
+}
+
+async function chapterOf(name) {
+  const found = await chapter(name);
+  const see = found.seen_in && button(`See it in ${shown(page.start.name)}`, () => change({ view: found.seen_in, given: null }), { class: "go" });
+  return [panel(found.title, found.opening, see && h("div", { class: "row" }, see)), ...found.lessons.map(lesson)];
+}
+
+function lesson(one) {
+  const verdict = one.verdict && h("p", { class: `verdict ${KINDS[one.verdict]}` }, `${SIGNS[one.verdict]} ${one.verdict}`, one.mistakes.length > 0 && h("small", {}, ` ${one.mistakes.join(", ")}`));
+  return h("section", { class: "panel lesson", "data-lesson": one.id },
+    h("div", { class: "head" }, h("h2", {}, `${one.items.join(", ")} · ${one.title}`), verdict),
+    h("p", {}, h("strong", {}, "The slide: "), one.slide, " ", h("span", { class: "soft" }, one.where)),
+    h("p", {}, h("strong", {}, "Here: "), one.shows),
+    one.trouble && note(`This lesson's own check fails: ${one.trouble}`, "note alert"),
+    one.verdict ? evidence(one) : note(`This lesson ${one.kind === "trained" ? "trains a small model" : "measures this machine"}; it runs in a terminal: triform lecture ${one.id}`),
+    one.opens && h("div", { class: "row" }, button(`Open in the ${one.opens.view} view: ${one.opens.title}`, () => change({ view: one.opens.view, given: { ...one.opens.numbers, title: one.opens.title, chapter: page.chapter, lesson: one.id } }), { class: "go", "data-key": `opens-${one.id}` })));
+}
+
+function evidence({ claims, facts, tables, plots, title }) {
+  return [
+    said(claims, `claims of: ${title}`),
+    facts.length > 0 && [h("h3", { class: "also" }, "And this is so"), said(facts, `facts of: ${title}`)],
+    tables.map((one) => h("figure", {}, h("figcaption", {}, one.title), table(one.columns, one.rows, { "aria-label": one.title, class: "numerals" }))),
+    h("div", { class: "pair" }, plots.map(picture)),
+  ];
+}
+
+function said(claims, label) {
+  return h("ul", { class: "claims", "aria-label": label }, claims.map((one) => h("li", { class: KINDS[one.verdict] },
+    h("span", { class: "sign", role: "img", "aria-label": one.verdict }, SIGNS[one.verdict]),
+    h("span", {}, one.says, one.verdict === "holds with a condition" && h("em", {}, ` only if ${one.only_if}`), one.found && h("span", { class: "soft" }, ` ${one.found}`)))));
+}
+
+// --- plots -----------------------------------------------------------------------------------------------------------------
+
+function picture(plot) {
+  return h("figure", {}, h("figcaption", {}, plot.title), { heat: squares, bars, lines: curves }[plot.type](plot));
+}
+
+function squares({ title, rows, columns, cells }) {
+  const most = largest(cells);
+  const cell = Math.max(9, Math.min(26, Math.floor(400 / Math.max(rows.length, columns.length))));
+  return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
+    heat({ values: cells, rows: { labels: rows }, columns: { labels: columns }, most, cell, label: `${title}; use the arrow keys to read cells` })), legend(most, cells.flat().some((value) => value < 0), "value")];
+}
+
+function bars({ values, unit }) {
+  const most = Math.max(...Object.values(values).map(Math.abs), 1e-12);
+  return h("table", { class: "chances" }, h("tbody", {}, Object.entries(values).map(([name, value]) => h("tr", {},
+    h("th", { scope: "row" }, name), h("td", { class: "bar" }, h("i", { css: { width: `${100 * Math.max(Math.abs(value) / most, 0.002)}%` } })), h("td", { class: "numeral" }, `${number(value, 3)} ${unit}`)))));
+}
+
+// An axis that is logarithmic is drawn over the powers of ten.
+function scaled(values, log) {
+  const to = log ? Math.log10 : (value) => value;
+  const ends = [Math.min(...values.map(to)), Math.max(...values.map(to))];
+  const text = (at) => number(log ? 10 ** at : at, 3);
+  const marks = log ? ticks(...ends).filter((at) => Number.isInteger(at)) : ticks(...ends);
+  return { to, ends, text, marks: marks.length > 1 ? marks : ends };
+}
+
+function curves({ title, x, y, curves: all, log_x: logX, log_y: logY, marks }) {
+  const points = all.flatMap((one) => one.points);
+  const across = scaled(points.map(([a]) => a), logX);
+  const up = scaled(points.map(([, b]) => b), logY);
+  const drawn = frame({ width: 460, height: 300, left: 64, x: across.ends, y: up.ends, xs: across.marks.map((at) => [at, across.text(at)]), ys: up.marks, format: up.text, label: `${title}: ${y} over ${x}` });
+  all.forEach(({ points: some, joined }, i) => {
+    const places = some.map(([a, b]) => [drawn.across(across.to(a)).toFixed(1), drawn.up(up.to(b)).toFixed(1)]);
+    const colour = SERIES[i % SERIES.length];
+    drawn.root.append(...(joined ? [svg("path", { d: places.map((at, j) => `${j ? "L" : "M"}${at}`).join(""), class: `curve ${colour}` })] : places.map(([cx, cy]) => svg("circle", { cx, cy, r: 5, class: `fill ${colour}` }))));
+  });
+  for (const [at, text] of marks) {
+    const x1 = drawn.across(across.to(at));
+    drawn.root.append(svg("line", { x1, x2: x1, y1: 14, y2: drawn.height - drawn.bottom, class: "end" }), svg("text", { x: x1 + 4, y: 24 }, text));
+  }
+  return [drawn.root, h("p", { class: "soft" }, `${y} over ${x}`), key(all.map(({ name }, i) => ({ name, colour: SERIES[i % SERIES.length] })))];
+}
