@@ -96,7 +96,7 @@ def opened(browser: Any, address: str) -> tuple[float, float]:
     context = browser.new_context()
     tab = context.new_page()
     tab.goto(address)
-    tab.wait_for_function("document.getElementById('view').dataset.shown")
+    tab.wait_for_function("() => document.getElementById('view').dataset.shown")
     drawn = tab.evaluate("performance.now()") / 1000
     paint = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0") / 1000
     context.close()

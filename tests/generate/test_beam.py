@@ -213,10 +213,8 @@ def test_eos_dropped_from_a_finished_text_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 def test_a_penalty_on_unfinished_beams_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = beam.Search._grown
-    monkeypatch.setattr(
-        beam.Search, "_grown", lambda self, one: grown(self, one._replace(logprob=one.logprob / len(one.tokens)))
-    )
+    grown = beam.grown
+    monkeypatch.setattr(beam, "grown", lambda logprob, one, token: grown(logprob / (len(one.tokens) + 1), one, token))
     assert broken()
 
 

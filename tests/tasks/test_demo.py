@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from triform.cli import main
+from triform.data import world
 from triform.observe import machine
 from triform.tasks import demo
 from triform.weights import folder
@@ -63,6 +64,16 @@ def test_its_models_are_ordinary_folders(place: Path, capsys: pytest.CaptureFixt
     ):
         code, _, err = run(capsys, args[0], str(place / args[1]), *args[2:])
         assert (code, err) == (0, "")
+
+
+def test_its_figures_come_from_sentences_that_no_choice_has_seen() -> None:
+    looked_at = {one.english for one in world.sentences(split="test", seed=demo.SEED, count=demo.LOOKED_AT)}
+    judged = demo.unseen(200)
+    assert len(judged) == 200
+    assert {one.split for one in judged} == {"test"}
+    assert not looked_at & {one.english for one in judged}
+    drawn = world.sentences(split="test", seed=demo.JUDGING_SEED, count=200)
+    assert looked_at & {one.english for one in drawn}  # another seed alone would not do
 
 
 def test_costs_are_as_predicted(place: Path) -> None:

@@ -48,6 +48,7 @@ SHAPES = [
     ("llama", "small", 4, 256, 1, "muon"),
     ("bert", "small", 32, 64, 1, "adamw"),
     ("vaswani", "mini", 32, 64, 1, "adamw"),
+    ("gpt2", "small", 8, 256, 1, "adamw"),
 ]
 
 

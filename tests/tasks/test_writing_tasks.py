@@ -18,6 +18,7 @@ from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
 from triform.tasks.writing import SEPARATOR, prompt_ids
+from triform.text import chat
 from triform.train.examples import Place
 from triform.weights import folder
 from triform.weights.folder import Loaded
@@ -178,6 +179,15 @@ def test_only_answers_are_learned() -> None:
     said = model.tokenizer.decode(learned)
     assert said.replace("\n", "") == " Jack is in London. Rose too."
     assert learned.count(model.tokenizer.eos) == 2
+
+
+def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    real = chat.Child
+    monkeypatch.setattr(chat, "Child", lambda: started.append(1) or real())
+    model = tiny.begun(named("chat"), CHATS, form="decoder")
+    named("chat").examples(CHATS * 40, model=model)
+    assert len(started) == 1
 
 
 def test_fill_asks_for_the_masked_word_alone() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tiny_tokenizers import put
 
 from triform.errors import InputError, TriformError
-from triform.text.chat import FILE, ChatError, ChatTemplate
+from triform.text import chat
+from triform.text.chat import FILE, ChatError, ChatTemplate, Child
 
 HELLO = [{"role": "user", "content": "Hi <b>&"}, {"role": "assistant", "content": "Hello"}]
 CHATML = (
@@ -110,6 +111,20 @@ def test_variables_of_the_template_itself() -> None:
     template = ChatTemplate(LONG, special={"bos": "<s>"})
     assert template.render(HELLO, date_string="1 May").startswith("<s>Year 1 May")
     assert template.render(HELLO).startswith(f"<s>Year {datetime.now().year}")
+
+
+def test_many_are_rendered_as_each_alone_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "TOGETHER", 7)
+    started: list[Child] = []
+    monkeypatch.setattr(chat, "Child", lambda: started.append(Child()) or started[-1])
+    template = ChatTemplate("{{ messages[0].content }}{% if messages|length > 1 %}{{ 1 / 0 }}{% endif %}", special={})
+    talks = [[{"role": "user", "content": f"{number} " * (number * 300)}] for number in range(1, 40)]
+    assert template.render_many(talks) == [template.render(talk) for talk in talks]
+    assert template.render_many([]) == []
+    with pytest.raises(ChatError, match="ZeroDivisionError"):  # one of many; the answers of the others are not lost
+        template.render_many([talks[0], talks[0] * 2, talks[1]])
+    assert template.render(talks[2]) == talks[2][0]["content"]
+    assert len(started) == 1
 
 
 def test_a_template_may_refuse() -> None:

@@ -9,6 +9,7 @@ not ended are never penalised. When it is over: see `Search.over`. Only rows of 
 import math
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
+from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -43,6 +44,9 @@ class Beam(NamedTuple):
     tokens: tuple[int, ...]
     logprob: float
     history: Untouched
+
+
+Continued: TypeAlias = tuple[float, Beam, int]  # a beam with one more token: its log-probability, the beam, the token
 
 
 class Plan(NamedTuple):
@@ -82,28 +86,24 @@ class Search:
             rows = zip(self.beams, logprobs, strict=True)
             logprobs = torch.stack([beam.history.changed(row) for beam, row in rows])
         values, tokens = (x.tolist() for x in logprobs.topk(min(self.keep, logprobs.shape[-1])))
-        ranked = nlargest(self.keep, self._continued(values, tokens), key=lambda beam: beam.logprob)
-        length, running = len(self.beams[0].tokens) + 1, []
-        for rank, beam in enumerate(ranked):
-            if beam.tokens[-1] not in self.ends and length < self.limit:
-                running.append(beam)
+        ranked = nlargest(self.keep, self._continued(values, tokens), key=itemgetter(0))
+        length = len(self.beams[0].tokens) + 1
+        running: list[Continued] = []
+        for rank, (logprob, beam, token) in enumerate(ranked):
+            if token not in self.ends and length < self.limit:
+                running.append((logprob, beam, token))
             elif rank < self.plan.width:
-                self.endings.append(Ending(beam.tokens, beam.logprob, self.score(beam.logprob, length)))
+                self.endings.append(Ending((*beam.tokens, token), logprob, self.score(logprob, length)))
         self.endings = nlargest(self.plan.width, self.endings, key=lambda ending: ending.score)
-        self.beams = [self._grown(beam) for beam in running[: self.plan.width]]
+        self.beams = [grown(*each) for each in running[: self.plan.width]]
         if self.over(length):
             self.beams = []
 
-    def _continued(self, values: list[list[float]], tokens: list[list[int]]) -> Iterator[Beam]:
+    def _continued(self, values: list[list[float]], tokens: list[list[int]]) -> Iterator[Continued]:
         for beam, row_values, row_tokens in zip(self.beams, values, tokens, strict=True):
             for value, token in zip(row_values, row_tokens, strict=True):
                 if value > -math.inf:
-                    yield beam._replace(tokens=(*beam.tokens, token), logprob=beam.logprob + value)
-
-    def _grown(self, beam: Beam) -> Beam:
-        history = beam.history.fork()
-        history.add(beam.tokens[-1])
-        return beam._replace(history=history)
+                    yield beam.logprob + value, beam, token
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / length**self.plan.length_penalty
@@ -116,6 +116,12 @@ class Search:
         never = self.plan.early_stopping == "never" and self.plan.length_penalty > 0
         best = self.score(self.beams[0].logprob, self.limit if never else length)
         return len(self.endings) == self.plan.width and best <= self.endings[-1].score
+
+
+def grown(logprob: float, beam: Beam, token: int) -> Beam:
+    history = beam.history.fork()
+    history.add(token)
+    return Beam(beam.row, (*beam.tokens, token), logprob, history)
 
 
 @torch.inference_mode()
@@ -135,11 +141,11 @@ def search(
         plan.check(request.settings)
         check_settings(request.settings, spec)
     found: list[list[Ending]] = []
-    at_a_time = max(1, rows // plan.width)
-    for at in range(0, len(requests), at_a_time):
-        some = [*zip(requests, prompts, strict=True)][at : at + at_a_time]
-        passes = Passes(network, spec, rows=len(some) * plan.width, pack=pack, together=True)
-        found += side_by_side(passes, plan, some)
+    asked, at_a_time = [*zip(requests, prompts, strict=True)], max(1, rows // plan.width)
+    passes = Passes(network, spec, rows=min(at_a_time, len(asked)) * plan.width, pack=pack, together=True)
+    for at in range(0, len(asked), at_a_time):
+        found += side_by_side(passes, plan, asked[at : at + at_a_time])
+        passes.forget(0, passes.cache.rows)
     return found
 
 
