@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bench.harness import Contender, Row, limits, race, report
 
-THREADS = 1
+THREADS = 2
 SEED = 11
 TOGETHER = 32  # texts of a batch: the default of sentence-transformers, and what its users take for translating
 BEAMS = 4
