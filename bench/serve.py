@@ -59,6 +59,7 @@ class Server:
         self, name: str, command: Sequence[str], body: Callable[[int, int], dict[str, Any]], port: int
     ) -> None:
         self.name, self.body, self.url = name, body, f"http://127.0.0.1:{port}"
+        self.sign = "/ready" if name == "triform" else "/health"
         env = os.environ | {"OMP_NUM_THREADS": THREADS, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -68,10 +69,11 @@ class Server:
             if self.process.poll() is not None:
                 raise SystemExit(f"{self.name} ended with {self.process.returncode}")
             try:
-                if httpx2.get(f"{self.url}/health", timeout=2).status_code == 200:
+                if httpx2.get(f"{self.url}{self.sign}", timeout=2).status_code == 200:
                     return
             except httpx2.HTTPError:
-                time.sleep(0.2)
+                pass
+            time.sleep(0.2)
         raise SystemExit(f"{self.name} does not answer")
 
     @property

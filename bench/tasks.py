@@ -2,7 +2,7 @@
 
 Embedding: 5,000 texts of unequal length through MiniLM (`triform pull minilm`). Translating: 1,000 sentences with 4
 beams, through a random Marian of the released shape that never ends a sentence early, or through `--model FOLDER`, a
-Marian, BART or T5 that does. `python -m bench tasks`, about 25 minutes; `python -m bench.tasks --try` runs everything
+Marian, BART or T5 that does. `python -m bench tasks`, about 15 minutes; `python -m bench.tasks --try` runs everything
 with a few texts and keeps nothing.
 """
 
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
     new: int  # tokens that every translation has; of a model that ends its sentences, the most
 
 
-FULL = Sizes(rounds=3, texts=5_000, sentences=1_000, new=24)
+FULL = Sizes(rounds=2, texts=5_000, sentences=1_000, new=24)
 TRY = Sizes(rounds=1, texts=60, sentences=40, new=4)
 
 

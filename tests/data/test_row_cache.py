@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,22 @@ def test_tokens_are_reused_and_made_again(tmp_path: Path):
     assert calls == [2]
     TokenCache.build(rows, encode, cache=Cache(tmp_path), fingerprint=digest("data", "tokenizer", {"length": 9}))
     assert calls == [2, 2]
+
+
+def test_what_nobody_uses_for_a_month_goes(tmp_path: Path):
+    def build(name: str) -> None:
+        TokenCache.build([Text("abc")], ids, cache=Cache(tmp_path), fingerprint=name)
+
+    for name in ("used", "unused"):
+        build(name)
+    (tmp_path / ".half-made").mkdir()
+    long_ago = time.time() - ragged.UNUSED - 60
+    for place in tmp_path.iterdir():
+        os.utime(place, (long_ago, long_ago))
+    build("used")
+    build("new")
+    kept = {f"tokens-{digest(name)[:16]}" for name in ("used", "new")}
+    assert {place.name for place in tmp_path.iterdir()} == kept
 
 
 @pytest.mark.parametrize("name", ["ids.uint16", "ids.offsets"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from served_callers import until
 from served_models import all_models, decoder, encoder, pair, run, serving
 
 from triform.generate.api import complete
@@ -37,6 +38,7 @@ def test_small_routes() -> None:
     async def ask() -> None:
         async with serving(all_models()) as (service, client):
             assert (await client.get("/health")).json() == {"status": "ok"}
+            await until(lambda: not service.why_not_ready)
             assert (await client.get("/ready")).json() == {"status": "ok"}
             listed = (await client.get("/v1/models")).json()["data"]
             assert {one["id"]: "complete" in one["tasks"] for one in listed} == {

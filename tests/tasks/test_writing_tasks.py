@@ -13,7 +13,7 @@ from triform.data.rows import Chat, Document, Message, Pair, Text
 from triform.errors import InputError
 from triform.model import Model
 from triform.tasks import named
-from triform.tasks.chat import answers_marked
+from triform.tasks.chat import answers_marked, learned
 from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
@@ -174,11 +174,21 @@ def test_only_answers_are_learned() -> None:
     model = tiny.begun(named("chat"), CHATS, form="decoder")
     talk = (*CHATS[0].messages, Message("user", "And Rose?"), Message("assistant", "Rose too."))
     (tokens,) = answers_marked([talk], model=model)
-    assert model.tokenizer is not None
-    learned = [id for id, learn in zip(tokens.ids, tokens.learn, strict=True) if learn]
-    said = model.tokenizer.decode(learned)
-    assert said.replace("\n", "") == " Jack is in London. Rose too."
-    assert learned.count(model.tokenizer.eos) == 2
+    said = learned(tokens)
+    assert model.words.decode(said).replace("\n", "") == " Jack is in London. Rose too."
+    assert said.count(model.words.eos) == 2
+
+
+def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
+    task, talk = named("chat"), CHATS[:1]
+    model = tiny.begun(task, CHATS, form="decoder")
+    (whole,) = answers_marked([talk[0].messages], model=model)
+    short = tiny.begun(task, CHATS, form="decoder", context=len(whole.ids) - 3)
+    scores = task.evaluate(talk, model=short).values
+    kept = learned(answers_marked([talk[0].messages], model=short)[0])
+    assert 0 < len(kept) < len(learned(whole))
+    bits = math.log2(scores["perplexity"]) * scores["tokens"]
+    assert scores["bits per byte"] == pytest.approx(bits / len(short.words.decode(kept).encode()))
 
 
 def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:

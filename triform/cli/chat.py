@@ -30,10 +30,9 @@ class Conversation:
     def __init__(self, model: "Model", *, system: str | None, wanted: dict[str, Any]) -> None:
         from triform.generate.api import engine_of, settings_of
         from triform.tasks.chat import Chat, template_of
-        from triform.tasks.writing import words_of
 
         Chat().check(model.loaded)
-        self.template, self.words = template_of(model.loaded), words_of(model.loaded)
+        self.template, self.words = template_of(model.loaded), model.loaded.words
         self.engine = engine_of(model, rows=1)
         self.settings = settings_of(model, wanted)
         self.opening = [] if system is None else [{"role": "system", "content": system}]

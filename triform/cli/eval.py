@@ -88,7 +88,7 @@ def table_of(columns: "Mapping[str, Scores]") -> Table:
         table.add_column(Text(name), justify="right")
     every = list(columns.values())
     for name in dict.fromkeys(name for scores in every for name in scores.values):
-        cells = (f"{scores.values[name]:,.2f}" if name in scores.values else "" for scores in every)
+        cells = (scores.shown(name) for scores in every)
         table.add_row(Text(name, style="bold" if name == every[0].main else ""), *cells)
     return table
 

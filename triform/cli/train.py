@@ -109,10 +109,9 @@ def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | N
 
 
 def kept(cache: "Cache") -> str:
-    """What was made of the data, and what was still there from an earlier run."""
-    told = [f"made {', '.join(cache.made)}"] if cache.made else []
-    told += [f"reused {', '.join(cache.reused)}"] if cache.reused else []
-    return f"{'; '.join(told)}, in {cache.folder}"
+    """How much was made of the data, and how much was still there from an earlier run."""
+    told = [f"{len(names)} parts {how}" for how, names in (("made", cache.made), ("reused", cache.reused)) if names]
+    return f"{', '.join(told)}, in {cache.folder}"
 
 
 def facts(title: str) -> Table:
@@ -176,9 +175,9 @@ def after(finished: "Finished") -> Table:
     best = f", the best at {outcome.best_step:,}" if outcome.best_step is not None else ""
     table.add_row("steps", f"{outcome.step:,}{best}; {outcome.skipped:,} skipped by the guards")
     if scores is not None:
-        for name, value in scores.values.items():
+        for name in scores.values:
             told = f"  ({scores.signature})" if name == scores.main and scores.signature else ""
-            table.add_row(name, f"{value:.4g}{told}")
+            table.add_row(name, f"{scores.shown(name)}{told}")
     for sample in finished.samples[:3]:
         table.add_row("sample", Text(f"{_line(sample.asked)} → {_line(sample.text)}"))
     peak = in_gb(finished.peak) if finished.peak else "not known"

@@ -7,8 +7,9 @@ import errno
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ Numbers: TypeAlias = npt.NDArray[Any]  # of uint8, uint16 or uint32, as the file
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # numbers copied at once
+UNUSED = 30 * 24 * 3600  # seconds
 
 
 class Ragged:
@@ -123,11 +125,22 @@ class Cache:
                 shutil.rmtree(place)
             else:
                 self.reused.append(name)
+                with suppress(OSError):  # a cache that can only be read serves too
+                    os.utime(place)
                 return found
         with whole(place) as filling:
             fill(filling)
         self.made.append(name)
+        self.prune()
         return use(place)
+
+    def prune(self) -> None:
+        """What nobody has used for a month goes; so does what a killed process has left half made."""
+        oldest = time.time() - UNUSED
+        for place in self.folder.iterdir():
+            with suppress(OSError):  # what cannot be deleted stays
+                if place.stat().st_mtime < oldest:
+                    shutil.rmtree(place)
 
 
 def _mapped(path: Path, dtype: str) -> Numbers:

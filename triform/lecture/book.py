@@ -247,8 +247,9 @@ def of_quiz(answered: list[Answered]) -> Iterator[str]:
 
 def of_experiments(found: Found) -> Iterator[str]:
     yield from ("# The experiments", "")
-    yield "Small models, trained for a minute or so on the little world, all from seed 0. Losses are mean −log p of the"
-    yield "next word, in sentences the model has not seen. Seconds are of the machine that printed this."
+    yield "Small models, trained for a minute or so on the little world, the last ones for longer on Multi30k, all from"
+    yield "seed 0. Losses are mean −log p of the next word, in sentences the model has not seen. Seconds are of the"
+    yield "machine that printed this."
     yield ""
     for lesson in experiments.experiments():
         if lesson.id in found:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from triform.errors import InputError
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
 from triform.serve.limits import TOO_LONG, Limits
@@ -53,12 +52,6 @@ def working(worker: Worker, job: Job) -> Iterator[Job]:
         worker.cancel(job)
 
 
-def words_of(model: Loaded) -> Tokenizer:
-    if model.tokenizer is None:
-        raise InputError("this model has no tokenizer; give token ids")
-    return model.tokenizer
-
-
 async def cut(work: Callable[[], T], *, texts: Sequence[str]) -> T:
     """Work on texts, such as cutting them into tokens: beside the event loop where they are long."""
     return await asyncio.to_thread(work) if sum(map(len, texts)) > LONG else work()
@@ -68,7 +61,7 @@ async def ids_of(
     model: Loaded, texts: Sequence[str], *, most: int, param: str, special: bool = True
 ) -> list[tuple[int, ...]]:
     """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
-    tokenizer = words_of(model)
+    tokenizer = model.words
     for text in texts:
         least = -(-len(text) // longest_token(tokenizer))
         if least > most:

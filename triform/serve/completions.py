@@ -18,7 +18,7 @@ from triform.serve.answers import (
     Completion,
 )
 from triform.serve.asks import ChatAsk, CompletionAsk, Writing
-from triform.serve.call import Call, ids_of, refuse_if_long, words_of
+from triform.serve.call import Call, ids_of, refuse_if_long
 from triform.serve.choices import ChatShape, CompletionShape, Shape
 from triform.serve.faults import Refusal
 from triform.serve.limits import TOO_LONG
@@ -43,7 +43,7 @@ async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[byt
     if asked.top_logprobs and not asked.logprobs:
         raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
     text = await rendered(served, asked)
-    special = not words_of(served.model).is_begun(text)
+    special = not served.model.words.is_begun(text)
     prompts = await ids_of(served.model, [text], most=served.model.spec.context, param="messages", special=special)
     limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
     settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)

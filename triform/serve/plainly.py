@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from triform.serve.answers import Health, ModelCard, ModelList, Tokenized
 from triform.serve.asks import TokenizeAsk
-from triform.serve.call import Call, cut, words_of
+from triform.serve.call import Call, cut
 from triform.serve.faults import Refusal
 
 
@@ -34,7 +34,7 @@ async def model(call: Call, name: str) -> ModelCard:
 
 async def tokenize(call: Call, asked: TokenizeAsk) -> Tokenized:
     served = call.service.known(asked.model)
-    tokenizer = words_of(served.model)
+    tokenizer = served.model.words
     texts = [asked.text]
     (encoding,) = await cut(lambda: tokenizer.encode_many(texts, special=asked.special), texts=texts)
     return Tokenized(

@@ -158,7 +158,10 @@ class Service:
     def why_not_ready(self) -> str:
         if self.stopping:
             return "stopping"
-        silent = [name for name, served in self.models.items() if not served.worker.ready]
+        workers = {name: served.worker for name, served in self.models.items()}
+        if cold := [name for name, worker in workers.items() if not worker.warm]:
+            return f"the first steps of {', '.join(cold)} are being made"
+        silent = [name for name, worker in workers.items() if not worker.ready]
         return f"no sign from {', '.join(silent)}" if silent else ""
 
     # --- life and death ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from triform.generate.events import Event
 from triform.observe.cost import cost as cost_of
 from triform.serve.answers import Answers, Embedding, EmbeddingList, Usage
 from triform.serve.asks import AnswerAsk, ClassifyAsk, CostAsk, EmbeddingAsk, FillAsk, SearchAsk, TagAsk, WritingAsk
-from triform.serve.call import Call, cut, refuse_if_long, words_of, working
+from triform.serve.call import Call, cut, refuse_if_long, working
 from triform.serve.completions import checked
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
@@ -117,7 +117,7 @@ async def _batched(
 
 async def _counted(call: Call, served: Served, asked: Sequence[Any]) -> Usage:
     """Tokens read, for the client's bill and for the service's own counts."""
-    texts, tokenizer = [text_of(one) for one in asked], words_of(served.model)
+    texts, tokenizer = [text_of(one) for one in asked], served.model.words
     rows = await cut(lambda: tokenizer.ids_many(texts), texts=texts)
     read = sum(map(len, rows))
     refuse_if_long(read, call.service.limits)
@@ -146,7 +146,7 @@ async def _searched(
 ) -> Answers[Any]:
     """What has rows of its own, in the pauses of which the engine's rows go on."""
     found = await _batched(call, served, task, asked, settings, rows=beams)
-    texts, writer = [one.text for one in found.answers], words_of(served.model).target
+    texts, writer = [one.text for one in found.answers], served.model.words.target
     wrote = [len(ids) for ids in await cut(lambda: writer.ids_many(texts), texts=texts)]
     served.gauge.searched(wrote, beams=beams)
     call.notes["written"] = sum(wrote)

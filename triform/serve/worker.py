@@ -43,6 +43,7 @@ class Worker:
         self.writes = writes
         self.open = 0  # answers that were accepted and have not ended
         self.beat = monotonic()
+        self.warm = False
         self.patience = limits.stalled_seconds
         self.engine = self._new_engine() if writes else None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,14 +84,14 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        return self.alive and self.silent <= self.patience
+        return self.warm and self.alive and self.silent <= self.patience
 
     @property
     def running(self) -> int:
         return len(self._writing) + len(self._batch) if self.engine is None else len(self.engine.writing)
 
     def refuse_if_full(self) -> None:
-        if not self.ready:
+        if self.warm and not self.ready:  # how long the first steps take nobody knows: who asks meanwhile waits
             raise unavailable("stalled")
         if self.open >= self.limits.rows + self.limits.queue:
             raise unavailable("busy")
@@ -144,6 +145,7 @@ class Worker:
         for seconds in first_steps(self.model, self.engine):
             self.beat = monotonic()
             self.patience = max(self.patience, SLOW * seconds)
+        self.warm = True
 
     def _take_in(self) -> bool:
         """New jobs and cancellations; False once there is to be no more."""

@@ -12,7 +12,6 @@ from triform.spec import Form, ModelSpec
 from triform.tasks.complete import Complete
 from triform.tasks.likelihood import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import words_of
 from triform.text.chat import ChatTemplate
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Tokens
@@ -59,8 +58,7 @@ class Chat(Task[Conversation, Messages, Spoken]):
 
     def examples(self, rows: Sequence[Conversation], *, model: Loaded) -> Examples[Any]:
         """Conversations that do not fit lose their end."""
-        listed = answers_marked([row.messages for row in rows], model=model)
-        return Listed(listed, lengths=[len(each.ids) for each in listed])
+        return as_examples(answers_marked([row.messages for row in rows], model=model))
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
@@ -76,15 +74,16 @@ class Chat(Task[Conversation, Messages, Spoken]):
     def run(self, questions: Sequence[Messages], *, model: Loaded, **settings: Any) -> Iterator[Spoken]:
         self.check(model)
         texts = template_of(model).render_many([plain(messages) for messages in questions])
-        prompts = [words_of(model).encode_conversation(text).ids for text in texts]
+        prompts = [model.words.encode_conversation(text).ids for text in texts]
         for found in Complete().run(prompts, model=model, **settings):
             said = Message("assistant", found.text.strip())
             yield Spoken(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
 
     def evaluate(self, rows: Sequence[Conversation], *, model: Loaded, **settings: Any) -> Scores:
-        said = sum(len(text.encode()) for text in answers_in(rows))
-        examples = self.examples(rows, model=model)
-        return perplexity(examples, objective=NextToken(), model=model, rows=len(rows), bytes_of_text=said)
+        """Of conversations that do not fit, what is left of their answers."""
+        marked = answers_marked([row.messages for row in rows], model=model)
+        said = sum(len(model.words.decode(learned(each)).encode()) for each in marked)
+        return perplexity(as_examples(marked), objective=NextToken(), model=model, rows=len(rows), bytes_of_text=said)
 
     def score(self, answers: Sequence[Spoken], rows: Sequence[Conversation]) -> Scores:
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
@@ -108,7 +107,7 @@ def answers_in(rows: Sequence[Conversation]) -> list[str]:
 
 def template_of(model: Loaded) -> ChatTemplate:
     """Each has a process of its own: keep it while there is something to render."""
-    return model.template or ChatTemplate(TEMPLATE, special=words_of(model).special)
+    return model.template or ChatTemplate(TEMPLATE, special=model.words.special)
 
 
 def plain(messages: Messages) -> list[dict[str, str]]:
@@ -135,11 +134,20 @@ def answers_marked(conversations: Sequence[Messages], *, model: Loaded) -> list[
         texts[number] = text
     if not all(said):
         raise InputError("a conversation without an answer of the assistant teaches nothing")
-    encodings = map(words_of(model).encode_conversation, texts)
+    encodings = map(model.words.encode_conversation, texts)
     return [
         Tokens(encoding.ids[:most], [within(token, spans) for token in encoding.offsets[:most]])
         for encoding, spans in zip(encodings, said, strict=True)
     ]
+
+
+def as_examples(marked: Sequence[Tokens]) -> Examples[Tokens]:
+    return Listed(marked, lengths=[len(each.ids) for each in marked])
+
+
+def learned(tokens: Tokens) -> list[int]:
+    """The ids that the assistant said."""
+    return [int(id) for id, learn in zip(tokens.ids, tokens.learn or (), strict=True) if learn]
 
 
 def within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:

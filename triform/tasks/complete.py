@@ -18,7 +18,7 @@ from triform.generate.settings import Request, SettingsError
 from triform.spec import Form, ModelSpec, Own, Tied
 from triform.tasks.likelihood import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import ROWS, words_of
+from triform.tasks.writing import ROWS
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Place, Tokens, Windows
 from triform.train.language import NextToken
@@ -80,7 +80,7 @@ class Complete(Task[Document, api.Prompt, Completed]):
 
     def kept(self, rows: Sequence[Document], *, model: Loaded, cache: Cache, fingerprint: str) -> Examples[Any]:
         """The same, from a file of all tokens that is not read into memory."""
-        tokenizer = words_of(model)
+        tokenizer = model.words
         end = [] if tokenizer.eos is None else [tokenizer.eos]
 
         def encode(some: Sequence[Document]) -> Iterator[dict[str, list[int]]]:
@@ -118,11 +118,11 @@ class Complete(Task[Document, api.Prompt, Completed]):
         for prompt, events in zip(prompts, written, strict=True):
             if events[-1].finish == "error":
                 raise InputError(f"the model failed while writing: {events[-1].error}")
-            yield completed(events, unknown=words_of(model).count_unknown(prompt))
+            yield completed(events, unknown=model.words.count_unknown(prompt))
 
     def evaluate(self, rows: Sequence[Document], *, model: Loaded, **settings: Any) -> Scores:
         """Every token is predicted once, with at least half a context behind it where the text has as much."""
-        context, end = model.spec.context, words_of(model).eos
+        context, end = model.spec.context, model.words.eos
         judged = []
         for text in joined_ids(rows, model=model):
             whole = text if end is None else np.concatenate([[end], text])
@@ -149,7 +149,7 @@ def stream_examples(ids: Ids, bounds: Bounds, *, model: Loaded) -> Examples[Any]
     if len(ids) < 2:
         raise InputError("there is no text to learn from")
     if len(ids) <= texts * context:
-        return Texts(ids, bounds, length=context, before=words_of(model).eos)
+        return Texts(ids, bounds, length=context, before=model.words.eos)
     return Windows(ids, length=min(context, len(ids) - 1), fingerprint=digest_of(ids))
 
 
@@ -194,7 +194,7 @@ def digest_of(ids: Ids) -> str:
 
 def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
     """The tokens of each text with its end; pieces of a long text that go on are one again."""
-    tokenizer = words_of(model)
+    tokenizer = model.words
     end = [] if tokenizer.eos is None else [tokenizer.eos]
     texts: list[npt.NDArray[np.int64]] = []
     held: list[int] = []

@@ -38,6 +38,15 @@ class Embedded(Reply, frozen=True, kw_only=True):
         return " ".join(f"{x:.6g}" for x in self.vector)
 
 
+class Alike(Reply, frozen=True, kw_only=True):
+    """How near the vectors of two texts lie."""
+
+    cosine: float
+
+    def __str__(self) -> str:
+        return f"cosine {self.cosine:.3f}"
+
+
 class Embed(Task[Scored, str, Embedded]):
     name = "embed"
     forms = ("encoder",)
@@ -76,6 +85,9 @@ class Embed(Task[Scored, str, Embedded]):
 
     def question(self, row: Scored) -> str:
         return row.first
+
+    def tried(self, row: Scored, *, model: Loaded) -> tuple[str, Alike]:
+        return alike(row.first, row.second, model=model)
 
     def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Embedded]:
         self.check(model)
@@ -154,6 +166,12 @@ def _ordered(likeness: Sequence[float], rows: Sequence[Scored]) -> Scores:
 def _nearest(found: Sequence[int], rows: Sequence[Scored]) -> Scores:
     own = sum(rows[at].second == row.second for at, row in zip(found, rows, strict=True))
     return Scores(main="recall@1", values={"recall@1": 100 * own / max(1, len(rows))}, rows=len(rows))
+
+
+def alike(one: str, other: str, *, model: Loaded) -> tuple[str, Alike]:
+    """Two texts, and their cosine."""
+    first, second = F.normalize(Embed().vectors([one, other], model=model), dim=-1)
+    return f"{one} | {other}", Alike(cosine=float(first @ second))
 
 
 def shared_words(one: str, other: str) -> float:

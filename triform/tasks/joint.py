@@ -12,7 +12,7 @@ from triform.data.fields import is_bio
 from triform.data.rows import Labelled, Tagged
 from triform.errors import InputError
 from triform.tasks.classify import Classify
-from triform.tasks.reading import together, tokenizer_of, windows_of
+from triform.tasks.reading import together, windows_of
 from triform.tasks.tag import Tag, token_examples
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
@@ -30,7 +30,7 @@ def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tupl
 
 def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
     """Rows of both kinds: tokens learn tags, the token before the text learns what the text is."""
-    tokenizer = tokenizer_of(model)
+    tokenizer = model.words
     if tokenizer.cls is None:
         raise InputError("to classify and tag at once, texts must begin with a token of their own, as [CLS]")
     number = {label: at for at, label in enumerate(model.labels)}

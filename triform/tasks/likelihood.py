@@ -21,7 +21,7 @@ def perplexity(
     values = {
         "perplexity": math.exp(min(score.value, 700.0)),
         "bits per byte": score.value * targets / math.log(2) / max(1, bytes_of_text),
-        "tokens": float(targets),
+        "tokens": targets,
     }
     return Scores(main="perplexity", values=values, rows=rows, higher=False)
 

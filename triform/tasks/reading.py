@@ -17,7 +17,7 @@ from triform.door import by_length
 from triform.errors import InputError
 from triform.generate.pauses import pause
 from triform.packed import packed, worth_packing
-from triform.text.tokenizer import Encoding, Tokenizer
+from triform.text.tokenizer import Encoding
 from triform.train.objectives import apart, laid_out
 from triform.weights.folder import Loaded
 
@@ -87,12 +87,6 @@ def _check_ids(rows: Sequence[Ids], model: Loaded) -> None:
 # --- texts into windows ---------------------------------------------------------------------------------------------
 
 
-def tokenizer_of(model: Loaded) -> Tokenizer:
-    if model.tokenizer is None:
-        raise InputError("this model has no tokenizer; it reads ids only")
-    return model.tokenizer
-
-
 def longest_of(model: Loaded) -> int:
     """The most tokens that are read at once."""
     longest = model.pooling.longest if model.pooling is not None else None
@@ -113,7 +107,7 @@ class Windows(NamedTuple):
 
 def windows_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
     check_texts(texts)
-    tokenizer, length = tokenizer_of(model), longest_of(model)
+    tokenizer, length = model.words, longest_of(model)
     found = []
     for text, ids in zip(texts, tokenizer.ids_many(texts), strict=True):
         if not ids:

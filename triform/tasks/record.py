@@ -139,7 +139,7 @@ def begun_with(config: Config) -> str:
 def score_table(scores: Scores | None) -> str:
     if scores is None:
         return "It was not judged: there were no validation rows, or the run was stopped before its end."
-    rows = [f"| {name} | {value:.4f} |" for name, value in scores.values.items()]
+    rows = [f"| {name} | {scores.shown(name)} |" for name in scores.values]
     signature = f" How it is counted: `{scores.signature}`." if scores.signature else ""
     return "\n".join(["| on validation rows | |", "|---|---|", *rows]) + (
         f"\n\n{scores.rows:,} rows; `{scores.main}` decided which step was kept.{signature}"

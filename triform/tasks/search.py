@@ -11,7 +11,7 @@ from triform.errors import InputError
 from triform.spec import Form, ModelSpec
 from triform.tasks import index as indexes
 from triform.tasks.bm25 import BM25
-from triform.tasks.embed import Embed, check_trainable, pair_examples, pairs_recipe, with_pooling
+from triform.tasks.embed import Alike, Embed, alike, check_trainable, pair_examples, pairs_recipe, with_pooling
 from triform.tasks.index import Index
 from triform.tasks.ranking_score import ndcg, recall
 from triform.tasks.reading import together
@@ -76,6 +76,10 @@ class Search(Task[Pair, str, Hits]):
 
     def question(self, row: Pair) -> str:
         return row.source
+
+    def tried(self, row: Pair, *, model: Loaded) -> tuple[str, Alike]:
+        """There is no index to search in yet: how near a query and its passage lie."""
+        return alike(row.source, row.target, model=model)
 
     def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Hits]:
         """`index`: where to search; `k`: how many passages."""

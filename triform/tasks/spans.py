@@ -13,7 +13,7 @@ from torch import Tensor
 
 from triform.data.rows import Question
 from triform.errors import InputError
-from triform.tasks.reading import check_texts, longest_of, overlap_of, through, together, tokenizer_of
+from triform.tasks.reading import check_texts, longest_of, overlap_of, through, together
 from triform.text.tokenizer import Encoding
 from triform.train.examples import Answered as Example
 from triform.weights.folder import Loaded
@@ -50,7 +50,7 @@ class Laid(NamedTuple):
 def laid(asked: Sequence[Asked], *, model: Loaded) -> list[Laid]:
     """A question may take half a window; what it has more is cut off."""
     check_texts([text for each in asked for text in (each.question, each.context)])
-    tokenizer, length = tokenizer_of(model), longest_of(model)
+    tokenizer, length = model.words, longest_of(model)
     questions, cuts = [], []
     for each, alone in zip(asked, tokenizer.encode_many([each.question for each in asked], special=False), strict=True):
         cuts.append(max(0, len(alone.ids) - length // 2))
@@ -93,7 +93,7 @@ def found(asked: Sequence[Asked], *, model: Loaded) -> Iterator[Found]:
         values = iter(through([each.ids for each in flat], model=model, kinds=[each.kinds for each in flat]))
         for one, each in zip(some, cut, strict=True):
             spans = [_best(window, next(values).double(), one.context) for window in each.windows]
-            unknown = sum(tokenizer_of(model).count_unknown(window.ids) for window in each.windows)
+            unknown = sum(model.words.count_unknown(window.ids) for window in each.windows)
             best = max(spans, key=lambda span: span.score)
             # One window that is sure of an answer is enough: "no answer" needs all of them.
             none = min(span.none + span.score for span in spans) - best.score

@@ -27,7 +27,6 @@ from triform.tasks.reading import (
     own_tokens,
     through,
     together,
-    tokenizer_of,
     windows,
 )
 from triform.tasks.task import Reply, Scores, Task
@@ -120,7 +119,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
         for some in together(questions):
             texts = [text_of(question) for question in some]
             check_texts(texts)
-            whole = tokenizer_of(model).encode_many(texts)
+            whole = model.words.encode_many(texts)
             for question, text, encoding, chances in zip(
                 some, texts, whole, _chances(whole, names, model), strict=True
             ):
@@ -128,7 +127,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
                 units = _own_words(encoding) if words is None else _first_tokens(encoding, words)
                 yield TaggedText(
                     entities=tuple(_entities(text, units, chances, list(names.values()))),
-                    unknown=tokenizer_of(model).count_unknown(encoding.ids),
+                    unknown=model.words.count_unknown(encoding.ids),
                 )
 
     def score(self, answers: Sequence[TaggedText], rows: Sequence[Tagged]) -> Scores:
@@ -207,7 +206,7 @@ def token_examples(rows: Sequence[Tagged], *, model: Loaded) -> Iterator[Example
     """Windows of each row with a label for each of its own tokens; rows with a tag the model has not are left out."""
     number = {label: at for at, label in enumerate(model.labels)}
     for some in together([row for row in rows if all(tag in number for tag in row.tags)]):
-        encodings = tokenizer_of(model).encode_many([text_of(row.tokens) for row in some])
+        encodings = model.words.encode_many([text_of(row.tokens) for row in some])
         for row, encoding in zip(some, encodings, strict=True):
             whole = np.full(len(encoding.ids), NOTHING, np.int32)
             whole[own_tokens(encoding)] = list(_token_labels(row, encoding, number))

@@ -30,11 +30,18 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """What an evaluation says. `values[main]` decides which of two models is better."""
 
     main: str
-    values: dict[str, float]
+    values: dict[str, float]  # whole ones are counts
     rows: int
     higher: bool = True  # is better
     signature: str = ""  # how the main score was counted, where the field knows several ways
     counts: dict[str, dict[str, int]] = {}  # right label → answered label → how often
+
+    def shown(self, name: str) -> str:
+        """The value for a table; nothing where there is none."""
+        value = self.values.get(name)
+        if value is None or isinstance(value, int):
+            return "" if value is None else f"{value:,}"
+        return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,6 +128,11 @@ class Task(ABC, Generic[R, Q, A]):
         """A question that shows what a model can do, where the row's own does not."""
         return self.question(row)
 
+    def tried(self, row: R, *, model: Loaded) -> tuple[str, msgspec.Struct]:
+        """What a finished model is asked to show what it has learned, as people read it, and its answer."""
+        question = self.sample(row, model=model)
+        return readable(question), next(self.run([question], model=model))
+
     @abstractmethod
     def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:
         """An answer for each question, in their order; together through the model, without computing on padding."""
@@ -135,3 +147,10 @@ class Task(ABC, Generic[R, Q, A]):
     def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
         """What simpler means reach on the same rows."""
         return {}
+
+
+def readable(question: object) -> str:
+    """Texts as they are; of anything else its parts."""
+    if isinstance(question, msgspec.Struct):
+        question = msgspec.structs.astuple(question)
+    return " ".join(map(readable, question)) if isinstance(question, list | tuple) else str(question)

@@ -259,16 +259,6 @@ def asked_for(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> tupl
     samples: list[Sample] = []
     for row in rows:
         with suppress(TriformError):
-            question = task.sample(row, model=model)
-            samples += [
-                Sample(readable(question), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
-                for answer in task.run([question], model=model)
-            ]
+            asked, answer = task.tried(row, model=model)
+            samples.append(Sample(asked, str(answer), msgspec.Raw(msgspec.json.encode(answer))))
     return tuple(samples)
-
-
-def readable(question: object) -> str:
-    """Texts as they are; of anything else its parts."""
-    if isinstance(question, msgspec.Struct):
-        question = msgspec.structs.astuple(question)
-    return " ".join(map(readable, question)) if isinstance(question, list | tuple) else str(question)

@@ -9,7 +9,7 @@ from triform.data.rows import Pair
 from triform.generate import api
 from triform.observe.view import look
 from triform.tasks.task import CannotDo, Reply, Scores
-from triform.tasks.writing import Prompt, WritingPairs, first_of, words_of
+from triform.tasks.writing import Prompt, WritingPairs, first_of
 from triform.weights.folder import Loaded
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Translate(WritingPairs[Translated]):
 
 def aligned(question: str, answer: Translated, *, model: Loaded) -> Translated:
     """Read once more with taps: the weights are recomputed from what entered the kernels of cross-attention."""
-    tokenizer = words_of(model)
+    tokenizer = model.words
     source = tokenizer.encode(question).ids[: model.spec.context]
     target = tokenizer.target.encode(answer.text).ids
     view = look(model, source, (first_of(model), *target)[: model.spec.context], keep="decoder.blocks.*.cross*")

@@ -81,7 +81,7 @@ class Writing(Task[R, Q, A]):
 
     def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
         """A target may take half of the context; what a prompt has too much is cut as when it is run."""
-        tokenizer, two = words_of(model), model.spec.form == "encoder-decoder"
+        tokenizer, two = model.words, model.spec.form == "encoder-decoder"
         listed: list[Any] = []
         for row in rows:
             goal = target_ids(self.target(row), tokenizer, most=most_written(model.spec), spaced=not two)
@@ -103,7 +103,7 @@ class Writing(Task[R, Q, A]):
         """What every other room needs to let it write: how a target begins and ends."""
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model
-        known = msgspec.structs.replace(model.generation, first=first_of(model), eos=words_of(model).target.eos)
+        known = msgspec.structs.replace(model.generation, first=first_of(model), eos=model.words.target.eos)
         return model._replace(generation=known)
 
     # --- run --------------------------------------------------------------------------------------------------------
@@ -143,15 +143,9 @@ class WritingPairs(Writing[Pair, str, A]):
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def words_of(model: Loaded) -> Tokenizer:
-    if model.tokenizer is None:
-        raise CannotDo("this model has no tokenizer, so it can neither read nor write text")
-    return model.tokenizer
-
-
 def first_of(model: Loaded) -> int:
     """The token that an encoder–decoder's target begins with: what its folder says, else its filling or its end."""
-    target = words_of(model).target
+    target = model.words.target
     known = (model.generation.first, target.bos, target.pad, target.eos)
     return next((id for id in known if id is not None), 0)
 
@@ -172,7 +166,7 @@ def prompt_ids(text: str, model: Loaded, *, room: int) -> Prompt:
     """The prompt as the model reads it, cut from behind where it is too long; `room` is kept for what is written."""
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
-    tokenizer = words_of(model)
+    tokenizer = model.words
     ids = tokenizer.encode(text).ids
     if model.spec.form == "encoder-decoder":
         tail: tuple[int, ...] = ids[-1:] if ids[-1:] == (tokenizer.eos,) else ()

@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from triform.core.forms import Form
+from triform.errors import InputError
 from triform.spec import Classify, ModelSpec, Tag
 from triform.weights import generation, loading, manifest, sentence, tensors
 from triform.weights.appearing import appearing, moving_in
@@ -52,6 +53,13 @@ class Loaded(NamedTuple):
     others: Config = NOTHING  # the rest of generation_config.json
     left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
     memo: Config = NOTHING  # what the tasks it was trained for have to remember; theirs to read
+
+    @property
+    def words(self) -> "Tokenizer":
+        """Its tokenizer, for those who cannot do without."""
+        if self.tokenizer is None:
+            raise InputError("this model has no tokenizer, so it can neither read nor write text; give token ids")
+        return self.tokenizer
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
