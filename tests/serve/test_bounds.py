@@ -14,6 +14,7 @@ from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.generate.engine import Engine
 from triform.serve import looking
+from triform.serve.pace import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 from triform.weights.folder import Loaded
@@ -44,6 +45,38 @@ def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
             assert worker.open == 0
 
     run(ask())
+
+
+def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
+    """100 tokens at 25 a second, all places taken: the next place is free in 4 seconds, the one after it in 8."""
+
+    async def ask() -> None:
+        async with serving(rows=2, wait_seconds=6, stalled_seconds=60) as (service, client):
+            worker = service.models["cat"].worker
+            await until(lambda: gate.passed and not worker.engine.busy)
+            gate.open.clear()
+            worker.pace.ended(100)
+            worker.pace.stepped(50, 2.0)
+            doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
+            await until(lambda: worker.open == 3)
+            assert (await client.post("/v1/completions", json=LONG)).status_code == 429
+            gate.open.set()
+            assert {answer.status_code for answer in await asyncio.gather(*doing)} == {200}
+
+    run(ask())
+
+
+def test_what_is_waited_follows_the_last_answers() -> None:
+    pace = Pace()
+    assert pace.wait(5) == 0
+    pace.stepped(10, 1.0)
+    assert pace.wait(5) == 0
+    pace.ended(20)
+    assert pace.wait(1) == 2
+    for _ in range(500):
+        pace.stepped(40, 1.0)
+        pace.ended(10)
+    assert pace.wait(4) == pytest.approx(1)
 
 
 def test_a_deadline_ends_the_work(gate: Gate) -> None:

@@ -145,6 +145,26 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
     assert run(ask()) == 21.0
 
 
+def test_who_asks_while_the_first_steps_are_made_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they take, it is not refused for a worker that stalls; only it is not ready yet."""
+    gate = Gate(monkeypatch)
+    gate.open.clear()
+
+    async def ask() -> tuple[Any, Any]:
+        async with serving(stalled_seconds=1e-3) as (service, client):
+            worker = service.models["cat"].worker
+            await until(lambda: gate.at and worker.silent > 1e-3)
+            ready = await client.get("/ready")
+            asked = asyncio.ensure_future(client.post("/v1/completions", json=LONG))
+            await until(lambda: worker.open)
+            gate.open.set()
+            return ready, await asked
+
+    ready, answer = run(ask())
+    assert (ready.status_code, answer.status_code) == (503, 200)
+    assert "first steps of cat" in ready.json()["error"]["message"]
+
+
 def test_texts_of_a_request_are_counted_together() -> None:
     """What is read is bounded too, whole requests at a time, with both counts in the message."""
 

@@ -59,7 +59,8 @@ class Place(NamedTuple):
 
 
 class Running:
-    """A request in the engine, and how many of its samples have not ended."""
+    """A request in the engine: its samples, how many of them have not ended, and tokens written so far."""
 
     def __init__(self, place: Place, request: Request) -> None:
-        self.place, self.left = place, request.settings.n
+        self.place, self.written = place, 0
+        self.samples = self.left = request.settings.n

@@ -39,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # all of them
     rows: int = 16  # answers a model writes side by side
     queue: int = 64  # answers that may wait for a place; then 429
+    wait_seconds: float = 10.0  # that a newcomer would wait for a place, as far as is known; then 429 too
     prefix_bytes: int = 2**26  # kept of prompts a model has read, so that they are not read again
     batch_characters: int = 2**14  # of the texts an encoder task reads in one batch
     look_bytes: int = 2**29  # kept of passes the page has looked at, of all models together

@@ -22,6 +22,7 @@ from triform.serve.faults import Refusal, unavailable
 from triform.serve.jobs import Job, Place, Question, Running
 from triform.serve.limits import Limits
 from triform.serve.metrics import Gauge
+from triform.serve.pace import Pace
 from triform.serve.warming import first_steps
 from triform.tasks import named
 from triform.weights.folder import Loaded
@@ -45,6 +46,7 @@ class Worker:
         self.beat = monotonic()
         self.warm = False
         self.patience = limits.stalled_seconds
+        self.pace = Pace()
         self.engine = self._new_engine() if writes else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = threading.Condition()
@@ -93,7 +95,8 @@ class Worker:
     def refuse_if_full(self) -> None:
         if self.warm and not self.ready:  # how long the first steps take nobody knows: who asks meanwhile waits
             raise unavailable("stalled")
-        if self.open >= self.limits.rows + self.limits.queue:
+        before = self.open - self.limits.rows  # answers that have to end until there is a place, but one
+        if before >= self.limits.queue or (before >= 0 and self.pace.wait(before + 1) > self.limits.wait_seconds):
             raise unavailable("busy")
 
     def submit(self, job: Job) -> Job:
@@ -203,6 +206,7 @@ class Worker:
     def _write(self) -> None:
         if self.engine is None or not self.engine.busy:
             return
+        began = monotonic()
         try:
             events = self.engine.step()
         except Exception as error:  # not a row but the engine: all that ran in it is lost, what comes next is not
@@ -213,11 +217,14 @@ class Worker:
             self.engine = self._new_engine()
             return
         self.gauge.stepped(self.engine, events)
+        self.pace.stepped(len(events), monotonic() - began)
         for event in events:
             running = self._writing[event.request]
             self._out(running.place, event, last=event.finish is not None)
+            running.written += 1
             running.left -= event.finish is not None
             if not running.left:
+                self.pace.ended(running.written / running.samples)
                 del self._writing[event.request]
 
     # --- answering --------------------------------------------------------------------------------------------------
