@@ -22,19 +22,20 @@ from triform.train.language import MaskedToken, NextToken, Translate
 from triform.train.loop import ready
 from triform.train.process import peak
 
-family, size, rows, length, passes, optimizer = sys.argv[1:]
-rows, length, passes = int(rows), int(length), int(passes)
+family, size, rows, length, passes, optimizer, shortest, steps = sys.argv[1:]
+rows, length, passes, shortest, steps = map(int, (rows, length, passes, shortest, steps))
 spec = sized(family, size)
-draw = lambda more: np.random.default_rng(0).integers(5, spec.vocab, length + more)
+chance = np.random.default_rng(0)
+draw = lambda tokens: chance.integers(5, spec.vocab, tokens)
 kinds = {
-    "encoder": (lambda: Tokens(draw(0)), MaskedToken(mask=1, vocab=spec.vocab)),
-    "decoder": (lambda: Tokens(draw(1)), NextToken()),
-    "encoder-decoder": (lambda: SourceTarget(draw(0), draw(0)), Translate(start=0)),
+    "encoder": (lambda n: Tokens(draw(n)), MaskedToken(mask=1, vocab=spec.vocab)),
+    "decoder": (lambda n: Tokens(draw(n + 1)), NextToken()),
+    "encoder-decoder": (lambda n: SourceTarget(draw(n), draw(n)), Translate(start=0)),
 }
 make, objective = kinds[spec.form]
-count = 2 * rows * passes
-examples = Listed([make() for _ in range(count)], lengths=[length] * count)
-config = Config(steps=6, batch_tokens=rows * length * passes, accumulate=passes, optimizer=optimizer)
+lengths = chance.integers(shortest, length + 1, max(6, steps) * rows * passes // 3).tolist()
+examples = Listed([make(n) for n in lengths], lengths=lengths)
+config = Config(steps=steps, batch_tokens=rows * length * passes, accumulate=passes, optimizer=optimizer)
 network = build(spec)
 guessed = forecast(spec, examples, config=config).memory
 run = ready(network, objective=objective, examples=examples, config=config, rehearse=True)
@@ -42,13 +43,15 @@ run.go(None)
 print(guessed, run.rehearsal.memory, peak())
 """
 
-SHAPES = [
-    ("gpt2", "mini", 16, 256, 1, "adamw"),
-    ("gpt2", "mini", 16, 256, 3, "adamw"),
-    ("llama", "small", 4, 256, 1, "muon"),
-    ("bert", "small", 32, 64, 1, "adamw"),
-    ("vaswani", "mini", 32, 64, 1, "adamw"),
-    ("gpt2", "small", 8, 256, 1, "adamw"),
+SHAPES = [  # family, size, rows, length, passes, optimizer, shortest text, steps
+    ("gpt2", "mini", 16, 256, 1, "adamw", 256, 6),
+    ("gpt2", "mini", 16, 256, 3, "adamw", 256, 6),
+    ("llama", "small", 4, 256, 1, "muon", 256, 6),
+    ("bert", "small", 32, 64, 1, "adamw", 64, 6),
+    ("vaswani", "mini", 32, 64, 1, "adamw", 64, 6),
+    ("gpt2", "small", 8, 256, 1, "adamw", 256, 6),
+    ("bert", "small", 16, 64, 1, "adamw", 4, 80),
+    ("vaswani", "small", 32, 48, 1, "muon", 6, 80),
 ]
 
 

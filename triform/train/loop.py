@@ -29,14 +29,15 @@ from triform.train.heap import Heap
 from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed
 from triform.train.objectives import B, Objective
 from triform.train.prepare import finish, precision, prepare
-from triform.train.process import forget_peak, peak
+from triform.train.process import forget_peak, peak, resident
 from triform.train.schedule import factor, warmup_steps
 from triform.train.stopping import Wish, listening
 from triform.train.validation import Evaluate, Score
 from triform.weights.errors import listed
 
 LOOKED_AT = 256  # first steps, for the fullest of them
-LEAST_TRIED, MOST_TRIED = 2, 4  # after it; what a heap holds grows up to the third step, and hardly later
+LEAST_TRIED, MOST_TRIED = 2, 4  # after it
+HOLES = 1.45  # what texts of unequal length make of the memory that a few steps took; from there on the heap is tidied
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
@@ -101,10 +102,12 @@ def ready(
 
 
 class Rehearsal(NamedTuple):
-    """What a few steps have shown: seconds of a usual one, and the most bytes that the process held (0: not known)."""
+    """What a few steps have shown: seconds of a usual one, the most bytes that the process will hold, and those that it
+    may hold between two steps (0: not known)."""
 
     seconds: float
     memory: int
+    resting: int
 
 
 class Gradients(NamedTuple):
@@ -151,6 +154,7 @@ class Run(Generic[E, B]):
         """The fullest of the first steps, then some of them, all by a rate of 0: weights stay as they are, and what the
         optimizer remembers is forgotten. For a run that has not taken up a checkpoint yet."""
         forget_peak()
+        before, lengths = resident(), self.feed.lengths
         first = list(islice(self.feed.steps(), LOOKED_AT))
         fullest = max(first, key=lambda step: max(int(self.feed.lengths[rows].sum()) for rows in step.passes))
         end = time.monotonic() + seconds
@@ -161,9 +165,11 @@ class Run(Generic[E, B]):
                 break
             paces.append(self.try_out(step))
         self.optimizer.forget_steps()
-        memory = peak()
+        taken = peak() - before
+        holes = 0 if lengths.min() == lengths.max() else round((HOLES - 1) * taken)
         forget_peak()
-        return Rehearsal(self.feed.usual() * sum(paces) / len(paces), memory)
+        pace = self.feed.usual() * sum(paces) / len(paces)
+        return Rehearsal(pace, before + taken + holes, resident() + holes)
 
     def try_out(self, step: Step) -> float:
         """Seconds a token."""
@@ -256,6 +262,8 @@ class Run(Generic[E, B]):
         """Summed over the passes; a pass that is not finite ends the step, and its rows are to blame."""
         self.network.train()
         loss, targets = 0.0, 0
+        if self.rehearsal is not None and self.rehearsal.resting:
+            self.heap.tidy(above=self.rehearsal.resting)
         for number, rows in enumerate(step.passes):
             if len(step.passes) > 1:
                 self.heap.tidy()
