@@ -95,7 +95,7 @@ def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
     ):
         assert told in card, told
     assert finished.scores is not None
-    assert f"| accuracy | {finished.scores.values['accuracy']:.4f} |" in card
+    assert f"| accuracy | {finished.scores.shown('accuracy')} |" in card
     assert {problem["kind"]: problem["count"] for problem in data["lint"]["problems"]} == {"NUL": 1, "blank": 1}
     assert data["rows"] == {"train": 48, "valid": 12, "held_out": True}
     assert (tmp_path / "out" / "learning-curve.svg").read_text().count("<svg") == 3
