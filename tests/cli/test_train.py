@@ -48,13 +48,13 @@ def test_a_run_is_told_from_beginning_to_end(
     assert (code, said.strip()) == (0, str(out))
     for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step, ", ": 6 steps in about"):
         assert told in shown, told
-    assert re.search(r"cache +2 parts made, in", shown)
+    assert re.search(r"cache +2 made, in", shown)
     for told in ("all 6 steps are made", "accuracy", "sample", "time, peak memory"):
         assert told in shown, told
     code, said, shown = train(capsys, rows, out, "--resume")
     assert (code, said.strip()) == (0, str(out))
     assert "all steps are made already" in shown
-    assert re.search(r"cache +2 parts reused, in", shown)
+    assert re.search(r"cache +2 reused, in", shown)
 
 
 BAD = {

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import torch
 from served_callers import LONG, Caller, Gate, standing, until
@@ -15,6 +17,7 @@ from triform.generate.api import complete
 from triform.generate.engine import Engine
 from triform.serve import looking
 from triform.serve.pace import Pace
+from triform.serve.worker import Worker
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 from triform.weights.folder import Loaded
@@ -27,12 +30,22 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made.open.set()
 
 
+@asynccontextmanager
+async def held(gate: Gate, **limits: Any) -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
+    """Its first steps are made; from here on none is, until the gate opens."""
+    async with serving(**limits) as (service, client):
+        worker = service.models["cat"].worker
+        await until(lambda: gate.passed and not worker.engine.busy)
+        gate.open.clear()
+        try:
+            yield worker, client
+        finally:
+            gate.open.set()
+
+
 def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
     async def ask() -> None:
-        async with serving(rows=2, queue=3, stalled_seconds=60) as (service, client):
-            worker = service.models["cat"].worker
-            await until(lambda: gate.passed and not worker.engine.busy)
-            gate.open.clear()
+        async with held(gate, rows=2, queue=3) as (worker, client):
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(5)]
             await until(lambda: worker.open == 5)
             refused = await client.post("/v1/completions", json=LONG)
@@ -51,10 +64,7 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
     """100 tokens at 25 a second, all places taken: the next place is free in 4 seconds, the one after it in 8."""
 
     async def ask() -> None:
-        async with serving(rows=2, wait_seconds=6, stalled_seconds=60) as (service, client):
-            worker = service.models["cat"].worker
-            await until(lambda: gate.passed and not worker.engine.busy)
-            gate.open.clear()
+        async with held(gate, rows=2, wait_seconds=6) as (worker, client):
             worker.pace.ended(100)
             worker.pace.stepped(50, 2.0)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
@@ -83,10 +93,7 @@ def test_a_deadline_ends_the_work(gate: Gate) -> None:
     """As an answer where nothing was sent, as the last event of a stream that has begun."""
 
     async def ask() -> None:
-        async with serving(seconds=0.3, stalled_seconds=60) as (service, client):
-            worker = service.models["cat"].worker
-            await until(lambda: gate.passed and not worker.engine.busy)
-            gate.open.clear()
+        async with held(gate, seconds=0.3) as (worker, client):
             late = await client.post("/v1/completions", json=LONG)
             assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
             gate.open.set()

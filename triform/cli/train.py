@@ -110,7 +110,7 @@ def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | N
 
 def kept(cache: "Cache") -> str:
     """How much was made of the data, and how much was still there from an earlier run."""
-    told = [f"{len(names)} parts {how}" for how, names in (("made", cache.made), ("reused", cache.reused)) if names]
+    told = [f"{len(names)} {how}" for how, names in (("made", cache.made), ("reused", cache.reused)) if names]
     return f"{', '.join(told)}, in {cache.folder}"
 
 

@@ -4,6 +4,7 @@ Refuses to know what was asked for beyond how it is to be shown.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from time import monotonic
 from typing import Any
@@ -38,7 +39,7 @@ from triform.text.tokenizer import Tokenizer
 DONE = b"data: [DONE]\n\n"
 
 
-class Shape:
+class Shape(ABC):
     """Events of choices on their way out; what the two routes do differently is in their own classes."""
 
     kind: str
@@ -82,14 +83,14 @@ class Shape:
             yield sse(self.chunk((), usage=self.usage))
         yield DONE
 
-    def whole(self, written: list[list[Event]]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def whole(self, written: list[list[Event]]) -> Any: ...
 
-    def pieces(self, index: int, events: list[Event]) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def pieces(self, index: int, events: list[Event]) -> list[Any]: ...
 
-    def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any: ...
 
     def said(self, index: int, events: list[Event]) -> dict[str, Any]:
         """What both shapes say of a choice."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from triform.data.files import Fault
 from triform.data.rows import Chat as Conversation
 from triform.data.rows import Message
@@ -147,7 +149,7 @@ def as_examples(marked: Sequence[Tokens]) -> Examples[Tokens]:
 
 def learned(tokens: Tokens) -> list[int]:
     """The ids that the assistant said."""
-    return [int(id) for id, learn in zip(tokens.ids, tokens.learn or (), strict=True) if learn]
+    return np.asarray(tokens.ids)[np.asarray(tokens.learn, bool)].tolist()
 
 
 def within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:

@@ -37,7 +37,7 @@ from triform.weights.errors import listed
 
 LOOKED_AT = 256  # first steps, for the fullest of them
 LEAST_TRIED, MOST_TRIED = 2, 4  # after it
-HOLES = 1.45  # what texts of unequal length make of the memory that a few steps took; from there on the heap is tidied
+SCATTERED = 1.45  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
@@ -166,7 +166,8 @@ class Run(Generic[E, B]):
             paces.append(self.try_out(step))
         self.optimizer.forget_steps()
         taken = peak() - before
-        holes = 0 if lengths.min() == lengths.max() else round((HOLES - 1) * taken)
+        even = self.config.accumulate > 1 or lengths.min() == lengths.max()
+        holes = 0 if even else round((SCATTERED - 1) * taken)
         forget_peak()
         pace = self.feed.usual() * sum(paces) / len(paces)
         return Rehearsal(pace, before + taken + holes, resident() + holes)
