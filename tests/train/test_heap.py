@@ -1,0 +1,70 @@
+"""What lies free in the heap is given back where a run holds more than was said, and only there."""
+
+import sys
+
+import pytest
+from tiny_runs import network, texts
+
+from triform.train import heap, loop
+from triform.train.config import Config
+from triform.train.heap import Heap
+from triform.train.language import NextToken
+from triform.train.loop import Rehearsal, Run, ready
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no record of it")
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "PAUSE", -1.0)
+
+
+def run_of(*lengths: int, passes: int = 1) -> Run:
+    config = Config(steps=3, batch_tokens=16, accumulate=passes)
+    return ready(network(), objective=NextToken(), examples=texts(*lengths), config=config)
+
+
+def trims(run: Run) -> int:
+    """Of three steps."""
+    made: list[int] = []
+    run.heap.trim = made.append
+    run.go(None)
+    return len(made)
+
+
+def test_only_above_a_bound() -> None:
+    made: list[int] = []
+    one = Heap()
+    one.trim = made.append
+    one.tidy(above=1 << 60)
+    assert made == []
+    one.tidy(above=1)
+    assert made == [0]
+
+
+@pytest.mark.parametrize(("resting", "times"), [(1, 3), (1 << 60, 0), (0, 0)])
+def test_a_run_is_tidied_before_a_step_where_it_holds_more_than_was_said(resting: int, times: int) -> None:
+    run = run_of(8, 8, 8, 8)
+    run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=resting)
+    assert trims(run) == times
+
+
+def test_without_a_rehearsal_nothing_was_said() -> None:
+    assert trims(run_of(8, 8, 8, 8)) == 0
+
+
+def test_several_passes_are_tidied_before_each() -> None:
+    assert trims(run_of(8, 8, 8, 8, passes=2)) == 6
+
+
+@pytest.mark.parametrize(
+    ("lengths", "passes", "expected"), [((8, 8, 8, 8), 1, 130), ((4, 8, 8, 12), 1, 143.5), ((4, 8, 8, 12), 2, 130)]
+)
+def test_holes_are_foreseen_where_lengths_differ_and_passes_do_not_tidy(
+    lengths: tuple[int, ...], passes: int, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process that holds 100 at first, 130 at most, and 100 between the steps; 1.45 times 30 are 43.5."""
+    monkeypatch.setattr(loop, "resident", lambda: 100_000)
+    monkeypatch.setattr(loop, "peak", lambda: 130_000)
+    found = run_of(*lengths, passes=passes).rehearse()
+    assert (found.memory, found.memory - found.resting) == (round(1000 * expected), 30_000)
