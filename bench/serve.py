@@ -146,7 +146,6 @@ params.cpuparams.n_threads = params.cpuparams_batch.n_threads = {threads}
 server = xllamacpp.Server(params)
 signal.pause()
 """
-WORDS = ["cat", "mole", "lion", "apple", "mat", "sea", "toy", "tree"]
 
 
 def with_words(folder: Path) -> Path:
@@ -266,9 +265,8 @@ async def open_loop(server: Server, rate: float, seconds: float, size: Size, wha
         return summed(what, server, done, time.perf_counter() - began)
 
 
-async def embeddings(server: Server, clients: int, requests: int) -> float:
-    """Requests a second."""
-    texts = [" ".join(random.Random(at).choices(WORDS, k=random.Random(at).randint(4, 40))) for at in range(requests)]
+async def embeddings(server: Server, clients: int, texts: Sequence[str]) -> float:
+    """Texts a second, each a request."""
     waiting = iter(texts)
 
     async def one() -> None:
@@ -279,7 +277,7 @@ async def embeddings(server: Server, clients: int, requests: int) -> float:
 
     began = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(clients)))
-    return requests / (time.perf_counter() - began)
+    return len(texts) / (time.perf_counter() - began)
 
 
 class Line:
@@ -449,8 +447,8 @@ def main() -> None:
         (RESULTS / "serve.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
-def embedding_run(scratch: Path, *, requests: int) -> dict[str, float]:
-    """One by one, and 64 clients at once; a small encoder of MiniLM's shape."""
+def embedding_run(scratch: Path, *, requests: int) -> dict[str, dict[str, float]]:
+    """Texts of one sentence, and of one to five: one by one, and 64 clients at once; an encoder of MiniLM's shape."""
     folder = scratch / "embed"
     if not folder.exists():
         make_encoder(folder)
@@ -459,12 +457,25 @@ def embedding_run(scratch: Path, *, requests: int) -> dict[str, float]:
     server = Server("triform", command, lambda seed, new: {}, port)
     try:
         server.wait()
-        asyncio.run(embeddings(server, 2, 16))
-        single = asyncio.run(embeddings(server, 1, max(32, requests // 4)))
-        many = asyncio.run(embeddings(server, 64, requests))
+        asyncio.run(embeddings(server, 2, english(16)))
+        return {"a sentence": gain(server, english(requests)), "one to five": gain(server, english(requests, most=5))}
     finally:
         server.close()
+
+
+def gain(server: Server, texts: Sequence[str]) -> dict[str, float]:
+    single = asyncio.run(embeddings(server, 1, texts[: max(32, len(texts) // 4)]))
+    many = asyncio.run(embeddings(server, 64, texts))
     return {"one by one": single, "64 clients": many, "ratio": many / single}
+
+
+def english(count: int, *, most: int = 1) -> list[str]:
+    """Texts of one to `most` sentences of the little world."""
+    from triform.data import world
+
+    chance = random.Random(3)
+    sentences = iter([one.english for one in world.sentences(split="test", seed=3, count=count * most)])
+    return [" ".join(next(sentences) for _ in range(chance.randint(1, most))) for _ in range(count)]
 
 
 def make_encoder(folder: Path) -> None:
@@ -478,11 +489,11 @@ def make_encoder(folder: Path) -> None:
 
     sizes = {"vocab": 30_522, "width": 384, "layers": 6, "heads": 12, "context": 512}
     spec = replace(families.bert(**sizes), head=NoHead())
-    words = train_tokenizer([" ".join(WORDS)] * 20, kind="wordpiece", vocab=200)
+    words = train_tokenizer(english(2000), kind="wordpiece", vocab=2000)
     folders.write(folder, model=Loaded(spec, build(spec), words, pooling=Pooling("mean", normalise=True)))
 
 
-def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, float]) -> dict[str, Any]:
+def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, Any]) -> dict[str, Any]:
     shown(loads, "128 tokens in, 64 out, GPT-2 small, float32, 2 threads")
     at = {(load.what, load.server): load.tokens for load in loads}
     ratios = {

@@ -98,15 +98,12 @@ class Documents(NamedTuple):
         return torch.cat(parts, dim=2)
 
     def cut(self, q: BHTK, k: BGSK, v: BGSK) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        at_query = at_key = 0
-        for count, queries, keys in self.groups:
-            yield (
-                unfold(q, at_query, count, queries),
-                unfold(k, at_key, count, keys),
-                unfold(v, at_key, count, keys),
-            )
-            at_query += count * queries
-            at_key += count * keys
+        """All groups of a tensor in one split: the gradient of a slice is as large as what it was cut from."""
+        asking = [group.texts * group.queries for group in self.groups]
+        asked = [group.texts * group.keys for group in self.groups]
+        parts = (torch.split(x[0], sizes, dim=1) for x, sizes in ((q, asking), (k, asked), (v, asked)))
+        for (_, queries, keys), own_q, own_k, own_v in zip(self.groups, *parts, strict=True):
+            yield unfold(own_q, queries), unfold(own_k, keys), unfold(own_v, keys)
 
     def matrix(self, queries: int, keys: int) -> Tensor:
         full = torch.full((queries, keys), float("-inf"), dtype=torch.float64)[None, None]
@@ -130,10 +127,9 @@ class DocumentViews(NamedTuple):
         return Documents(self.groups, tuple(view.through(door, dtype) for view in self.views))
 
 
-def unfold(x: Tensor, start: int, count: int, length: int) -> Tensor:
-    """[1, H, N, K] → [count, H, length, K], a view: no copy."""
-    part = x[0, :, start : start + count * length]
-    return part.view(len(part), count, length, part.shape[-1]).transpose(0, 1)
+def unfold(x: Tensor, length: int) -> Tensor:
+    """[H, texts · length, K] → [texts, H, length, K], a view: no copy."""
+    return x.unflatten(1, (-1, length)).transpose(0, 1)
 
 
 def fold(x: Tensor) -> Tensor:
