@@ -129,7 +129,8 @@ class DocumentViews(NamedTuple):
 
 def unfold(x: Tensor, length: int) -> Tensor:
     """[H, texts · length, K] → [texts, H, length, K], a view: no copy."""
-    return x.unflatten(1, (-1, length)).transpose(0, 1)
+    heads, tokens, width = x.shape
+    return x.view(heads, tokens // length, length, width).transpose(0, 1)
 
 
 def fold(x: Tensor) -> Tensor:
