@@ -51,7 +51,7 @@ SHAPES = [  # family, size, rows, length, passes, optimizer, shortest text, step
     ("vaswani", "mini", 32, 64, 1, "adamw", 64, 6),
     ("gpt2", "small", 8, 256, 1, "adamw", 256, 6),
     ("bert", "small", 16, 64, 1, "adamw", 4, 80),
-    ("vaswani", "small", 32, 48, 1, "muon", 6, 80),
+    ("vaswani", "mini", 32, 48, 1, "muon", 6, 300),
 ]
 
 

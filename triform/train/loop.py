@@ -37,7 +37,7 @@ from triform.weights.errors import listed
 
 LOOKED_AT = 256  # first steps, for the fullest of them
 LEAST_TRIED, MOST_TRIED = 2, 4  # after it
-SCATTERED = 1.45  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
+SCATTERED = 1.3  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
