@@ -155,7 +155,8 @@ def stream_examples(ids: Ids, bounds: Bounds, *, model: Loaded) -> Examples[Any]
 
 class Texts(Examples[Tokens]):
     """Texts that each stand alone, long ones in pieces. Every other time a text follows the end of another, so that a
-    model learns both to begin one and to go on from a prompt that has nothing before it."""
+    model learns both to begin one and to go on from a prompt that has nothing before it. Not so a piece that goes on,
+    which follows no end, nor one that leaves no room for it."""
 
     def __init__(self, ids: Ids, bounds: Bounds, *, length: int, before: int | None) -> None:
         self._ids, self._before = ids, [] if before is None else [before]
@@ -164,6 +165,7 @@ class Texts(Examples[Tokens]):
         first = np.cumsum(counts) - counts
         self._begins = bounds[owners] + length * (np.arange(len(owners)) - first[owners])
         self._lengths = np.minimum(length + 1, bounds[owners + 1] - self._begins)
+        self._may_follow = (self._begins == bounds[owners]) & (self._lengths <= length)
         self._fingerprint = digest(self._before, digest_of(bounds), digest_of(ids), length)
 
     @property
@@ -176,7 +178,7 @@ class Texts(Examples[Tokens]):
 
     def at(self, place: Place) -> Tokens:
         text = self._piece(place.row)
-        alone = place.uniform(1)[0] < 0.5
+        alone = not self._may_follow[place.row] or place.uniform(1)[0] < 0.5
         return Tokens(text if alone else np.concatenate([np.array(self._before, dtype=text.dtype), text]))
 
     def _piece(self, row: int) -> Ids:
