@@ -109,8 +109,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
-INFINITE = float("inf")
 WHOLE = 2**63 - 1
+# All of them finite: JSON has no word for infinity, and a checkpoint that holds one could not be read again.
 RANGES: dict[str, tuple[float, float]] = {
     "width": (1, 1 << 20),
     "layers": (1, 1 << 20),
@@ -121,7 +121,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, WHOLE),
     "steps": (1, WHOLE),
     "epochs": (1, WHOLE),
-    "minutes": (0.01, INFINITE),
+    "minutes": (0.01, 1e7),
     "batch_tokens": (1, WHOLE),
     "accumulate": (1, WHOLE),
     "learning_rate": (0, 100),
@@ -129,7 +129,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "beta1": (0, 0.999999),
     "beta2": (0, 0.999999),
     "weight_decay": (0, 100),
-    "clip": (0, INFINITE),
+    "clip": (0, 1e9),
     "ema": (0, 0.999999),
     "dropout": (0, 0.99),
     "label_smoothing": (0, 0.99),
