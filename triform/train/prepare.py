@@ -68,8 +68,9 @@ def check_machine(config: Config, device: torch.device) -> None:
         try:
             torch.compile(_tried)(torch.ones(2, device=device))
         except Exception as error:  # of whatever is missing: a compiler, its headers, a kernel language
+            said = str(error).partition("\n")[0]
             raise TriformError(
-                f"compile=true: torch cannot compile on this machine; leave it out ({one_line(error)})"
+                f"compile=true: torch cannot compile on this machine; leave it out ({one_line(said)})"
             ) from error
 
 
