@@ -3,11 +3,15 @@
 import json
 import os
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 
 from triform.cli import main
+from triform.train import prepare
 
 SETTINGS = ("--set", "batch_tokens=128", "--set", "vocab=60", "--set", "eval_rows=10")
 
@@ -71,6 +75,12 @@ BAD = {
         *("train", "classify", "rows.csv", "--out", "new", "--family", "t5"),
     ),
     "brings its own family": ("train", "classify", "rows.csv", "--out", "new", "--from", "x", "--family", "bert"),
+    "width=8, vocab=9: --from x brings its own": (
+        *("train", "classify", "rows.csv", "--out", "new", "--from", "x", "--set", "width=8", "--set", "vocab=9"),
+    ),
+    "layers=1, tokenizer=bpe: --from x brings its own": (
+        *("train", "classify", "rows.csv", "--out", "new", "--from", "x", "--config", "mine.toml"),
+    ),
     "there is no folder 'x'": ("train", "classify", "rows.csv", "--out", "new", "--from", "x"),
     "cannot read": ("train", "classify", "rows.csv", "--out", "new", "--config", "nowhere.toml"),
     "this config is not TOML": ("train", "classify", "rows.csv", "--out", "new", "--config", "rows.csv"),
@@ -89,6 +99,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     Path("empty.csv").write_text("")
     Path("texts.csv").write_text("text\na cat\n")
     Path("blank.csv").write_text(rows.read_text() + ",good\n")
+    Path("mine.toml").write_text("layers = 1\ntokenizer = 'bpe'\n")
     Path("full").mkdir()
     Path("full", "notes.txt").write_text("mine")
     before = sorted(os.listdir())
@@ -112,9 +123,54 @@ def test_what_differs_is_named_when_a_run_is_resumed(
     assert "steps was 4, is 8; learning_rate was 0.001, is 0.5" in err
     rows.write_text(rows.read_text().replace("cat", "dog"))
     code, _, err = train(capsys, rows, out, "--resume")
-    assert (code, "the data was" in err) == (2, True)
+    assert (code, "the training data was" in err) == (2, True)
     code, _, err = run(capsys, "train", "tag", rows, "--out", out, "--resume")
     assert code == 2
+
+
+def test_other_validation_rows_are_named_when_a_run_is_resumed(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, valid, other = tmp_path / "model", tmp_path / "valid.csv", tmp_path / "other.csv"
+    valid.write_text("text,label\na dog was good,good\na dog was bad,bad\n")
+    other.write_text(valid.read_text().replace("dog", "cow"))
+    assert train(capsys, rows, out, "--steps", "4", "--valid", valid)[0] == 0
+    before = (out / "metrics.jsonl").read_bytes()
+    code, _, err = train(capsys, rows, out, "--resume", "--valid", other)
+    assert (code, "resumed: the validation data was" in err, "training data" in err) == (2, True, False)
+    code, _, err = train(capsys, rows, out, "--resume")
+    assert (code, "the training data was" in err, "the validation data was" in err) == (2, True, True)
+    assert (out / "metrics.jsonl").read_bytes() == before
+    moved = valid.rename(tmp_path / "moved.csv")
+    assert train(capsys, rows, out, "--resume", "--valid", moved)[0] == 0
+
+
+CANNOT = {
+    "precision=bfloat16: cpu of this machine does not compute it; use float32": ("precision=bfloat16",),
+    "compile=true: torch cannot compile on this machine; leave it out (no compiler was found)": ("compile=true",),
+}
+
+
+@pytest.mark.parametrize("says", CANNOT)
+def test_what_this_machine_cannot_do_is_said_before_anything_is_written(
+    says: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile(function: object) -> None:
+        raise RuntimeError("no compiler was found")
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            Path(folder).mkdir(parents=True)
+
+    board = types.ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    monkeypatch.setattr(prepare, "has_bfloat16", lambda device: False)
+    monkeypatch.setattr(torch, "compile", compile)
+    out = tmp_path / "model"
+    code, _, err = train(capsys, rows, out, "--steps", "2", *(part for key in CANNOT[says] for part in ("--set", key)))
+    assert (code, err.strip().splitlines()[-1].endswith(says)) == (2, True), err
+    assert not out.exists()
 
 
 def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triform.data import cache, ragged
-from triform.data.cache import Rows, TokenCache, digest, file_hash
+from triform.data.cache import Part, Rows, TokenCache, digest, file_hash, place_of
 from triform.data.files import DataError
 from triform.data.ragged import Cache
 from triform.data.readers import read
@@ -45,6 +45,8 @@ def test_rows_at_random_are_the_rows_in_order(ending: str, tmp_path: Path):
     assert list(rows) == wanted
     assert rows.bad == {"blank": 4}
     assert rows.where(4) == f"{path}:7"
+    assert place_of(Part(rows, [9, 4], instead={4: wanted[0]}), 1) == f"{path}:7"
+    assert place_of(wanted, 4) == "row 4"
     with pytest.raises(IndexError):
         rows[16]
 

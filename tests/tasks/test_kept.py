@@ -1,10 +1,12 @@
 """Examples from the cache are the examples in memory, made once; and memory does not grow with the file."""
 
+import re
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ from triform.data import cache as data_cache
 from triform.data.ragged import Cache
 from triform.data.rows import Chat, Document, Message, Row, Text
 from triform.tasks import beginning, named, training
-from triform.tasks.complete import Complete
+from triform.tasks.complete import Complete, joined_ids
 from triform.tasks.training import Wish
 from triform.train import stored
 from triform.train.examples import Examples, Place, plain
@@ -83,6 +85,39 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
     assert (again.made, again.reused) == ([], first.made)
 
 
+@pytest.mark.parametrize("case", ["classify", "answer", "fill", "complete short texts"])
+def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, the row makes this very example; a long one makes several."""
+    monkeypatch.setattr(stored, "TOGETHER", 5)
+    name, form, rows = CASES[case]
+    task = named(name)
+    model = begun(task, rows, form=form, context=24)
+    examples = task.kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
+    for number in range(len(examples.lengths)):
+        said, _, owner = examples.where(Place(0, 0, number)).partition(" ")
+        assert said == "row"
+        alone = task.examples([rows[int(owner)]], model=model)
+        made = [plain(alone.at(Place(0, epoch, row))) for row in range(len(alone.lengths)) for epoch in range(9)]
+        assert plain(examples.at(Place(0, 0, number))) in made
+    if case == "fill":
+        assert len(examples.lengths) > len(rows)
+
+
+def test_places_of_texts_and_windows(tmp_path: Path) -> None:
+    """A text in pieces begins with its first row; a window of a running text is told by its tokens."""
+    rows = [Document("Jack loves", goes_on=True), Document(" Rome."), Document("Rose hates Paris.")]
+    model = begun(Complete(), rows, form="decoder", context=48)
+    examples = Complete().kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
+    assert [examples.where(Place(0, 0, number)) for number in range(2)] == ["row 0", "row 2"]
+    short = begun(Complete(), rows, form="decoder", context=4)
+    windows = Complete().kept(rows, model=short, cache=Cache(tmp_path), fingerprint="b")
+    stream = np.concatenate(joined_ids(rows, model=short))
+    for epoch in range(3):
+        place = Place(0, epoch, 1)
+        begin, end = map(int, re.fullmatch(r"tokens (\d+) to (\d+) of the running text", windows.where(place)).groups())
+        assert windows.at(place).ids.tolist() == stream[begin : end + 1].tolist()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     texts=st.lists(st.text("ab \n", min_size=1, max_size=200).filter(str.strip), min_size=1, max_size=9), data=st.data()
@@ -103,7 +138,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     wanted = task.examples(LABELLED, model=model)
     task.kept(LABELLED, model=model, cache=Cache(tmp_path), fingerprint="a")
     (folder,) = tmp_path.iterdir()
-    for name in ("examples.uint8", "examples.offsets", "lengths.uint64", "about.json"):
+    for name in ("examples.uint8", "examples.offsets", "lengths.uint64", "owners.uint64", "about.json"):
         (folder / name).write_bytes((folder / name).read_bytes()[:-8])
         again = Cache(tmp_path)
         same(wanted, task.kept(LABELLED, model=model, cache=again, fingerprint="a"))

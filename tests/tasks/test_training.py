@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_tasks import QUESTIONS, begun
 
 import triform
+from triform.core.forms import Form
+from triform.data.rows import Labelled
 from triform.errors import TriformError
-from triform.tasks import forecast, training
+from triform.tasks import forecast, named, training
 from triform.tasks.classify import Classify
+from triform.tasks.task import Scores
 from triform.tasks.training import Wish, config_of
-from triform.train.events import AnyEvent, Saved, Stepped
+from triform.train.events import AnyEvent, Saved, Skipped, Stepped
+from triform.train.examples import Place, plain
+from triform.train.guards import TrainingStopped
+from triform.train.labels import OneLabel
+from triform.train.objectives import Loss
 from triform.weights import appearing, folder
 from triform.weights.errors import WeightsError
 
@@ -202,14 +210,33 @@ def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: 
     known = triform.load(tmp_path / "first").loaded
     other = tmp_path / "other.csv"
     other.write_text(rows.read_text().replace("good", "fair").replace("bad", "foul"))
-    again = training.prepare(wish(other, tmp_path / "second", size=None, base=str(tmp_path / "first")))
+    from_first = {"size": None, "base": str(tmp_path / "first"), "settings": ("batch_tokens=128", "eval_rows=20")}
+    again = training.prepare(wish(other, tmp_path / "second", **from_first))
     new, old = again.model.network.state_dict(), known.network.state_dict()
     assert again.model.labels == ("fair", "foul")
     assert all(torch.equal(new[path], old[path]) for path in old if not path.startswith("readout."))
     assert not torch.equal(new["readout.out.weight"], old["readout.out.weight"])
-    same = training.prepare(wish(rows, tmp_path / "third", size=None, base=str(tmp_path / "first")))
+    same = training.prepare(wish(rows, tmp_path / "third", **from_first))
     assert torch.equal(same.model.network.state_dict()["readout.out.weight"], old["readout.out.weight"])
     assert same.config.learning_rate == Classify().recipe("encoder", fresh=False).learning_rate
+
+
+def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> None:
+    task = named("answer")
+    folder.write(tmp_path / "decoder", model=begun(task, QUESTIONS, form="decoder"))
+    asked = Wish(task="answer", data="rows.json", out=tmp_path / "out", base=str(tmp_path / "decoder"))
+    recipe = task.recipe("decoder", fresh=False)
+    assert recipe != task.recipe("encoder", fresh=False)
+    assert config_of(asked, task) == recipe.replace(task="answer", base=asked.base)
+    with pytest.raises(TriformError, match="is the form 'decoder'; to tag, begin with one of the form 'encoder'"):
+        config_of(asked._replace(task="tag"), named("tag"))
+
+
+@pytest.mark.parametrize("key", ["family=gpt2", "width=8", "layers=1", "heads=2", "context=9", "vocab=9", "size=tiny"])
+def test_what_is_asked_of_a_new_model_is_refused_of_a_known_one(key: str, rows: Path, tmp_path: Path) -> None:
+    asked = Wish(task="classify", data=rows, out=tmp_path / "out", base="first", settings=(key,))
+    with pytest.raises(TriformError, match=f"^{key}: --from first brings its own; leave that out$"):
+        config_of(asked, Classify())
 
 
 def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
@@ -242,3 +269,68 @@ def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkey
     with pytest.raises(TriformError, match="even one row at a time"):
         training.prepare(wish(rows, tmp_path / "out", fit=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "resident", lambda: 0)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("source\ttarget\n" + "".join(f"who is {n}?\tthe {n}th is here\n" for n in range(20)))
+    asked = Wish(task="search", data=pairs, out=tmp_path / "out", size="tiny", settings=("vocab=60",))
+    training.prepare(asked)
+    with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
+        training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
+    monkeypatch.setattr(forecast, "free", lambda: 1)
+    with pytest.raises(TriformError, match=r"more passes a step would be another run: --set batch_tokens=… below 4096"):
+        training.prepare(asked._replace(fit=True))
+    assert not (tmp_path / "out").exists()
+
+
+# --- what is strange is named ---------------------------------------------------------------------------------------
+
+
+class Lost(OneLabel):
+    """A loss that is no number."""
+
+    def loss(self, network: Form, batch: Any) -> Loss:
+        found = super().loss(network, batch)
+        return Loss(found.total * float("nan"), found.targets)
+
+
+def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are held out and blank ones skipped, so the number of an example is not that of its line."""
+    rows.write_text(rows.read_text().replace("text,label\n", "text,label\n,good\n"))
+    monkeypatch.setattr(Classify, "objective", lambda self, *, model, config: Lost())
+    skipped: list[Skipped] = []
+    settings = (*wish(rows, rows).settings, "batch_tokens=16", "skips=2")
+    with pytest.raises(TrainingStopped) as stop:
+        training.train(
+            wish(rows, tmp_path / "out", settings=settings),
+            watch=lambda event: skipped.append(event) if isinstance(event, Skipped) else None,
+        )
+    prepared = training.prepare(wish(rows, tmp_path / "other", settings=settings))
+    lines = rows.read_text().splitlines()
+    for event in skipped:
+        assert all(place.startswith(f"{rows}:") for place in event.places)
+        named = [lines[int(place.rpartition(":")[2]) - 1].split(",") for place in event.places]
+        told = Classify().examples([Labelled(text, (label,)) for text, label in named], model=prepared.model)
+        for number, row in enumerate(event.rows):
+            assert plain(told.at(Place(0, 0, number))) == plain(prepared.examples.at(Place(0, 0, row)))
+    assert str(stop.value).startswith("2 unusable steps in a row; at step 2 the loss is nan (")
+    assert f"({', '.join(skipped[-1].places)})" in str(stop.value)
+
+
+def test_a_score_that_is_no_number_does_not_end_a_finished_run(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Scores(main="accuracy", values={"accuracy": float("nan")}, rows=1)
+    monkeypatch.setattr(Classify, "evaluate", lambda self, rows, *, model: nothing)
+    finished = training.train(wish(rows, tmp_path / "out"))
+    assert (finished.outcome.step, finished.outcome.best) == (10, None)
+    assert "| accuracy | nan |" in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "learning-curve.svg").exists()
+
+
+def test_a_draft_of_a_run_that_was_killed_is_no_run(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".run.toml.123").write_text("task")
+    assert training.train(wish(rows, tmp_path / "out")).outcome.step == 10

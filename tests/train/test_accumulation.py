@@ -1,16 +1,19 @@
 """However many passes a step takes, and however its texts lie in memory, the gradient is the same."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tiny_runs import VOCAB, digest, ids, largest, loss_of, network, texts
 
 from triform.core.batch import PackedText, Text
+from triform.errors import TriformError
 from triform.spec import Classify
 from triform.train.config import Config
 from triform.train.examples import Answered, Labelled, Listed, Place, SourceTarget, Tagged, Tokens, TwoTexts
 from triform.train.labels import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
 from triform.train.language import MaskedToken, NextToken, RestoreSpans, Translate
-from triform.train.likeness import CosineScores
+from triform.train.likeness import CosineScores, InBatchNegatives
 from triform.train.loop import train
 from triform.train.objectives import laid_out
 
@@ -111,6 +114,22 @@ def test_every_objective_in_one_pass_or_many(case: str) -> None:
         assert parts[1] == whole[1]
         assert abs(parts[0] - whole[0]) < 1e-11 * max(1.0, whole[0])
         assert largest(whole[2], parts[2]) < 1e-11
+
+
+def test_more_passes_are_refused_where_they_are_another_loss(tmp_path: Path) -> None:
+    """The other pairs of a pass are the wrong answers: fewer of them is an easier question."""
+    net, folder = network("no head"), tmp_path / "run"
+    pairs = [TwoTexts(ids(n, seed=n), ids(n, seed=n + 9)) for n in SIZES]
+    whole, parts = (loss_of(InBatchNegatives(), net, pairs, passes=passes) for passes in (1, 4))
+    assert parts[0] < 0.9 * whole[0]
+    examples = Listed(pairs, lengths=[2 * n for n in SIZES])
+    said = (
+        r"accumulate=2: InBatchNegatives compares the examples of a pass .* use accumulate=1, and a smaller batch_tok"
+    )
+    with pytest.raises(TriformError, match=said):
+        train(net, objective=InBatchNegatives(), examples=examples, config=Config(steps=1, accumulate=2), folder=folder)
+    assert not folder.exists()
+    train(net, objective=CosineScores(), examples=examples, config=Config(steps=1, accumulate=2))
 
 
 def test_a_number_for_each_text() -> None:

@@ -27,7 +27,7 @@ def groups(step: int) -> dict[str, dict[str, torch.Tensor]]:
 
 def save(shelf: Shelf[State], step: int) -> None:
     shelf.save(step, state=State(step), groups=groups(step))
-    shelf.prune(keep=2, best=None)
+    shelf.prune(last=step, keep=2, best=None)
 
 
 def shelf_in(folder: Path) -> Shelf[State]:
@@ -54,10 +54,23 @@ def test_there_and_back_and_pruned(tmp_path: Path) -> None:
     assert shelf.newest() is None
     for step in range(1, 6):
         shelf.save(step, state=State(step), groups=groups(step))
-        shelf.prune(keep=2, best=1)
+        shelf.prune(last=step, keep=2, best=1)
         assert_whole(shelf, step)
     assert shelf.steps() == [5, 4, 1]
     assert sorted(os.listdir(tmp_path)) == ["step-00000001", "step-00000004", "step-00000005"]
+
+
+def test_damaged_ones_behind_the_last_are_not_counted(tmp_path: Path) -> None:
+    """The run came here again from an earlier one: what was just written stays."""
+    shelf = shelf_in(tmp_path)
+    for step in (1, 2, 5, 9):
+        shelf.save(step, state=State(step), groups=groups(step))
+    for step in (5, 9):
+        (shelf.place(step) / "state.json").write_text("{}")
+    shelf.save(3, state=State(3), groups=groups(3))
+    shelf.prune(last=3, keep=1, best=1)
+    assert shelf.steps() == [3, 1]
+    assert_whole(shelf, 3)
 
 
 # --- a file layer that dies -----------------------------------------------------------------------------------------

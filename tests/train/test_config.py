@@ -1,5 +1,6 @@
 """The config: there and back as TOML, set key by key, and clear about what it does not know."""
 
+import math
 import tomllib
 
 import msgspec
@@ -43,6 +44,8 @@ def test_settings_as_they_are_typed() -> None:
         ("steps = 'many'", "Expected `int | null`, got `str`"),
         ("schedule = 'square'", "schedule"),
         ("learning_rate = nan", "out of range"),
+        ("clip = inf", "clip=inf is out of range; use 0 to 1e+09"),
+        ("minutes = inf", "minutes=inf is out of range"),
         ("steps = ", "not TOML"),
         ("[table]", "unknown config key 'table'"),
     ],
@@ -71,4 +74,5 @@ def test_every_number_has_a_range() -> None:
     fields = {field.name: field.default for field in msgspec.structs.fields(Config)}
     numbers = {name for name, value in fields.items() if type(value) in (int, float)}
     assert numbers <= RANGES.keys()
+    assert all(math.isfinite(end) for ends in RANGES.values() for end in ends), "JSON has no word for infinity"
     assert tomllib.loads(Config().to_toml())["seed"] == 0

@@ -14,7 +14,7 @@ from triform.train import loop
 from triform.train.board import board_in
 from triform.train.config import Config
 from triform.train.display import BLOCKS, Display, clock, curve
-from triform.train.events import AnyEvent, Began, Skipped, Stepped
+from triform.train.events import AnyEvent, Began, Scored, Skipped, Stepped
 from triform.train.language import NextToken
 from triform.train.loop import train
 from triform.train.validation import Score, mean_loss
@@ -28,13 +28,15 @@ def test_a_run_is_shown() -> None:
             net, objective=NextToken(), examples=texts(9, 12), config=Config(steps=8, eval_every=4), watch=display,
             evaluate=lambda network: mean_loss(network, objective=NextToken(), examples=held_out),
         )  # fmt: skip
-        display(Skipped(step=8, reason="loss is nan", rows=(1, 2)))
+        display(Skipped(step=8, reason="loss is nan", rows=(1, 2), places=("a[x].csv:2", "a[x].csv:3")))
+        display(Scored(step=8, name="f1", value=None, best=False))
         display(Began(step=8, total=8, minutes=None, parameters=1, trained=1, examples=1, damaged=("step-7: [x]",)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "step 4: loss" in text
     assert "the best so far" in text
     assert "all 8 steps are made: 8 steps in" in text
-    assert "was not made: loss is nan; 2 rows are recorded" in text
+    assert "was not made: loss is nan; it read a[x].csv:2, a[x].csv:3" in text
+    assert "step 8: f1 is not a number" in text
     assert "step-7: [x]" in text
     assert "tok/s" in display.bar.tasks[0].description
     assert display.bar.tasks[0].completed == 1.0
@@ -72,6 +74,7 @@ def test_a_score_may_be_better_when_lower() -> None:
     assert Score("f1", 3.0).beats(2.0)
     assert not Score("f1", 2.0).beats(2.0)
     assert not Score("f1", float("nan")).beats(2.0)
+    assert not Score("f1", float("inf")).beats(None), "it could not be written down"
 
 
 def test_an_evaluation_leaves_the_run_as_it_was() -> None:
@@ -93,20 +96,31 @@ def test_an_evaluation_leaves_the_run_as_it_was() -> None:
 
 def test_tensorboard_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, int]] = []
+    opened: list[str] = []
 
     class SummaryWriter:
         def __init__(self, folder: str) -> None:
-            assert folder == "somewhere"
+            opened.append(folder)
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
             written.append((name, step))
+
+        def close(self) -> None:
+            opened.append("closed")
 
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     watch = board_in("somewhere")
     assert watch is not None
-    train(network(), objective=NextToken(), examples=texts(9), config=Config(steps=2), watch=watch)
-    assert written == [(name, step) for step in (1, 2) for name in ("loss", "norm", "rate")]
+    assert opened == [], "a run that is refused leaves no folder"
+    scores = iter([float("nan"), 0.5])
+    train(
+        network(), objective=NextToken(), examples=texts(9), config=Config(steps=2, eval_every=1), watch=watch,
+        evaluate=lambda net: Score("f1", next(scores)),
+    )  # fmt: skip
+    steps = [(name, step) for step in (1, 2) for name in ("loss", "norm", "rate")]
+    assert written == [*steps, ("valid/f1", 2)]
+    assert opened == ["somewhere", "closed"]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert board_in("somewhere") is None

@@ -57,39 +57,49 @@ def run(objective: NextToken, *, folder: Path | None = None, **changes) -> tuple
 
 
 @pytest.mark.parametrize("times", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("begin", [0, 30])
-def test_a_loss_that_is_not_a_number(times: float, begin: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_loss_that_is_not_a_number(times: float, step: int, tmp_path: Path) -> None:
     """At the first step and later: weights as before, the rows of the guilty pass named, the next step is made."""
-    objective = Planted(set(range(40)), times=times, begin=begin, passes=1)
-    net, events, hashes = run(objective, folder=tmp_path)
+    objective = Planted(set(range(40)), times=times, begin=2 * (step - 1), passes=1)
+    net, events, hashes = run(objective, folder=tmp_path, steps=step + 2)
     skipped = [event for event in events if isinstance(event, Skipped)]
-    assert [event.step for event in skipped] == [begin // 2 + 1]
+    assert [event.step for event in skipped] == [step]
     assert len(skipped[0].rows) == 2, "one pass of two rows, not the whole step"
-    before = digest(network(dtype=torch.float32)) if begin == 0 else hashes[begin // 2 - 1]
-    assert hashes[begin // 2] == before
-    assert len(set(hashes)) == len(hashes) - (begin > 0)
+    assert skipped[0].places == tuple(f"example {row}" for row in skipped[0].rows)
+    before = digest(network(dtype=torch.float32)) if step == 1 else hashes[step - 2]
+    assert hashes[step - 1] == before
+    assert len(set(hashes)) == len(hashes) - (step > 1)
     assert all(torch.isfinite(p).all() for p in net.parameters())
     lines = map(msgspec.json.decode, (tmp_path / "metrics.jsonl").read_bytes().splitlines())
     assert [line["rows"] for line in lines if line["event"] == "skipped"] == [list(skipped[0].rows)]
 
 
-def test_a_gradient_ten_thousand_times_too_large() -> None:
-    objective = Planted(set(range(40)), times=1e4, begin=30, passes=1)
-    _, events, hashes = run(objective)
-    skipped = [event for event in events if isinstance(event, Skipped)]
-    assert [event.step for event in skipped] == [16]
-    assert hashes[15] == hashes[14]
-    assert hashes[16] != hashes[15]
-
-
 class Broken(Planted):
-    """The loss is right, its gradient is not a number."""
+    """The loss is right, its gradient `times` what it is."""
 
     def loss(self, network: Form, batch: LanguageBatch | None) -> Loss:
         loss = NextToken.loss(self, network, batch)
         if self.bad:
-            loss.total.register_hook(lambda slope: slope * float("nan"))
+            loss.total.register_hook(lambda slope: slope * self.times)
         return loss
+
+
+@pytest.mark.parametrize(("kind", "named"), [(Planted, "loss is "), (Broken, "gradient is ")])
+def test_a_gradient_ten_thousand_times_too_large(kind: type[Planted], named: str) -> None:
+    """With the loss, or alone."""
+    _, events, hashes = run(kind(set(range(40)), times=1e4, begin=30, passes=1))
+    skipped = [event for event in events if isinstance(event, Skipped)]
+    assert [event.step for event in skipped] == [16]
+    assert skipped[0].reason.startswith(named)
+    assert hashes[15] == hashes[14]
+    assert hashes[16] != hashes[15]
+
+
+def test_without_the_guard_a_gradient_too_large_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: what the hook does is felt."""
+    monkeypatch.setattr(Guard, "judge", lambda self, *, loss, norm: "")
+    hashes = [run(Broken(set(range(40)), times=times, begin=30, passes=1))[2] for times in (1.0, 1e4)]
+    assert [one == other for one, other in zip(*hashes, strict=True)] == [True] * 15 + [False] * 5
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -97,13 +107,13 @@ def test_a_gradient_that_is_not_finite_though_the_loss_is(guarded: bool, monkeyp
     """Without the guard, the negative control, the weights are lost."""
     if not guarded:
         monkeypatch.setattr(Guard, "judge", lambda self, *, loss, norm: "")
-    net, events, _ = run(Broken(set(range(40)), times=1.0, begin=6, passes=1), steps=6)
+    net, events, _ = run(Broken(set(range(40)), times=float("nan"), begin=6, passes=1), steps=6)
     assert [event.step for event in events if isinstance(event, Skipped)] == ([4] if guarded else [])
     assert all(torch.isfinite(p).all() for p in net.parameters()) == guarded
 
 
 def test_several_in_a_row_stop_the_run(tmp_path: Path) -> None:
-    said = r"3 unusable steps in a row; at step 8 the loss is nan \(rows \d+, \d+\)"
+    said = r"3 unusable steps in a row; at step 8 the loss is nan \(example \d+, example \d+\)"
     with pytest.raises(TrainingStopped, match=said):
         run(Planted(set(range(40)), times=float("nan"), begin=10), skips=3, folder=tmp_path)
     state = msgspec.json.decode((tmp_path / "checkpoints/step-00000008/state.json").read_bytes())

@@ -1,8 +1,10 @@
 """A run that is killed and resumed makes the same weights, hash for hash, as one never killed."""
 
+import itertools
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,10 +15,10 @@ from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
 from triform.train.checkpoint import CheckpointError
-from triform.train.config import Config
+from triform.train.config import Config, from_toml
 from triform.train.events import AnyEvent, Began, Saved, Stepped
 from triform.train.language import NextToken
-from triform.train.loop import Outcome, ignore, train
+from triform.train.loop import Outcome, ignore, ready, train
 from triform.train.validation import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -27,8 +29,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_in_child.run(tmp_path_factory.mktemp("undisturbed"))
 
 
-def killed_after(folder: Path, lines: int, *, by: signal.Signals = signal.SIGKILL) -> str:
-    """The last line of a child that was sent the signal after so many lines; it may be done by then."""
+@pytest.fixture(scope="module")
+def duration(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Seconds of a child that nobody disturbs."""
+    begun = time.monotonic()
+    killed_after(tmp_path_factory.mktemp("timed") / "run", NEVER)
+    return time.monotonic() - begun
+
+
+def child(folder: Path) -> tuple[int, int]:
+    """Its number, and where its lines can be read."""
     read, write = os.pipe()
     process = os.fork()
     if not process:
@@ -38,6 +48,21 @@ def killed_after(folder: Path, lines: int, *, by: signal.Signals = signal.SIGKIL
         finally:
             os._exit(0)
     os.close(write)
+    return process, read
+
+
+def killed_within(folder: Path, seconds: float) -> bool:
+    """Wherever a child is by then: in a step, in a save, not yet begun; not if it is done."""
+    process, read = child(folder)
+    time.sleep(seconds)
+    os.kill(process, signal.SIGKILL)
+    os.close(read)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+
+
+def killed_after(folder: Path, lines: int, *, by: signal.Signals = signal.SIGKILL) -> str:
+    """The last line of a child that was sent the signal after so many lines; it may be done by then."""
+    process, read = child(folder)
     last = ""
     with os.fdopen(read) as told:
         for number, line in enumerate(told):
@@ -65,12 +90,21 @@ def test_killed_and_resumed_is_never_killed(tmp_path: Path, undisturbed: str) ->
     assert steps == list(range(1, run_in_child.STEPS + 1)), "each step is recorded once"
 
 
-@pytest.mark.slow
-def test_killed_at_50_random_moments(tmp_path: Path, undisturbed: str) -> None:
-    """Moments between two lines, too: the parent is a little late by chance."""
-    chance = random.Random(1)
-    for number in range(25):
-        kills(tmp_path / str(number), [chance.randrange(40), chance.randrange(20)], undisturbed)
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(count: int, tmp_path: Path, undisturbed: str, duration: float) -> None:
+    """As many comparisons as kills; every other one at a moment of the clock, not behind a line."""
+    chance, killed = random.Random(1), 0
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        if number % 2:
+            kills(folder, [chance.randrange(45)], undisturbed)
+        elif killed_within(folder, chance.uniform(0, 0.9) * duration):
+            kills(folder, [], undisturbed)
+        else:
+            continue  # it was faster than usual
+        killed += 1
+        if killed == count:
+            return
 
 
 def test_asked_to_stop_it_saves_and_stops(tmp_path: Path, undisturbed: str) -> None:
@@ -148,7 +182,7 @@ def test_another_config_or_other_data_is_named(tmp_path: Path) -> None:
         run(tmp_path, resume=True, learning_rate=0.5)
     net = network(dtype=torch.float32)
     config = Config(steps=12, batch_tokens=50, save_every=3, learning_rate=1e-3)
-    with pytest.raises(CheckpointError, match="the data was"):
+    with pytest.raises(CheckpointError, match="the training data was"):
         train(net, objective=NextToken(), examples=texts(4, 5), config=config, folder=tmp_path, resume=True)
     with pytest.raises(CheckpointError, match="another model"):
         run(tmp_path, resume=True, name="llama")
@@ -158,6 +192,72 @@ def test_another_config_or_other_data_is_named(tmp_path: Path) -> None:
         run(tmp_path / "nowhere", resume=True)
     _, outcome = run(tmp_path, resume=True, save_every=5)
     assert outcome.step == 12, "what changes no number may change"
+    assert from_toml((tmp_path / "run.toml").read_text()).save_every == 5
+
+
+def test_other_validation_data_is_named(tmp_path: Path) -> None:
+    def stands(valid: str, *, resume: bool = True) -> None:
+        config = Config(steps=2, batch_tokens=50)
+        keywords = {"objective": NextToken(), "examples": texts(9, 20), "config": config, "folder": tmp_path}
+        ready(network(dtype=torch.float32), valid=valid, resume=resume, **keywords).go(None)
+
+    stands("one", resume=False)
+    stands("one")
+    with pytest.raises(CheckpointError, match=r"resumed: the validation data was one, is other; start a new one"):
+        stands("other")
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("step", [2, 8])
+def test_a_refused_resume_changes_nothing(step: int, tmp_path: Path) -> None:
+    """Killed before the first checkpoint, and behind the second: config and data are compared, and nothing is cut."""
+    whole, _ = run(None)
+    with pytest.raises(Dies):
+        run(tmp_path, watch=dies_at(step))
+    before = kept(tmp_path)
+    assert any("step-" in name for name in before) == (step > 3)
+    with pytest.raises(CheckpointError, match=r"resumed: learning_rate was 0\.001, is 0\.5; start"):
+        run(tmp_path, resume=True, learning_rate=0.5)
+    config = Config(steps=12, batch_tokens=50, save_every=3, learning_rate=1e-3)
+    with pytest.raises(CheckpointError, match=r"resumed: the training data was \w+, is \w+; start"):
+        train(network(), objective=NextToken(), examples=texts(4, 5), config=config, folder=tmp_path, resume=True)
+    if step > 3:
+        with pytest.raises(CheckpointError, match="another model"):
+            run(tmp_path, resume=True, name="llama")
+    else:
+        with pytest.raises(CheckpointError, match="base was None, is other"):
+            run(tmp_path, resume=True, base="other")
+    assert kept(tmp_path) == before
+    again, _ = run(tmp_path, resume=True, save_every=5)
+    assert digest(again) == digest(whole)
+    assert from_toml((tmp_path / "run.toml").read_text()).save_every == 5
+
+
+def test_killed_while_it_began(tmp_path: Path) -> None:
+    """With run.toml alone it begins; a beginning that cannot be read is said."""
+    whole, _ = run(None)
+    with pytest.raises(Dies):
+        run(tmp_path, watch=dies_at(1))
+    (tmp_path / "begun.json").write_text('{"config":')
+    with pytest.raises(CheckpointError, match=r"cannot read .*begun\.json"):
+        run(tmp_path, resume=True)
+    (tmp_path / "begun.json").unlink()
+    again, _ = run(tmp_path, resume=True)
+    assert digest(again) == digest(whole)
+
+
+def test_damaged_checkpoints_do_not_push_out_whole_ones(tmp_path: Path) -> None:
+    run(tmp_path, keep=4)
+    for step in (9, 12):
+        (tmp_path / f"checkpoints/step-{step:08}/state.json").write_text("{}")
+    with pytest.raises(Dies):
+        run(tmp_path, resume=True, keep=1, watch=dies_at(10))
+    begun: list[int] = []
+    run(tmp_path, resume=True, keep=1, watch=lambda event: isinstance(event, Began) and begun.append(event.step))
+    assert begun == [9], "the one written since, not the one before it"
 
 
 @pytest.mark.parametrize("on_disk", [True, False])

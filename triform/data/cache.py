@@ -89,6 +89,14 @@ class Part(Sequence[R]):
         number = int(self._numbers[index])
         return self._instead[number] if number in self._instead else self._rows[number]
 
+    def where(self, index: int) -> str:
+        return place_of(self._rows, int(self._numbers[index]))
+
+
+def place_of(rows: Sequence[R], index: int) -> str:
+    """`train.csv:17`, or the number of a row that comes from no file."""
+    return rows.where(index) if isinstance(rows, Rows | Part) else f"row {index}"
+
 
 class TokenCache:
     """Lists of ids by name, e.g. cache["source"][i] and cache["target"][i], for every row."""

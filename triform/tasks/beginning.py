@@ -22,6 +22,7 @@ from triform.train.config import Config
 from triform.weights import folder, shelf
 from triform.weights.folder import Loaded
 from triform.weights.generation import Generation
+from triform.weights.outline import described
 
 # An encoder frames its texts ([CLS] … [SEP]) and masks; bytes spell everything, so nothing written is ever unknown.
 KINDS: dict[Form, Kind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
@@ -29,7 +30,9 @@ CHARACTERS = 50_000_000  # of text that a tokenizer is trained on at most: more 
 
 
 def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
-    """The form of the family that is asked for, or the task's first."""
+    """The form of the model it begins with, or of the family that is asked for, or the task's first."""
+    if config.base is not None:
+        return known_form(task, config.base)
     if config.family is None:
         return task.forms[0]
     if config.family not in FAMILIES:
@@ -101,15 +104,22 @@ def generation_of(tokenizer: Tokenizer, form: Form) -> Generation:
 
 
 def known(task: Task[Any, Any, Any], name: str) -> Loaded:
+    known_form(task, name)
     model = folder.read(shelf.find(name), dtype=torch.float32)
     if model.tokenizer is None:
         raise TriformError(f"the model {name} has no tokenizer, so it cannot learn to {task.name}; begin with another")
-    if model.spec.form not in task.forms:
+    return model
+
+
+def known_form(task: Task[Any, Any, Any], name: str) -> Form:
+    """From the folder's config and headers alone."""
+    form = described(shelf.find(name)).form
+    if form not in task.forms:
         raise TriformError(
-            f"the model {name} is the form {model.spec.form!r}; to {task.name}, begin with one of the form "
+            f"the model {name} is the form {form!r}; to {task.name}, begin with one of the form "
             f"{' or '.join(map(repr, task.forms))}"
         )
-    return model
+    return form
 
 
 @torch.no_grad()

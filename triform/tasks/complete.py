@@ -1,14 +1,14 @@
 """Complete: a decoder writes on from a text; judged by how likely it finds texts that people wrote."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.cache import TokenCache, digest
+from triform.data.cache import TokenCache, digest, place_of
 from triform.data.ragged import Cache
 from triform.data.rows import Document
 from triform.errors import InputError
@@ -88,8 +88,12 @@ class Complete(Task[Document, api.Prompt, Completed]):
                 yield {"ids": ids if row.goes_on else ids + end, "goes_on": [int(row.goes_on)]}
 
         tokens = TokenCache.build(rows, encode, cache=cache, fingerprint=fingerprint)
-        ends = tokens["ids"].offsets[1:][tokens["goes_on"].values == 0].astype(np.int64)
-        return stream_examples(tokens["ids"].values, np.concatenate([[0], ends]), model=model)
+        ends = tokens["goes_on"].values == 0
+        bounds = np.concatenate([[0], tokens["ids"].offsets[1:][ends].astype(np.int64)])
+        begins = np.flatnonzero(np.concatenate([[True], ends[:-1]]))  # the row that each text begins with
+        return stream_examples(
+            tokens["ids"].values, bounds, model=model, where=lambda text: place_of(rows, int(begins[text]))
+        )
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
@@ -143,27 +147,38 @@ class Complete(Task[Document, api.Prompt, Completed]):
 # --- examples -------------------------------------------------------------------------------------------------------
 
 
-def stream_examples(ids: Ids, bounds: Bounds, *, model: Loaded) -> Examples[Any]:
-    """Text i is ids[bounds[i] : bounds[i + 1]], its end included."""
+def numbered(text: int) -> str:
+    return f"text {text}"
+
+
+def stream_examples(
+    ids: Ids, bounds: Bounds, *, model: Loaded, where: Callable[[int], str] = numbered
+) -> Examples[Any]:
+    """Text i is ids[bounds[i] : bounds[i + 1]], its end included, and stands in where(i)."""
     context, texts = model.spec.context, len(bounds) - 1
     if len(ids) < 2:
         raise InputError("there is no text to learn from")
     if len(ids) <= texts * context:
-        return Texts(ids, bounds, length=context, before=model.words.eos)
+        return Texts(ids, bounds, length=context, before=model.words.eos, where=where)
     return Windows(ids, length=min(context, len(ids) - 1), fingerprint=digest_of(ids))
 
 
 class Texts(Examples[Tokens]):
     """Texts that each stand alone, long ones in pieces. Every other time a text follows the end of another, so that a
-    model learns both to begin one and to go on from a prompt that has nothing before it."""
+    model learns both to begin one and to go on from a prompt that has nothing before it. Not so a piece that goes on,
+    which follows no end, nor one that leaves no room for it."""
 
-    def __init__(self, ids: Ids, bounds: Bounds, *, length: int, before: int | None) -> None:
-        self._ids, self._before = ids, [] if before is None else [before]
+    def __init__(
+        self, ids: Ids, bounds: Bounds, *, length: int, before: int | None, where: Callable[[int], str] = numbered
+    ) -> None:
+        self._ids, self._before, self._where = ids, [] if before is None else [before], where
         counts = np.maximum(1, -(-(np.diff(bounds) - 1) // length))  # pieces of each text, as `pieces` cuts them
         owners = np.repeat(np.arange(len(counts)), counts)
         first = np.cumsum(counts) - counts
         self._begins = bounds[owners] + length * (np.arange(len(owners)) - first[owners])
         self._lengths = np.minimum(length + 1, bounds[owners + 1] - self._begins)
+        self._owners = owners
+        self._may_follow = (self._begins == bounds[owners]) & (self._lengths <= length)
         self._fingerprint = digest(self._before, digest_of(bounds), digest_of(ids), length)
 
     @property
@@ -176,8 +191,11 @@ class Texts(Examples[Tokens]):
 
     def at(self, place: Place) -> Tokens:
         text = self._piece(place.row)
-        alone = place.uniform(1)[0] < 0.5
+        alone = not self._may_follow[place.row] or place.uniform(1)[0] < 0.5
         return Tokens(text if alone else np.concatenate([np.array(self._before, dtype=text.dtype), text]))
+
+    def where(self, place: Place) -> str:
+        return self._where(int(self._owners[place.row]))
 
     def _piece(self, row: int) -> Ids:
         return self._ids[self._begins[row] : self._begins[row] + self._lengths[row]]

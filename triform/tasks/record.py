@@ -19,7 +19,7 @@ from triform.tasks.material import Material
 from triform.tasks.task import Scores
 from triform.train.config import Config
 from triform.train.display import clock
-from triform.train.events import AnyEvent, Scored, Stepped
+from triform.train.events import AnyEvent, Scored, Stepped, read_events
 from triform.train.keeping import CONFIG, METRICS
 from triform.train.loop import Outcome
 from triform.weights.folder import Loaded
@@ -85,13 +85,6 @@ def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[
 # --- the curve ------------------------------------------------------------------------------------------------------
 
 
-def read_events(path: Path) -> list[AnyEvent]:
-    if not path.is_file():
-        return []
-    decoder = msgspec.json.Decoder(AnyEvent)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
-
-
 def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     """The loss, each point the mean of its share of the steps, and the score of every evaluation."""
     told = list(events)
@@ -102,8 +95,9 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     parts = [steps[a:b] for a, b in pairwise(edges)] if edges else [[step] for step in steps]
     loss = [(part[-1].step, sum(each.loss for each in part) / len(part)) for part in parts]
     figures = [lines([Series("loss", loss)], title=f"{title}, training loss", x=Axis("step"), y=Axis("loss"))]
-    if scores := [event for event in told if isinstance(event, Scored)]:
-        name, points = scores[0].name, [(event.step, event.value) for event in scores]
+    scores = [event for event in told if isinstance(event, Scored)]
+    if points := [(event.step, event.value) for event in scores if event.value is not None]:
+        name = scores[0].name
         figures.append(
             lines([Series(name, points)], title=f"{title}, {name} on validation rows", x=Axis("step"), y=Axis(name))
         )

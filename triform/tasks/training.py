@@ -33,7 +33,7 @@ from triform.train.events import Watch
 from triform.train.examples import Examples, check
 from triform.train.keeping import CONFIG
 from triform.train.loop import Outcome, Run
-from triform.train.objectives import Objective
+from triform.train.objectives import Objective, OfWholePass
 from triform.train.process import forget_peak, peak
 from triform.train.validation import Evaluate, Score
 from triform.weights import folder, shelf
@@ -44,6 +44,7 @@ PACKAGE = Path(__file__).parents[1]
 ROOMS = ("data", "text", "tasks")  # whose code makes examples of rows
 TRIED = 16  # rows an evaluation is timed with before the run
 SAMPLES = 8  # questions a finished model is asked for its card
+OF_NEW = ("family", "size", "width", "layers", "heads", "context", "tokenizer", "vocab")  # keys of new models alone
 
 
 class Wish(NamedTuple):
@@ -114,8 +115,9 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
     said("turning rows into examples")
     examples = task.kept(found.train, model=model, cache=cache, fingerprint=made_of(found, task=task, model=model))
     check(examples, spec=model.spec)
-    config, expected = within_memory(wish, model, examples, config)
     objective = task.objective(model=model, config=config)
+    loop.check_passes(objective, config)
+    config, expected = within_memory(wish, model, examples, objective, config)
     return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume)
 
 
@@ -132,8 +134,11 @@ def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
     if wish.base is not None and (wish.family is not None or wish.size is not None):
         raise TriformError(f"--from {wish.base} brings its own family and size; leave --family and --size out")
     if wish.resume:
-        return asked(wish, over=Config().with_toml(read_toml(Path(wish.out) / CONFIG))).replace(task=task.name)
+        then = asked(wish, over=Config().with_toml(read_toml(Path(wish.out) / CONFIG)))
+        check_base(then)
+        return then.replace(task=task.name)
     first = asked(wish, over=Config())
+    check_base(first)
     form = form_of(task, first)
     recipe = task.recipe(form, fresh=first.base is None)
     config = asked(wish, over=recipe).replace(task=task.name)
@@ -149,6 +154,14 @@ def asked(wish: Wish, *, over: Config) -> Config:
     return config.with_settings(wish.settings).replace(**changes)
 
 
+def check_base(config: Config) -> None:
+    """A model that a run begins with is what it is; what was asked of a new one must not be passed over."""
+    usual = Config()
+    said = [f"{name}={getattr(config, name)}" for name in OF_NEW if getattr(config, name) != getattr(usual, name)]
+    if config.base is not None and said:
+        raise TriformError(f"{', '.join(said)}: --from {config.base} brings its own; leave that out")
+
+
 def check_place(out: Path, *, resume: bool) -> None:
     """A new run takes the place of nothing; a resumed one must be there."""
     if resume:
@@ -157,22 +170,30 @@ def check_place(out: Path, *, resume: bool) -> None:
     elif os.path.lexists(out):
         if not out.is_dir():
             raise TriformError(f"{out} is not a folder; give another name")
-        there = sorted(os.listdir(out))
+        # A draft of run.toml alone is of a run that was killed before it was one.
+        there = sorted(name for name in os.listdir(out) if not name.startswith(f".{CONFIG}."))
         if CONFIG in there:
             raise TriformError(f"{out} already holds a run; go on with --resume, or give another folder")
         if there:
             raise TriformError(f"{out} already holds {listed(there)}; give another folder")
 
 
-def within_memory(wish: Wish, model: Loaded, examples: Examples[Any], config: Config) -> tuple[Config, Forecast]:
+def within_memory(
+    wish: Wish, model: Loaded, examples: Examples[Any], objective: Objective[Any, Any], config: Config
+) -> tuple[Config, Forecast]:
     expected = forecast(model.spec, examples, config=config)
     if expected.fits:
         return config, expected
+    need = f"this run needs about {in_gb(expected.memory)} and {in_gb(expected.free)} are free"
+    if isinstance(objective, OfWholePass):
+        raise TriformError(
+            f"{need}; to {wish.task}, the examples of a pass are compared with one another, so more passes a step "
+            f"would be another run: --set batch_tokens=… below {config.batch_tokens}, or --set recompute=true"
+        )
     smaller = fitted(model.spec, examples, config=config)
     if not wish.fit:
         raise TriformError(
-            f"this run needs about {in_gb(expected.memory)} and {in_gb(expected.free)} are free; a step in "
-            f"{smaller.accumulate} passes fits: --fit, or --set accumulate={smaller.accumulate}"
+            f"{need}; a step in {smaller.accumulate} passes fits: --fit, or --set accumulate={smaller.accumulate}"
         )
     return smaller, forecast(model.spec, examples, config=smaller)
 
@@ -192,14 +213,19 @@ def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = Fa
         resume=prepared.resume,
         watch=watch,
         rehearse=rehearse,
+        valid=digest(*judging_rows(prepared)),
     )
+
+
+def judging_rows(prepared: Prepared) -> list[Any]:
+    return few(prepared.material.valid, most=prepared.config.eval_rows)
 
 
 def measured(prepared: Prepared, run: Run[Any, Any]) -> Measured | None:
     """Of a run that was rehearsed; an evaluation is tried with a few of its rows."""
     if run.rehearsal is None:
         return None
-    rows = few(prepared.material.valid, most=prepared.config.eval_rows)
+    rows = judging_rows(prepared)
     some = few(rows, most=TRIED)
     begun, evaluation = time.monotonic(), 0.0
     if some:
@@ -215,7 +241,7 @@ def _characters(rows: list[Any]) -> int:
 
 
 def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
-    rows = few(prepared.material.valid, most=prepared.config.eval_rows)
+    rows = judging_rows(prepared)
     return run.go(evaluated(prepared, rows) if rows else None)
 
 
@@ -234,8 +260,7 @@ def evaluated(prepared: Prepared, rows: list[Any]) -> Evaluate:
 @torch.no_grad()
 def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] = quiet) -> Finished:
     """The best weights as a model folder, and the record beside it. A run that was stopped is not judged."""
-    task, model, valid = prepared.task, prepared.model, prepared.material.valid
-    rows = few(valid, most=prepared.config.eval_rows)
+    task, model, rows = prepared.task, prepared.model, judging_rows(prepared)
     scores: Scores | None = None
     samples: tuple[Sample, ...] = ()
     said("judging the finished model")

@@ -1,9 +1,10 @@
 """The same events for TensorBoard, where it is installed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triform.train.events import AnyEvent, Scored, Stepped, Watch
+from triform.train.events import AnyEvent, Began, Ended, Scored, Stepped, Watch
 
 
 def board_in(folder: str | Path) -> Watch | None:
@@ -12,15 +13,27 @@ def board_in(folder: str | Path) -> Watch | None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    writer: Any = SummaryWriter(str(folder))
+    return Board(lambda: SummaryWriter(str(folder)))
 
-    def watch(event: AnyEvent) -> None:
-        values: dict[str, float] = {}
-        if isinstance(event, Stepped):
-            values = {"loss": event.loss, "norm": event.norm, "rate": event.rate}
-        elif isinstance(event, Scored):
-            values = {f"valid/{event.name}": event.value}
+
+class Board:
+    """Nothing is written before a run has begun: until then it may still be refused."""
+
+    def __init__(self, writer: Callable[[], Any]) -> None:
+        self.make = writer
+        self.writer: Any = None
+
+    def __call__(self, event: AnyEvent) -> None:
+        match event:
+            case Began():
+                self.writer = self.make()
+            case Stepped():
+                self.put({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
+            case Scored(name=name, value=value) if value is not None:
+                self.put({f"valid/{name}": value}, step=event.step)
+            case Ended() if self.writer is not None:
+                self.writer.close()
+
+    def put(self, values: dict[str, float], *, step: int) -> None:
         for name, value in values.items():
-            writer.add_scalar(name, value, event.step)
-
-    return watch
+            self.writer.add_scalar(name, value, step)

@@ -95,11 +95,14 @@ class Shelf(Generic[S]):
         names = [name for name in said.files if name != STATE]
         return Found(step, state, {name.removesuffix(".safetensors"): read_tensors(box, name) for name in names})
 
-    def prune(self, *, keep: int, best: int | None) -> None:
-        """The newest `keep` and the best stay; so do no drafts of a save that was killed."""
+    def prune(self, *, last: int, keep: int, best: int | None) -> None:
+        """The newest `keep` up to the last and the best stay. What stands behind the last was damaged, and the run came
+        here again without it; a draft is of a save that was killed."""
         with suppress(OSError):  # what cannot be deleted stays
-            for step in self.steps()[keep:]:
-                if step != best:
+            steps = self.steps()
+            kept = {best, *[step for step in steps if step <= last][:keep]}
+            for step in steps:
+                if step not in kept:
                     self._drop(self.place(step))
             for name in os.listdir(self.folder):
                 if name.startswith(f".{PREFIX}"):

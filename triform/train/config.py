@@ -5,7 +5,7 @@ What it says of models and data are names to whoever makes them; needs no torch.
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -42,7 +42,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # What is computed together
     batch_tokens: int = 4096  # of a whole step
-    accumulate: int = 1  # passes a step is computed in: more need less memory and change nothing else
+    # Passes a step is computed in: more need less memory and change nothing else. They are refused where they would
+    # (the other pairs of a pass as wrong answers).
+    accumulate: int = 1
 
     # How weights move
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -109,8 +111,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
-INFINITE = float("inf")
 WHOLE = 2**63 - 1
+# All of them finite: JSON has no word for infinity, and a checkpoint that holds one could not be read again.
 RANGES: dict[str, tuple[float, float]] = {
     "width": (1, 1 << 20),
     "layers": (1, 1 << 20),
@@ -121,7 +123,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, WHOLE),
     "steps": (1, WHOLE),
     "epochs": (1, WHOLE),
-    "minutes": (0.01, INFINITE),
+    "minutes": (0.01, 1e7),
     "batch_tokens": (1, WHOLE),
     "accumulate": (1, WHOLE),
     "learning_rate": (0, 100),
@@ -129,7 +131,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "beta1": (0, 0.999999),
     "beta2": (0, 0.999999),
     "weight_decay": (0, 100),
-    "clip": (0, INFINITE),
+    "clip": (0, 1e9),
     "ema": (0, 0.999999),
     "dropout": (0, 0.99),
     "label_smoothing": (0, 0.99),
@@ -143,7 +145,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "skips": (1, WHOLE),
 }
 
-# A run resumed with other values of these computes the same numbers.
+# A run resumed with other values of these computes the same numbers; of another base only once it has made a step.
 FREE = frozenset({"base", "save_every", "keep", "skips"})
 
 
@@ -181,10 +183,10 @@ def read_toml(path: str | Path) -> str:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def differences(then: Config, now: Config) -> list[str]:
+def differences(then: Config, now: Config, *, free: Collection[str] = FREE) -> list[str]:
     """What keeps a run from going on as it was: `learning_rate was 0.001, is 0.01`."""
     old, new = msgspec.structs.asdict(then), msgspec.structs.asdict(now)
-    return [f"{name} was {old[name]}, is {new[name]}" for name in old if name not in FREE and old[name] != new[name]]
+    return [f"{name} was {old[name]}, is {new[name]}" for name in old if name not in free and old[name] != new[name]]
 
 
 def _typed(key: str, text: str) -> object:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
 from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped
+from triform.weights.errors import listed
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE = 24  # columns of the loss curve
@@ -57,10 +58,12 @@ class Display:
             case Stepped():
                 self._step(event)
             case Scored(name=name, value=value, best=best):
-                self.score = f" · {name} {value:.4g}{' ★' if best else ''}"
-                self.console.print(f"step {event.step}: {name} {value:.4g}{', the best so far' if best else ''}")
-            case Skipped(reason=reason, rows=rows):
-                self.console.print(f"step {event.step} was not made: {escape(reason)}; {len(rows)} rows are recorded")
+                shown = "is not a number" if value is None else f"{value:.4g}"
+                self.score = f" · {name} {shown}{' ★' if best else ''}"
+                self.console.print(f"step {event.step}: {name} {shown}{', the best so far' if best else ''}")
+            case Skipped(reason=reason, places=places):
+                read = escape(listed(places))
+                self.console.print(f"step {event.step} was not made: {escape(reason)}; it read {read}")
             case Saved():
                 pass  # every few seconds on small models; metrics.jsonl has them
             case Ended(why=why):

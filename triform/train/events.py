@@ -1,13 +1,15 @@
 """What happens in a run, as values: the same for the record (`metrics.jsonl`), the display and a caller's own eyes."""
 
-import os
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from triform.errors import TriformError
+from triform.text.files import write_whole
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
@@ -42,16 +44,17 @@ class Skipped(Event, frozen=True):
     """A step that would have harmed the weights was not made."""
 
     reason: str
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # numbers of examples
+    places: tuple[str, ...] = ()  # what they were made of: `train.csv:17`
 
 
 class Scored(Event, frozen=True):
     """An evaluation."""
 
     name: str
-    value: float
+    value: float | None  # None: not a finite number
     best: bool
-    others: dict[str, float] = {}
+    others: dict[str, float | None] = {}
 
 
 class Saved(Event, frozen=True):
@@ -67,6 +70,11 @@ class Ended(Event, frozen=True):
     elapsed: float
 
 
+def finite(value: float) -> float | None:
+    """As JSON can say it."""
+    return value if math.isfinite(value) else None
+
+
 AnyEvent: TypeAlias = Began | Stepped | Skipped | Scored | Saved | Ended
 Watch: TypeAlias = Callable[[AnyEvent], None]
 
@@ -78,11 +86,9 @@ class Record:
         self.path = path
         try:
             kept = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
-            draft = path.with_name(f".{path.name}")
-            draft.write_bytes(b"".join(kept))
-            os.replace(draft, path)
         except OSError as error:
-            raise TriformError(f"cannot write {path}: {error.strerror or error}") from error
+            raise TriformError(f"cannot read {path}: {error.strerror or error}") from error
+        write_whole(path, data=b"".join(kept))
 
     def __call__(self, event: AnyEvent) -> None:
         try:
@@ -90,6 +96,16 @@ class Record:
                 file.write(msgspec.json.encode(event) + b"\n")
         except OSError:
             pass  # a record that cannot be written must not end the run; a checkpoint that cannot says so itself
+
+
+def read_events(path: Path) -> list[AnyEvent]:
+    """All that a record holds. A line that is none was cut short, by a full disk or a kill: it is passed over."""
+    decoder = msgspec.json.Decoder(AnyEvent)
+    events: list[AnyEvent] = []
+    for line in _lines(path):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            events.append(decoder.decode(line))
+    return events
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -100,7 +116,7 @@ def _step_of(line: bytes) -> float:
     """The step a line belongs to; a line cut short belongs to none."""
     try:
         return msgspec.json.decode(line, type=_OfStep).step
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return float("inf")
 
 

@@ -124,6 +124,10 @@ class Examples(Protocol[E_co]):
 
     def at(self, place: Place) -> E_co: ...
 
+    def where(self, place: Place) -> str:
+        """What to look at if an example is strange: `train.csv:17`, or as much as is known."""
+        return f"example {place.row}"
+
 
 class Listed(Examples[E]):
     """Examples in memory."""
@@ -171,9 +175,16 @@ class Windows(Examples[Tokens]):
 
     def at(self, place: Place) -> Tokens:
         """One token more than the length: the last is only predicted."""
-        shift = int(Place(place.seed, place.epoch, 0).uniform(1)[0] * (self._room + 1))
-        begin = shift + place.row * self._length
+        begin = self._begin(place)
         return Tokens(self._stream[begin : begin + self._length + 1])
+
+    def where(self, place: Place) -> str:
+        begin = self._begin(place)
+        return f"tokens {begin} to {begin + self._length} of the running text"
+
+    def _begin(self, place: Place) -> int:
+        shift = int(Place(place.seed, place.epoch, 0).uniform(1)[0] * (self._room + 1))
+        return shift + place.row * self._length
 
 
 def check(examples: Examples[Any], *, spec: ModelSpec) -> None:

@@ -1,4 +1,5 @@
-"""What is kept of a run: on disk (checkpoints, metrics.jsonl, run.toml) or, where no folder is given, the best weights.
+"""What is kept of a run: on disk (checkpoints, metrics.jsonl, run.toml, begun.json) or, where no folder is given, the
+best weights.
 
 Refuses to know how a run is computed.
 """
@@ -11,6 +12,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 from torch import Tensor
 
+from triform.errors import TriformError
+from triform.text.files import write_whole
+from triform.train import config
 from triform.train.checkpoint import CheckpointError, Found, Shelf
 from triform.train.config import Config
 from triform.train.events import AnyEvent, Record
@@ -21,6 +25,7 @@ Groups: TypeAlias = Mapping[str, Mapping[str, Tensor]]
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
 CONFIG = "run.toml"
+BEGUN = "begun.json"
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +33,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     data: str  # fingerprint of the examples
+    valid: str = ""  # of what it is judged by; nothing: it is not known
     step: int = 0
     position: tuple[int, int] = (0, 0)
     elapsed: float = 0.0
@@ -41,12 +47,28 @@ def changed(state: RunState, **changes: object) -> RunState:
     return msgspec.structs.replace(state, **changes)
 
 
+def differences(then: RunState, now: RunState) -> list[str]:
+    """What keeps a run from going on as it was. Before the first step the base still decides, too."""
+    free = config.FREE if then.step else config.FREE - {"base"}
+    other = config.differences(then.config, now.config, free=free)
+    for name, old, new in (("training", then.data, now.data), ("validation", then.valid, now.valid)):
+        if old and new and old != new:
+            other.append(f"the {name} data was {old[:12]}, is {new[:12]}")
+    return other
+
+
 class Keeper(Protocol):
-    def begin(self, config: Config) -> None:
+    def begin(self, state: RunState) -> None:
         """For a new run: nothing of another may be there."""
 
     def newest(self) -> Found[RunState] | None:
         """Where to go on; None: killed before the first checkpoint."""
+
+    def begun(self) -> RunState | None:
+        """What the run was when it began; None: killed before that was kept."""
+
+    def go_on(self, state: RunState) -> None:
+        """From here, now that it is known to be the same run: what lies behind is forgotten."""
 
     def save(self, state: RunState, groups: Groups) -> str:
         """Where it is kept now."""
@@ -63,11 +85,17 @@ class InMemory:
     def __init__(self) -> None:
         self.groups: Groups = {}
 
-    def begin(self, config: Config) -> None:
+    def begin(self, state: RunState) -> None:
         pass
 
     def newest(self) -> Found[RunState] | None:
         raise CheckpointError("a run that keeps nothing on disk cannot be resumed; give a folder")
+
+    def begun(self) -> RunState | None:
+        return None
+
+    def go_on(self, state: RunState) -> None:
+        pass
 
     def save(self, state: RunState, groups: Groups) -> str:
         if state.best_step == state.step:
@@ -90,27 +118,38 @@ class OnDisk:
         self.shelf = Shelf(folder / CHECKPOINTS, kind=RunState)
         self.record: Record | None = None
 
-    def begin(self, config: Config) -> None:
+    def begin(self, state: RunState) -> None:
         if steps := self.shelf.steps():
             there = self.shelf.place(steps[0]).name
             raise CheckpointError(f"{self.shelf.folder} already holds {there}; resume it, or give another folder")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / CONFIG).write_text(config.to_toml(), encoding="utf-8")
-        except OSError as error:
-            raise CheckpointError(f"cannot write {self.folder}: {error.strerror or error}") from error
-        self.record = Record(self.folder / METRICS, keep=0)
+        self.go_on(state)
 
     def newest(self) -> Found[RunState] | None:
         found = self.shelf.newest()
         if found is None and not (self.folder / CONFIG).exists():
             raise CheckpointError(f"{self.folder} holds no run to resume; start it without resume")
-        self.record = Record(self.folder / METRICS, keep=found.step if found else 0)
         return found
+
+    def begun(self) -> RunState | None:
+        place = self.folder / BEGUN
+        if not place.exists():
+            return None
+        try:
+            return msgspec.json.decode(place.read_bytes(), type=RunState)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, TriformError) as error:
+            raise CheckpointError(f"cannot read {place}: {error}; start a new run in another folder") from error
+
+    def go_on(self, state: RunState) -> None:
+        """run.toml first: with it alone a run that is killed here can be resumed, and then begins."""
+        write_whole(self.folder / CONFIG, data=state.config.to_toml().encode())
+        if not state.step:
+            write_whole(self.folder / BEGUN, data=msgspec.json.format(msgspec.json.encode(state)))
+        self.record = Record(self.folder / METRICS, keep=state.step)
+        self.shelf.prune(last=state.step, keep=state.config.keep, best=state.best_step)
 
     def save(self, state: RunState, groups: Groups) -> str:
         place = self.shelf.save(state.step, state=state, groups=groups)
-        self.shelf.prune(keep=state.config.keep, best=state.best_step)
+        self.shelf.prune(last=state.step, keep=state.config.keep, best=state.best_step)
         return os.path.relpath(place, self.folder)
 
     def best(self, state: RunState) -> Groups:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from triform.core.batch import Text
 from triform.core.forms import Form
 from triform.train.examples import Place, TwoTexts
-from triform.train.objectives import Device, Loss, laid_out, means, sort_order
+from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means, sort_order
 
 
 class PairBatch(NamedTuple):
@@ -37,11 +37,8 @@ class Likeness:
         return first, second
 
 
-class InBatchNegatives(Likeness):
-    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a pass are the wrong answers.
-
-    What is wrong depends on what else is in the pass, so here more passes a step are not one large batch.
-    """
+class InBatchNegatives(Likeness, OfWholePass):
+    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a pass are the wrong answers."""
 
     def __init__(self, *, scale: float = 20.0) -> None:
         self.scale = scale

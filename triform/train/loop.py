@@ -20,14 +20,14 @@ from triform.errors import TriformError
 from triform.train import optim
 from triform.train.chance import chance
 from triform.train.checkpoint import CheckpointError, Found
-from triform.train.config import Config, differences
-from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch
+from triform.train.config import Config
+from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch, finite
 from triform.train.examples import E, Examples, Place
 from triform.train.feed import Feed, Position, Step
 from triform.train.guards import Guard, TrainingStopped
 from triform.train.heap import Heap
-from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed
-from triform.train.objectives import B, Objective
+from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed, differences
+from triform.train.objectives import B, Objective, OfWholePass
 from triform.train.prepare import finish, precision, prepare
 from triform.train.process import forget_peak, peak, resident
 from triform.train.schedule import factor, warmup_steps
@@ -85,20 +85,35 @@ def ready(
     resume: bool = False,
     watch: Watch = ignore,
     rehearse: bool = False,
+    valid: str = "",
 ) -> "Run[E, B]":
-    """A run that stands where it will begin, or go on: nothing has been computed yet, or tried out and forgotten."""
+    """A run that stands where it will begin, or go on: nothing has been computed yet, or tried out and forgotten.
+
+    `valid` is the fingerprint of what it will be judged by."""
     if config.endless:
         raise TriformError("a run without an end: give steps, epochs or minutes")
+    check_passes(objective, config)
     keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
-    run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch)
+    run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch, valid=valid)
     found = run.found() if resume else None
     if not resume:
-        keeper.begin(config)
+        keeper.begin(run.state)
     if rehearse and (found is None or run.last is None or found.step < run.last):
         run.rehearsal = run.rehearse()
     if found is not None:
         run.damaged = run.take_up(found)
+    if resume:
+        keeper.go_on(run.state)
     return run
+
+
+def check_passes(objective: Objective[E, B], config: Config) -> None:
+    """More passes a step must be the same step."""
+    if config.accumulate > 1 and isinstance(objective, OfWholePass):
+        raise TriformError(
+            f"accumulate={config.accumulate}: {type(objective).__name__} compares the examples of a pass with one "
+            "another, so a step is one pass; use accumulate=1, and a smaller batch_tokens where memory is short"
+        )
 
 
 class Rehearsal(NamedTuple):
@@ -130,6 +145,7 @@ class Run(Generic[E, B]):
         config: Config,
         keeper: Keeper,
         watch: Watch,
+        valid: str,
     ) -> None:
         prepare(network, config)
         self.network, self.objective, self.examples, self.config = network, objective, examples, config
@@ -139,7 +155,7 @@ class Run(Generic[E, B]):
         self.average = optim.Average(self.optimizer.named, decay=config.ema)
         self.guard = Guard(most=config.skips)
         self.feed = Feed(examples.lengths, seed=config.seed, batch_tokens=config.batch_tokens, passes=config.accumulate)
-        self.state = RunState(config=config, data=examples.fingerprint)
+        self.state = RunState(config=config, data=examples.fingerprint, valid=valid)
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
         self.heap = Heap()
@@ -242,8 +258,10 @@ class Run(Generic[E, B]):
         self.optimizer.forget_gradients()
         self.state = changed(self.state, step=at, position=step.after, guard=self.guard.state)
         if reason:
-            self.refused = f"at step {at} the {reason} (rows {listed(map(str, made.rows))})"
-            self.tell(Skipped(step=at, reason=reason, rows=made.rows))
+            found = (self.examples.where(Place(self.config.seed, step.epoch, row)) for row in made.rows)
+            places = tuple(dict.fromkeys(found))
+            self.refused = f"at step {at} the {reason} ({listed(places)})"
+            self.tell(Skipped(step=at, reason=reason, rows=made.rows, places=places))
             return
         self.tell(
             Stepped(
@@ -310,7 +328,8 @@ class Run(Generic[E, B]):
             best_step=step if best else state.best_step,
             since_best=0 if best else state.since_best + 1,
         )
-        self.tell(Scored(step=step, name=score.name, value=score.value, best=best, others=score.others))
+        others = {name: finite(value) for name, value in score.others.items()}
+        self.tell(Scored(step=step, name=score.name, value=finite(score.value), best=best, others=others))
 
     def save(self) -> None:
         self.state = changed(self.state, elapsed=self.elapsed)
@@ -323,14 +342,10 @@ class Run(Generic[E, B]):
             self.tell(Saved(step=self.state.step, folder=place))
 
     def found(self) -> Found[RunState] | None:
-        """The newest whole checkpoint, if it is of this very run."""
+        """The newest whole checkpoint, if it is of this very run; so must be what was kept when it began."""
         found = self.keeper.newest()
-        if found is None:
-            return None
-        then = found.state
-        other = differences(then.config, self.config)
-        if then.data != self.state.data:
-            other.append(f"the data was {then.data[:12]}, is {self.state.data[:12]}")
+        then = self.keeper.begun() if found is None else found.state
+        other = [] if then is None else differences(then, self.state)
         if other:
             raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
         return found
@@ -342,7 +357,7 @@ class Run(Generic[E, B]):
         self.optimizer.restore(found.groups["optimizer"])
         self.average.restore(found.groups["average"])
         self.guard = Guard(most=self.config.skips, state=then.guard)
-        self.state, self.before = changed(then, config=self.config), then.elapsed
+        self.state, self.before = changed(then, config=self.config, valid=self.state.valid or then.valid), then.elapsed
         try:
             self.keeper.best(then)
         except TriformError as error:  # the next evaluation is the best then

@@ -41,6 +41,10 @@ class Objective(Protocol[E_contra, B]):
     def loss(self, network: Form, batch: B) -> Loss: ...
 
 
+class OfWholePass:
+    """An objective that compares the examples of a pass with one another: divided otherwise, it is another loss."""
+
+
 def no_loss(network: Form) -> Loss:
     return Loss(network.token.weight.new_zeros(()), 0)
 

@@ -8,17 +8,19 @@ from fnmatch import fnmatch
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triform.core.blocks import Block, Dropout, Entry, Residual
 from triform.errors import TriformError, UnknownName
 from triform.train import lora
 from triform.train.config import Config
+from triform.weights.errors import one_line
 
 
 def prepare(network: nn.Module, config: Config) -> None:
-    """All that the config says of the network itself."""
+    """All that the config says of the network itself, once it is known that this machine can do it."""
+    check_machine(config, next(network.parameters()).device)
     if config.dropout is not None:
         set_dropout(network, config.dropout)
     if config.lora:
@@ -58,12 +60,28 @@ def freeze(network: nn.Module, globs: tuple[str, ...]) -> None:
             p.requires_grad_(False)
 
 
+def check_machine(config: Config, device: torch.device) -> None:
+    """An emulated bfloat16 is slower and worse; without a compiler the first step would fail."""
+    if config.precision == "bfloat16" and not has_bfloat16(device):
+        raise TriformError(f"precision=bfloat16: {device.type} of this machine does not compute it; use float32")
+    if config.compile:
+        try:
+            torch.compile(_tried)(torch.ones(2, device=device))
+        except Exception as error:  # of whatever is missing: a compiler, its headers, a kernel language
+            said = str(error).partition("\n")[0]
+            raise TriformError(
+                f"compile=true: torch cannot compile on this machine; leave it out ({one_line(said)})"
+            ) from error
+
+
+def _tried(x: Tensor) -> Tensor:
+    return x.sin() + 1
+
+
 def precision(config: Config, device: torch.device) -> AbstractContextManager[object]:
-    """float32, or bfloat16 where the machine computes it; an emulated one is slower and worse."""
+    """float32, or bfloat16 where `check_machine` allows it."""
     if config.precision == "float32":
         return nullcontext()
-    if not has_bfloat16(device):
-        raise TriformError(f"precision=bfloat16: {device.type} of this machine does not compute it; use float32")
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 

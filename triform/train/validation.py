@@ -21,7 +21,7 @@ class Score(NamedTuple):
     others: dict[str, float] = {}  # noqa: RUF012
 
     def beats(self, best: float | None) -> bool:
-        if math.isnan(self.value):
+        if not math.isfinite(self.value):  # nor could a checkpoint write it down
             return False
         return best is None or (self.value > best if self.higher else self.value < best)
 

@@ -117,7 +117,7 @@ def translating(network: Network, course: Course, *, rate: float) -> Learned:
         nonlocal spent
         if isinstance(event, Stepped):
             spent += event.seconds
-        if isinstance(event, Scored):
+        if isinstance(event, Scored) and event.value is not None:
             scores.append((event.step, spent, event.value))
 
     def judge(form: Form) -> Score:
