@@ -23,6 +23,7 @@ from tiny_tasks import (
 )  # fmt: skip
 
 from triform.data import cache as data_cache
+from triform.data import portions
 from triform.data.ragged import Cache
 from triform.data.rows import Chat, Document, Message, Row, Text
 from triform.tasks import beginning, named, training
@@ -197,7 +198,7 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
 
 def test_memory_does_not_grow_with_the_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beginning, "CHARACTERS", 50_000)
-    monkeypatch.setattr(data_cache, "CHARACTERS", 1 << 17)
+    monkeypatch.setattr(portions, "CHARACTERS", 1 << 17)
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("to be or not to be, that is the question\n" * 4_000)
     large.write_text("to be or not to be, that is the question\n" * 16_000)
