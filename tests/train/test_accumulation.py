@@ -132,6 +132,16 @@ def test_more_passes_are_refused_where_they_are_another_loss(tmp_path: Path) -> 
     train(net, objective=CosineScores(), examples=examples, config=Config(steps=1, accumulate=2))
 
 
+def test_the_same_text_once_more_is_no_wrong_answer() -> None:
+    """Two questions about one passage have nothing to be told apart from; a third passage is as wrong as it was."""
+    net, passage, other = network("no head"), ids(9, seed=1), ids(9, seed=2)
+    first, again, third = (TwoTexts(ids(7, seed=3 + i), text) for i, text in enumerate((passage, passage, other)))
+    assert loss_of(InBatchNegatives(), net, [first, again])[0] == 0
+    whole = loss_of(InBatchNegatives(), net, [first, again, third])[0]
+    one, two = (loss_of(InBatchNegatives(), net, [each, third])[0] for each in (first, again))
+    assert max(one, two) < whole < one + two
+
+
 def test_a_number_for_each_text() -> None:
     net = network("classify", head=Classify(labels=1, pick="first"))
     examples = [Labelled(ids(n, seed=n), n / 10) for n in SIZES]

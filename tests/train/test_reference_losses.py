@@ -209,7 +209,7 @@ def test_answer_span(tmp_path: Path) -> None:
 @pytest.mark.parametrize("objective", [InBatchNegatives(scale=20.0), CosineScores()])
 def test_sentence_pairs(objective: Any, tmp_path: Path) -> None:
     """The formulas of sentence-transformers' MultipleNegativesRankingLoss and CosineSimilarityLoss."""
-    seconds = [ids(length % 7 + 2, seed=length + 70) for length in LENGTHS]
+    seconds = [ids(length % 7 + 2, seed=row + 70) for row, length in enumerate(LENGTHS)]
     scores = [row / 5 - 0.5 for row in range(len(TEXTS))]
     examples = [TwoTexts(*each) for each in zip(TEXTS, seconds, scores, strict=True)]
 

@@ -14,11 +14,13 @@ from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means,
 
 
 class PairBatch(NamedTuple):
-    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid."""
+    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid. Equal second texts
+    have the same number in `second`."""
 
     text: Text
     back: Tensor
     scores: Tensor
+    second: Tensor
 
 
 class Likeness:
@@ -29,7 +31,10 @@ class Likeness:
         order = sort_order(rows)
         text = laid_out([rows[i] for i in order], device=device)
         back = torch.tensor(order, device=device).argsort()
-        return PairBatch(text, back, torch.tensor([each.score for each in examples], dtype=torch.float64).to(device))
+        scores = torch.tensor([each.score for each in examples], dtype=torch.float64).to(device)
+        texts = [tuple(each.second) for each in examples]
+        number = {each: at for at, each in enumerate(texts)}
+        return PairBatch(text, back, scores, torch.tensor([number[each] for each in texts], device=device))
 
     def vectors(self, network: Form, batch: PairBatch) -> tuple[Tensor, Tensor]:
         x = means(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
@@ -38,7 +43,8 @@ class Likeness:
 
 
 class InBatchNegatives(Likeness, OfWholePass):
-    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a pass are the wrong answers."""
+    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: what else is in a pass are the wrong answers, but for
+    the same text once more (one passage answers several questions)."""
 
     def __init__(self, *, scale: float = 20.0) -> None:
         self.scale = scale
@@ -46,7 +52,9 @@ class InBatchNegatives(Likeness, OfWholePass):
     def loss(self, network: Form, batch: PairBatch) -> Loss:
         first, second = self.vectors(network, batch)
         right = torch.arange(len(first), device=first.device)
-        return Loss(F.cross_entropy(self.scale * first @ second.T, right, reduction="sum"), len(right))
+        again = (batch.second[:, None] == batch.second) & (right[:, None] != right)
+        scores = (self.scale * first @ second.T).masked_fill(again, -torch.inf)
+        return Loss(F.cross_entropy(scores, right, reduction="sum"), len(right))
 
 
 class CosineScores(Likeness):
