@@ -14,8 +14,8 @@ from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means,
 
 
 class PairBatch(NamedTuple):
-    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid. Equal second texts
-    have the same number in `second`."""
+    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid. Second texts that
+    are equal have the same number in `second`."""
 
     text: Text
     back: Tensor
