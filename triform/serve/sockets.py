@@ -64,7 +64,7 @@ class Watched(H11Protocol):
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closed while there is more to read, a connection would stay in the kernel: then it is for our clock to end."""
+        """Closed while there is more to read, a connection would stay in the kernel: our clock ends it then."""
         if not self._unread():
             super().timeout_keep_alive_handler()
 
