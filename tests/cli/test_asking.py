@@ -13,7 +13,7 @@ from rich.console import Console
 from triform.cli import asking
 from triform.cli.asking import CHUNK, Ask, answer
 from triform.cli.questions import count_of
-from triform.data import files
+from triform.data import files, portions
 from triform.data.rows import Question, Text
 from triform.errors import InputError, TriformError
 from triform.tasks.task import Reply
@@ -291,3 +291,30 @@ def test_a_file_of_which_nothing_was_answered_does_not_appear(tmp_path: Path) ->
     (tmp_path / "in.txt").write_text("refused\n")
     with pytest.raises(TriformError, match=r"^this text is refused$"):
         ask(file=str(tmp_path / "in.txt"), out=str(tmp_path / "out.txt"))
+
+
+def wrong(texts: Sequence[str]) -> Iterator[Shouted]:
+    raise TriformError("this model was not made to shout")
+
+
+def test_what_cannot_begin_leaves_nothing_in_the_way(lines: Path, tmp_path: Path) -> None:
+    """A wrong model, then the right one into the same file."""
+    out = tmp_path / "out.txt"
+    with pytest.raises(TriformError, match="not made to shout"):
+        ask(wrong, file=str(lines), out=str(out))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
+    ask(file=str(lines), out=str(out))
+    assert out.read_text().splitlines() == ANSWERS
+
+
+def test_long_texts_go_through_in_small_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "CHARACTERS", 100)
+    (tmp_path / "long.txt").write_text(("x" * 60 + "\n") * 6)
+    sizes: list[int] = []
+
+    def counted(texts: Sequence[str]) -> Iterator[Shouted]:
+        sizes.append(len(texts))
+        return shout(texts)
+
+    ask(counted, file=str(tmp_path / "long.txt"))
+    assert sizes == [2, 2, 2]

@@ -124,15 +124,15 @@ def test_the_command_line_is_frozen() -> None:
     assert surface == {
         "answer": sorted([*asked, "--url", "--context", "model"]),
         "chat": [
-            *("--max-tokens", "--seed", "--stats", "--stop", "--system", "--temperature", "--top-k", "--top-p"),
-            *("--url", "message", "model"),
+            *("--column", "--file", "--json", "--max-tokens", "--out", "--resume", "--seed", "--stats", "--stop"),
+            *("--system", "--temperature", "--top-k", "--top-p", "--url", "-f", "message", "model"),
         ],
         "check": ["--json", "--seed", "model"],
         "classify": sorted([*asked, "--url", "--top", "model"]),
         "complete": [
             *("--beams", "--column", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
             *("--resume", "--seed", "--stats", "--stop", "--stream", "--temperature", "--top-k", "--top-p", "--url"),
-            *("-f", "model", "text"),
+            *("-f", "model", "texts"),
         ],
         "cost": [
             *("--bandwidth", "--batch", "--context", "--dtype", "--fit", "--growth", "--json", "--measure", "--new"),
@@ -155,7 +155,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],
-        "run": sorted([*asked, "--url", "model"]),
+        "run": sorted([*asked, "--url", "--context", "model"]),
         "search": sorted([*asked, "--url", "--model", "-k", "index"]),
         "serve": [
             *("--allow-host", "--api-key", "--api-key-file", "--check", "--cors", "--host", "--index", "--json"),

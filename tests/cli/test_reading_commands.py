@@ -67,6 +67,27 @@ def test_tag_from_standard_input(
         assert all(text[one["start"] : one["end"]] == one["text"] for one in json.loads(line)["entities"])
 
 
+def test_tag_reads_its_own_format(capsys: pytest.CaptureFixture[str], models: Path, tmp_path: Path) -> None:
+    rows = [zip(row.tokens, row.tags, strict=True) for row in TAGGED[:3]]
+    (tmp_path / "test.conll").write_text("\n\n".join("\n".join(f"{word} {tag}" for word, tag in row) for row in rows))
+    code, out, _ = run(capsys, "tag", models / "tag", "--file", tmp_path / "test.conll", "--json")
+    plain = run(capsys, "tag", models / "tag", *(" ".join(row.tokens) for row in TAGGED[:3]), "--json")
+    assert (code, out) == plain[:2]
+
+
+def test_what_was_unseen_cut_or_unknown_is_told_where_a_model_is_judged(
+    capsys: pytest.CaptureFixture[str], models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test.conll").write_text("Jack B-person\nloves O\nRome B-river\n\nRose B-person\n\u65e5 O\n")
+    code, out, err = run(capsys, "eval", models / "tag", tmp_path / "test.conll")
+    assert code == 0
+    assert "unseen_label" in out
+    assert "unknown tokens: 1" in err
+    said = json.loads(run(capsys, "eval", models / "tag", tmp_path / "test.conll", "--json")[1])
+    assert said["unknown"] == 1
+    assert next(iter(said["scores"].values()))["values"]["unseen_label"] == 1
+
+
 def test_answer_with_a_context_and_with_a_file(
     capsys: pytest.CaptureFixture[str], models: Path, tmp_path: Path
 ) -> None:
@@ -80,6 +101,15 @@ def test_answer_with_a_context_and_with_a_file(
     code, out, _ = run(capsys, "answer", models / "answer", "--file", tmp_path / "squad.jsonl")
     assert code == 0
     assert len(out.splitlines()) == len(QUESTIONS)
+    for row in rows:
+        del row["answers"]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert run(capsys, "answer", models / "answer", "--file", tmp_path / "asked.jsonl")[:2] == (0, out)
+    assert run(capsys, "run", models / "answer", "--file", tmp_path / "asked.jsonl")[:2] == (0, out)
+    code, again, _ = run(capsys, "run", models / "answer", "Where?", "--context", tmp_path / "context.txt", "--json")
+    assert (code, json.loads(again)) == (0, found)
+    code, _, err = run(capsys, "run", models / "tag", "Jack", "--context", tmp_path / "context.txt")
+    assert (code, "takes no --context" in err) == (2, True)
     code, _, err = run(capsys, "answer", models / "answer", "Where?")
     assert (code, "needs a text" in err) == (2, True)
     code, _, err = run(capsys, "answer", models / "answer", "Where?", "--context", tmp_path / "nowhere.txt")

@@ -100,6 +100,30 @@ def test_chat_answers_once_and_in_a_row(
     assert len(twice) > len(once)
 
 
+def test_chat_for_machines_and_from_a_file(decoder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ("--max-tokens", "4", "--temperature", "0", "--json")
+    code, once, _ = run(capsys, "chat", str(decoder), "an apple", *options)
+    assert (code, json.loads(once)["message"]["role"]) == (0, "assistant")
+    talks = [{"messages": [{"role": "user", "content": text}]} for text in ("an apple", "an orange")]
+    (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, talks)))
+    (tmp_path / "talks.txt").write_text("an apple\nan orange\n")
+    code, of_talks, _ = run(capsys, "chat", str(decoder), "--file", str(tmp_path / "talks.jsonl"), *options)
+    assert (code, of_talks.splitlines()[0] + "\n") == (0, once)
+    assert run(capsys, "chat", str(decoder), "--file", str(tmp_path / "talks.txt"), *options)[1] == of_talks
+    told = run(capsys, "chat", str(decoder), "an apple", "--system", "an orange", *options)[1]
+    assert told != once
+
+
+def test_complete_takes_several_texts(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--max-tokens", "4", "--temperature", "0")
+    code, out, _ = run(capsys, "complete", str(decoder), "the cat", "an apple", *options, "--json")
+    alone = [run(capsys, "complete", str(decoder), text, *options, "--json")[1] for text in ("the cat", "an apple")]
+    assert code == 0
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [json.loads(each)["text"] for each in alone]
+    code, _, err = run(capsys, "complete", str(decoder), "the cat", "an apple", "--beams", "2")
+    assert (code, "each has one answer" in err) == (2, True)
+
+
 class Keys:
     """A person at the keyboard: lines, and a Ctrl-C where one stands."""
 

@@ -11,7 +11,7 @@ from triform.data import repeats
 from triform.data.files import DataError
 from triform.data.lint import Report, lint
 from triform.data.repeats import Repeats
-from triform.data.rows import Document, Labelled, Pair, Question, Scored, Tagged, Text
+from triform.data.rows import Chat, Document, Labelled, Pair, Question, Scored, Tagged, Text
 
 
 def counts(report: Report) -> dict[str, int]:
@@ -157,6 +157,12 @@ def test_tags(tmp_path: Path):
     sentences = ["a\tB-x\nb\tI-x\nc\tI-x", "a\tO\nb\tI-x", "a\tB-x\nb\tI-y", "a\tI-x", "a\tS-x", "a\tB-", "c\tB-y"]
     (tmp_path / "a.conll").write_text("\n\n".join(sentences))
     assert counts(lint(tmp_path / "a.conll", kind=Tagged)) == {"I- without B-": 3, "not BIO": 2}
+
+
+def test_conversations_in_which_nothing_is_answered(tmp_path: Path):
+    talks = [[{"role": role, "content": "x"} for role in roles] for roles in (["user"], ["user", "assistant"])]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"messages": talk}) for talk in talks))
+    assert counts(lint(tmp_path / "a.jsonl", kind=Chat)) == {"no answer": 1}
 
 
 def test_scores(tmp_path: Path):

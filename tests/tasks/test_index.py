@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tasks import SCORED, begun
 
+from triform.data.files import DataError
 from triform.errors import TriformError
 from triform.tasks import index as indexes
 from triform.tasks import named
@@ -187,3 +188,20 @@ def test_what_is_no_index_and_what_has_no_text(model: Loaded, docs: Path, tmp_pa
 def test_search_without_an_index_is_one_line(model: Loaded) -> None:
     with pytest.raises(TriformError, match="needs an index"):
         list(named("search").run(["Jack"], model=model))
+
+
+def test_a_file_that_cannot_be_read_is_skipped_and_named(
+    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vanished = docs / "one.txt"
+    real = indexes.file_hash
+
+    def hashed(path: Path) -> str:
+        if path == vanished:
+            raise DataError(f"cannot read {path}: No such file or directory")
+        return real(path)
+
+    monkeypatch.setattr(indexes, "file_hash", hashed)
+    made = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    assert list(made.skipped) == [str(vanished)]
+    assert made.added > 0

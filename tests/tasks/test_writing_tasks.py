@@ -179,6 +179,15 @@ def test_only_answers_are_learned() -> None:
     assert said.count(model.words.eos) == 2
 
 
+def test_conversations_without_an_answer_are_left_out() -> None:
+    task, silent = named("chat"), Chat((Message("user", "Where is Jack?"),))
+    model = tiny.begun(task, CHATS, form="decoder")
+    assert len(task.examples([silent, *CHATS, silent], model=model).lengths) == len(CHATS)
+    assert task.evaluate([silent, *CHATS], model=model) == task.evaluate(CHATS, model=model)
+    with pytest.raises(InputError, match="none of the 1 conversations"):
+        task.evaluate([silent], model=model)
+
+
 def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
     task, talk = named("chat"), CHATS[:1]
     model = tiny.begun(task, CHATS, form="decoder")

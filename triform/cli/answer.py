@@ -21,20 +21,25 @@ def answer(model: str, context: str | None, url: str | None, **given: Any) -> No
       triform answer models/xquad --file questions.txt --context panthers.txt
       triform answer models/xquad --file squad.json --json --out answers.jsonl
     """
+    about = {"model": model, "context": context, "url": url}
+    ask_about(context, asking.Ask(**given), asking.runner("answer", model, url=url), about=about)
+
+
+def ask_about(context: str | None, ask: asking.Ask, run: asking.Run, *, about: dict[str, Any]) -> None:
+    """Questions about the text in a file; without one, about the texts that stand beside them."""
     from triform.cli.questions import whole_text
-    from triform.data.rows import Question, Text
+    from triform.data.rows import Asking, Text
     from triform.errors import TriformError
     from triform.tasks.spans import Asked
 
-    ask = asking.Ask(**given)
     if context is None and (ask.texts or ask.file is None):
         raise TriformError("a question needs a text to answer it from: --context FILE, or --file with both")
     known = whole_text(context) if context is not None else ""
     asking.answer(
         ask,
-        asking.runner("answer", model, url=url),
-        about={"model": model, "context": context, "url": url},
-        kind=Question if context is None else Text,
+        run,
+        about=about,
+        kind=Asking if context is None else Text,
         of_row=lambda row: Asked(row.question, row.context) if context is None else Asked(row.text, known),
         of_text=lambda text: Asked(text, known),
     )

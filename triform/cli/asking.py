@@ -1,6 +1,6 @@
 """How every task is asked from a terminal: one text, many, a file or standard input; answers as text or as JSON lines.
 
-A file goes through in chunks, so that a million lines need no more memory than a few hundred. Line n of the answers
+A file goes through in portions, so that a million lines need no more memory than a few hundred. Line n of the answers
 belongs to row n of the questions: a row that cannot be read or answered leaves an empty line (in JSON, what was wrong),
 is counted, and the rest goes on. Refuses to know tasks and models: they are a function from questions to answers.
 
@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from triform.cli import questions
 from triform.cli.out_file import OutFile
+from triform.data.portions import portions
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
@@ -165,8 +166,9 @@ def into_file(
         with out.lines() as file:
             write(file, islice(rows, out.done, None), run, ask, tally, advance)
             tally.check()
-    except InputError:
-        out.forget()
+    except TriformError:
+        if not tally.answered:  # then there is nothing to go on with
+            out.forget()
         raise
     except KeyboardInterrupt:
         click.echo(f"{out.part} has the answers so far; go on with --resume", err=True)
@@ -206,9 +208,8 @@ class Tally:
 
 
 def write(file: IO[str], rows: Iterable[Any], run: Run, ask: Ask, tally: Tally, advance: Callable[[int], None]) -> None:
-    """Chunk by chunk; what is on disk after a chunk stays there."""
-    stream = iter(rows)
-    while chunk := list(islice(stream, CHUNK)):
+    """Portion by portion; what is on disk after one stays there."""
+    for chunk in portions(rows, count=CHUNK):
         for one in answers_to(chunk, run):
             if isinstance(one, msgspec.Struct) and not isinstance(one, Bad):
                 tally.with_answer(one)

@@ -44,6 +44,7 @@ class Conversation:
         from triform.generate.settings import Request
 
         messages = [*self.messages, {"role": "user", "content": text}]
+        asking.warn_of_unknown(self.words.count_unknown(self.words.encode(text, special=False).ids))
         prompt = self.words.encode_conversation(self.template.render(messages)).ids
         id = self.engine.add(Request(prompt=prompt, settings=self.settings))
         self.meter = Meter()
@@ -124,15 +125,26 @@ class Elsewhere(Conversation):
 @click.argument("message", required=False)
 @click.option("--system", help="What the model is told before the conversation.")
 @sampling_options
+@click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
+@asking.file_options
 @asking.url_option
-def chat(model: str, message: str | None, system: str | None, stats: bool, url: str | None, **options: Any) -> None:
-    """Talk with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line a turn.
+def chat(
+    model: str, message: str | None, system: str | None, stats: bool, as_json: bool, url: str | None, **options: Any
+) -> None:
+    """Talk with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line a turn. In a file
+    each row, a conversation or a message, is answered once.
 
     \b
     Examples:
       triform chat smollm2
       triform chat smollm2 "What is the capital of France?" --temperature 0
+      triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
     """
+    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")})
+    if as_json or ask.file or ask.out:
+        asked_here = () if message is None else (message,)
+        answer_each(model, ask._replace(texts=asked_here), system=system, url=url, wanted=asked(**options))
+        return
     talk: Conversation
     if url is None:
         talk = Conversation(open_model(model), system=system, wanted=asked(**options))
@@ -150,6 +162,24 @@ def chat(model: str, message: str | None, system: str | None, stats: bool, url: 
             talk.hear(line)
     if stats:
         click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
+
+
+def answer_each(model: str, ask: asking.Ask, *, system: str | None, url: str | None, wanted: dict[str, Any]) -> None:
+    """Every conversation of a file, or every text of one as a message, answered once."""
+    from triform.data.formats import ending, formats_of
+    from triform.data.rows import Chat, Message
+    from triform.tasks.chat import conversation
+
+    opening = () if system is None else (Message("system", system),)
+    whole = ask.file is not None and ask.column is None and ending(Path(ask.file)) in formats_of(Chat)
+    asking.answer(
+        ask,
+        asking.runner("chat", model, url=url, **wanted),
+        about={"model": model, "system": system, "url": url} | wanted,
+        kind=Chat if whole else Text,
+        of_row=lambda row: (*opening, *(row.messages if whole else conversation(row.text))),
+        of_text=lambda text: (*opening, *conversation(text)),
+    )
 
 
 def typed() -> Iterator[str]:

@@ -62,7 +62,7 @@ class Meter:
 
 @click.command()
 @click.argument("model")
-@click.argument("text", required=False)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @sampling_options
 @click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="How many answers.")
 @click.option(
@@ -75,7 +75,7 @@ class Meter:
 @asking.file_options
 @asking.url_option
 def complete(
-    model: str, text: str | None, stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
+    model: str, texts: tuple[str, ...], stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
 ) -> None:
     """Let MODEL write on from TEXT (from standard input where no TEXT is given). An encoder-decoder answers TEXT.
 
@@ -83,6 +83,7 @@ def complete(
     Examples:
       triform complete smollm2 "The cat sat on"
       triform complete smollm2 "Once" --temperature 0.8 --seed 7 --n 3
+      triform complete smollm2 "Once" "The cat sat on" --max-tokens 20
       echo "Lily went" | triform complete models/stories --max-tokens 40 --json
       triform complete models/stories --file openings.txt --out stories.txt
     """
@@ -96,25 +97,26 @@ def complete(
     wanted = asked(**options)
     if url is not None and (beams != 1 or stats or options["lookup"]):
         raise TriformError("with --url there is no --beams, --lookup or --stats; leave them out")
-    if ask.file or ask.out:
+    if ask.file or ask.out or len(texts) > 1:
         if beams != 1 or stats or options["n"] != 1:
-            raise TriformError("with --file or --out each text has one answer: leave out --n, --beams and --stats")
-        from_file(model, ask._replace(texts=() if text is None else (text,)), wanted, url=url)
+            raise TriformError("of several texts each has one answer: leave out --n, --beams and --stats")
+        from_file(model, ask._replace(texts=texts), wanted, url=url)
         return
+    prompt = given(next(iter(texts), None))
     if url is not None:
-        from_service(url, model, given(text), wanted, as_json=as_json)
+        from_service(url, model, prompt, wanted, as_json=as_json)
         return
-    prompt = given(text)
     opened = open_model(model)
     if opened.spec.form != "encoder-decoder":
         Complete().check(opened.loaded)
+    ids = tokens_of(opened, prompt)
+    asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     if beams != 1:
-        for answer in search(opened, [prompt], beams=beams, **wanted):
+        for answer in search(opened, [ids], beams=beams, **wanted):
             click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
         return
     engine = engine_of(opened, rows=options["n"])
     meter = Meter()
-    ids = tokens_of(opened, prompt)
     engine.add(Request(prompt=ids, settings=settings_of(opened, wanted)))
     plain = options["n"] == 1 and not as_json and not options["logprobs"]
     if plain and (sys.stdout.isatty() if stream is None else stream):
@@ -125,7 +127,6 @@ def complete(
             written[event.sample].append(event)
         for row in written.values():
             click.echo(as_object(row) if as_json else as_lines(row, opened))
-    asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     if stats:
         click.echo(meter.told(engine.passes.bytes), err=True)
 

@@ -52,9 +52,11 @@ def evaluate(
     found = chosen(loaded, task)
     rows, skipped = read_rows(data, kind=found.kind, limit=limit)
     beside = found.baselines(rows, train=rows_to_train_on(found, data=data, train=train)) if baseline else {}
-    columns = {model: judge(found, rows, loaded, asked(beams=beams)), **beside}
+    tally = asking.Tally()
+    columns = {model: judge(found, rows, loaded, tally, asked(beams=beams)), **beside}
     if as_json:
-        click.echo(msgspec.json.encode({"task": found.name, "data": data, "skipped": skipped, "scores": columns}))
+        told = {"task": found.name, "data": data, "skipped": skipped, "cut": tally.cut_tokens, "unknown": tally.unknown}
+        click.echo(msgspec.json.encode(told | {"scores": columns}))
         return
     screen = Console()
     screen.print(Text(f"{found.name}: {len(rows):,} rows of {data}, {skipped:,} skipped"))
@@ -63,9 +65,16 @@ def evaluate(
         screen.print(confusion(counts))
     if signature := columns[model].signature:
         screen.print(Text(f"{columns[model].main}: {signature}"))
+    asking.warn(tally)
 
 
-def judge(task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", settings: Mapping[str, Any]) -> "Scores":
+def judge(
+    task: "Task[Any, Any, Any]",
+    rows: Sequence[Any],
+    model: "Loaded",
+    tally: asking.Tally,
+    settings: Mapping[str, Any],
+) -> "Scores":
     """With a bar where answers come one by one."""
     from triform.tasks.task import Task
 
@@ -77,8 +86,9 @@ def judge(task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", set
         shown = bar.add_task("", total=len(rows))
         for answer in task.run([task.question(row) for row in rows], model=model, **settings):
             answers.append(answer)
+            tally.with_answer(answer)
             bar.advance(shown)
-    return task.score(answers, rows)
+    return task.judged(answers, rows, model=model)
 
 
 def table_of(columns: "Mapping[str, Scores]") -> Table:

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from triform.cli import asking
+from triform.cli.answer import ask_about
 from triform.cli.models import open_model
 
 
@@ -12,23 +13,31 @@ from triform.cli.models import open_model
 @click.argument("model")
 @asking.options
 @asking.url_option
-def run(model: str, url: str | None, **given: Any) -> None:
+@click.option("--context", help="Of a model that answers questions: the file with the text they are about.")
+def run(model: str, url: str | None, context: str | None, **given: Any) -> None:
     """Do with a text whatever MODEL was trained for; its folder remembers.
 
     \b
     Examples:
       triform run demo/translates "Two lions slept under a tree."
       triform run models/sst2 --file reviews.txt --json --out labels.jsonl
+      triform run models/xquad "Who led in sacks?" --context panthers.txt
     """
+    from triform.errors import TriformError
     from triform.tasks import named
     from triform.tasks.choice import question_of
 
     name, run_task = here(model) if url is None else there(model, url)
-    task = named(name)
+    task, ask, about = named(name), asking.Ask(**given), {"model": model, "task": name, "url": url}
+    if name == "answer":
+        ask_about(context, ask, run_task, about=about | {"context": context})
+        return
+    if context is not None:
+        raise TriformError(f"this model was made to {name}: it takes no --context; leave it out")
     asking.answer(
-        asking.Ask(**given),
+        ask,
         run_task,
-        about={"model": model, "task": name, "url": url},
+        about=about,
         of_row=lambda row: question_of(task, row.text),
         of_text=lambda text: question_of(task, text),
     )

@@ -98,6 +98,9 @@ def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | N
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""
     examples = len(prepared.examples.lengths)
     table.add_row("a step", f"{config.batch_tokens:,} tokens at most{passes}, of {examples:,} examples")
+    full = int((prepared.examples.lengths >= spec.context).sum())
+    if prepared.task.cuts and full:
+        table.add_row("full", f"{full:,} of them fill the model's {spec.context:,} tokens: what was longer is cut off")
     table.add_row("cache", Text(kept(prepared.cache)))
     if measured is None:
         table.add_row("time", "all steps are made already")

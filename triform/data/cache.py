@@ -7,7 +7,7 @@ Code that reads otherwise also makes anew. Refuses to know tokenizers and tasks.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache as remembered
 from pathlib import Path
@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from triform.data.files import DataError
 from triform.data.order import Indices
+from triform.data.portions import portions
 from triform.data.ragged import Cache, Ragged, RaggedWriter, narrow
 from triform.data.readers import Placed, placed
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, sources
 from triform.errors import UnknownName
 
-TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores,
-CHARACTERS = 1 << 20  # and at most about so much text
+TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores
 
 Encode: TypeAlias = Callable[[Sequence[R]], Iterable[Mapping[str, Sequence[int]]]]
 
@@ -162,7 +162,7 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
     writers: dict[str, RaggedWriter] = {}
     largest: Counter[str] = Counter()
     with ExitStack() as files:
-        for together in _together(rows):
+        for together in portions(rows, count=TOGETHER):
             for _, lists in zip(together, encode(together), strict=True):
                 for name, ids in lists.items():
                     if name not in writers:
@@ -175,18 +175,6 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
     for name in writers:
         if largest[name] < 2**16:
             narrow(folder, name=name)
-
-
-def _together(rows: Iterable[R]) -> Iterator[list[R]]:
-    some, size = list[R](), 0
-    for row in rows:
-        some.append(row)
-        size += sum(map(len, row.texts))
-        if len(some) >= TOGETHER or size >= CHARACTERS:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _checked(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:

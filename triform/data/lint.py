@@ -19,7 +19,7 @@ import numpy as np
 from triform.data.files import UTF8_BOM, DataError, FaultKind, opened
 from triform.data.readers import Placed, scan
 from triform.data.repeats import Places, Repeats
-from triform.data.rows import R, Row, Scored, Tagged
+from triform.data.rows import Chat, R, Row, Scored, Tagged
 from triform.data.sources import Paths, sources
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ def _worries(row: Row, *, longest: int | None, known: Collection[str] | None) ->
         yield "unknown label", f"{strange!r} is none of the {len(known)} that are known"
     if isinstance(row, Tagged) and not _begins(row.tags):
         yield "I- without B-", "an entity goes on that has not begun"
+    if isinstance(row, Chat) and all(message.role != "assistant" for message in row.messages):
+        yield "no answer", "the assistant says nothing in this conversation: there is nothing to learn"
     if isinstance(row, Scored) and not SCORES[0] <= row.score <= SCORES[1]:
         yield "score out of range", f"{row.score:g} is not from {SCORES[0]:g} to {SCORES[1]:g}"
 

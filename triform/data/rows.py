@@ -198,13 +198,27 @@ class Answer(msgspec.Struct, frozen=True):
     start: int
 
 
-class Question(Row, frozen=True):
+class Asking(Row, frozen=True):
+    """A question and the context that may answer it."""
+
+    needs: ClassVar[tuple[str, ...]] = ("question", "context")
+    question: str
+    context: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> Self:
+        return cls(text_of(fields["question"], name="question"), text_of(fields["context"], name="context"))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.question, self.context)
+
+
+class Question(Asking, frozen=True):
     """A question, the context that may answer it, and the answers in it; none if it cannot be answered."""
 
     needs = ("question", "context", "answers")
     may = ("starts",)
-    question: str
-    context: str
     answers: tuple[Answer, ...]
 
     @classmethod
@@ -215,10 +229,6 @@ class Question(Row, frozen=True):
             text = text_of(given, name="answer")
             answers.append(Answer(text, start_of(start, text=text, context=context)))
         return cls(text_of(fields["question"], name="question"), context, tuple(answers))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.question, self.context)
 
 
 class Scored(Row, frozen=True):
@@ -244,4 +254,4 @@ class Scored(Row, frozen=True):
         return (self.first, self.second)
 
 
-ROWS: tuple[type[Row], ...] = (Text, Document, Chat, Pair, Labelled, Tagged, Question, Scored)
+ROWS: tuple[type[Row], ...] = (Text, Document, Chat, Pair, Labelled, Tagged, Asking, Question, Scored)

@@ -9,6 +9,7 @@ not ended are never penalised. When it is over: see `Search.over`. Only rows of 
 import math
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
+from itertools import islice
 from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -47,6 +48,7 @@ class Beam(NamedTuple):
 
 
 Continued: TypeAlias = tuple[float, Beam, int]  # a beam with one more token: its log-probability, the beam, the token
+Likeliest: TypeAlias = tuple[list[float], list[int]]  # log-probabilities of the likeliest next tokens, and these
 
 
 class Plan(NamedTuple):
@@ -80,13 +82,9 @@ class Search:
         self.endings: list[Ending] = []
         self.keep = max(2, 1 + len(self.ends)) * plan.width
 
-    def advance(self, logprobs: Tensor) -> None:
-        """One more token: `logprobs` of the next token for each beam, [beams, V]."""
-        if not self.settings.untouched:
-            rows = zip(self.beams, logprobs, strict=True)
-            logprobs = torch.stack([beam.history.changed(row) for beam, row in rows])
-        values, tokens = (x.tolist() for x in logprobs.topk(min(self.keep, logprobs.shape[-1])))
-        ranked = nlargest(self.keep, self._continued(values, tokens), key=itemgetter(0))
+    def advance(self, likeliest: Sequence[Likeliest]) -> None:
+        """One more token, of what is likeliest after each beam."""
+        ranked = nlargest(self.keep, self._continued(likeliest), key=itemgetter(0))
         length = len(self.beams[0].tokens) + 1
         running: list[Continued] = []
         for rank, (logprob, beam, token) in enumerate(ranked):
@@ -99,11 +97,11 @@ class Search:
         if self.over(length):
             self.beams = []
 
-    def _continued(self, values: list[list[float]], tokens: list[list[int]]) -> Iterator[Continued]:
-        for beam, row_values, row_tokens in zip(self.beams, values, tokens, strict=True):
-            for value, token in zip(row_values, row_tokens, strict=True):
-                if value > -math.inf:
-                    yield beam.logprob + value, beam, token
+    def _continued(self, likeliest: Sequence[Likeliest]) -> Iterator[Continued]:
+        for beam, (logprobs, tokens) in zip(self.beams, likeliest, strict=True):
+            for logprob, token in zip(logprobs, tokens, strict=True):
+                if logprob > -math.inf:
+                    yield beam.logprob + logprob, beam, token
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / length**self.plan.length_penalty
@@ -150,20 +148,36 @@ def search(
 
 
 def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> list[list[Ending]]:
-    searches, logprobs = begin(passes, plan, prompts)
+    searches, logits = begin(passes, plan, prompts)
     running = searches
     while running:
-        for one, rows in zip(running, torch.split(logprobs, [len(one.beams) for one in running]), strict=True):
-            one.advance(rows)
+        ranked = iter(likeliest(logits, running))
+        for one in running:
+            one.advance([*islice(ranked, len(one.beams))])
         running = [one for one in running if one.beams]
         if beams := place(passes, running):
             pause()
-            logprobs = numbers(passes.next([beam.tokens[-1:] for beam in beams])[:, 0]).log_softmax(-1)
+            logits = passes.next([beam.tokens[-1:] for beam in beams])[:, 0]
     return [one.endings[: one.settings.n] for one in searches]
 
 
+def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[Likeliest]:
+    """Of every beam. Logits rank as log-probabilities do, so that only what is left of them need be shifted."""
+    sums = logits.logsumexp(-1, keepdim=True)
+    if not bool(sums.isfinite().all()):
+        raise InputError("the model's logits are not finite numbers; beam search cannot rank them")
+    keep = min(max(one.keep for one in searches), logits.shape[-1])
+    if all(one.settings.untouched for one in searches):
+        values, tokens = logits.topk(keep)
+        values = values - sums
+    else:
+        rows = zip((beam for one in searches for beam in one.beams), logits - sums, strict=True)
+        values, tokens = torch.stack([beam.history.changed(row) for beam, row in rows]).topk(keep)
+    return [*zip(values.tolist(), tokens.tolist(), strict=True)]
+
+
 def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
-    """Every prompt is read into a row of its own; the log-probabilities of what comes after them, [prompts, V]."""
+    """Every prompt is read into a row of its own; the logits of what comes after them, [prompts, V]."""
     limits = [min(one.settings.max_tokens, passes.positions - len(read) + 1) for one, (_, read) in prompts]
     for limit, (_, (source, read)) in zip(limits, prompts, strict=True):
         passes.make_room(len(read) + limit - 1, source=len(source))
@@ -173,7 +187,7 @@ def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) 
         settings = request.settings
         history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits[row])
         searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
-    return searches, numbers(logits).log_softmax(-1)
+    return searches, logits
 
 
 def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
@@ -207,9 +221,3 @@ def place(passes: Passes, searches: Sequence[Search]) -> list[Beam]:
         beams += one.beams
     passes.reorder(order, sources=sources)
     return beams
-
-
-def numbers(logits: Tensor) -> Tensor:
-    if not bool(logits.amax(-1).isfinite().all()):
-        raise InputError("the model's logits are not finite numbers; beam search cannot rank them")
-    return logits

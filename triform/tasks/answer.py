@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from triform.data.rows import Question
 from triform.errors import InputError
 from triform.generate import api
 from triform.spec import Form, ModelSpec, Span, replace
 from triform.tasks import spans
 from triform.tasks.bag_of_words import words_of
+from triform.tasks.contexts import Window, rows_of, windows
 from triform.tasks.spans import Asked, Found
 from triform.tasks.squad_score import best_of
 from triform.tasks.task import Reply, Scores
@@ -44,6 +47,7 @@ class Answer(Writing[Question, Asked, Answered]):
     name = "answer"
     forms = ("encoder", "encoder-decoder", "decoder")
     kind = Question
+    cuts = False
     max_tokens = 64
 
     # --- made for it ------------------------------------------------------------------------------------------------
@@ -76,7 +80,8 @@ class Answer(Writing[Question, Asked, Answered]):
 
     def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
         if model.spec.form != "encoder":
-            return super().examples(rows, model=model)
+            cut = (rows_of(row, self.windows(self.question(row), model=model)) for row in rows)
+            return super().examples([part for parts in cut for part in parts], model=model)
         found = list(spans.span_examples(rows, model=model))
         return Listed(found, lengths=[len(each.ids) for each in found])
 
@@ -118,13 +123,28 @@ class Answer(Writing[Question, Asked, Answered]):
     def run(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
         self.check(model)
         if model.spec.form != "encoder":
-            yield from super().run(questions, model=model, **settings)
+            yield from self.written(questions, model=model, **settings)
             return
         if settings:
             raise InputError(f"a model that shows answers has no setting {', '.join(settings)}; it has none")
         least = model.memo.get("no_answer", 0.0)
         for asked, found in zip(questions, spans.found(questions, model=model), strict=True):
             yield _told(asked, found, none=least is not None and found.none > least)
+
+    def written(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+        """Of a context in several windows the likeliest answer; "no answer" needs all of them."""
+        cut = [self.windows(asked, model=model) for asked in questions]
+        asked = [Asked(one.question, each.text) for one, some in zip(questions, cut, strict=True) for each in some]
+        answers = super().run(asked, model=model, **settings)
+        for some in cut:
+            told = [shifted(next(answers), by=window.start) for window in some]
+            yield max(told, key=lambda answer: (bool(answer.text), answer.score))
+
+    def windows(self, asked: Asked, *, model: Loaded) -> list[Window]:
+        """A written answer has a side of its own, or stands behind what is read."""
+        shown = len(model.words.encode(self.prompt(Asked(asked.question, ""))).ids)
+        answer = self.max_tokens if model.spec.form == "decoder" else 0
+        return windows(asked.context, room=model.spec.context - shown - answer, model=model)
 
     def score(self, answers: Sequence[Answered], rows: Sequence[Question]) -> Scores:
         judged = [
@@ -143,6 +163,12 @@ class Answer(Writing[Question, Asked, Answered]):
             name: self.score([Answered(text=text, score=0.0) for text in texts], rows)
             for name, texts in {"nearest sentence": sentences, "its new words": ngrams}.items()
         }
+
+
+def shifted(answer: Answered, *, by: int) -> Answered:
+    if answer.start is None or answer.end is None:
+        return answer
+    return msgspec.structs.replace(answer, start=answer.start + by, end=answer.end + by)
 
 
 def _told(asked: Asked, found: Found, *, none: bool) -> Answered:

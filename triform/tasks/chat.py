@@ -44,6 +44,7 @@ class Chat(Task[Conversation, Messages, Spoken]):
     name = "chat"
     forms = ("decoder",)
     kind = Conversation
+    cuts = True
 
     def can(self, spec: ModelSpec) -> bool:
         return Complete().can(spec)
@@ -59,8 +60,8 @@ class Chat(Task[Conversation, Messages, Spoken]):
         return Complete().recipe(form, fresh=fresh)
 
     def examples(self, rows: Sequence[Conversation], *, model: Loaded) -> Examples[Any]:
-        """Conversations that do not fit lose their end."""
-        return as_examples(answers_marked([row.messages for row in rows], model=model))
+        """Conversations that do not fit lose their end; those without an answer teach nothing and are left out."""
+        return as_examples(answers_marked(answered(rows), model=model))
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
@@ -83,9 +84,11 @@ class Chat(Task[Conversation, Messages, Spoken]):
 
     def evaluate(self, rows: Sequence[Conversation], *, model: Loaded, **settings: Any) -> Scores:
         """Of conversations that do not fit, what is left of their answers."""
-        marked = answers_marked([row.messages for row in rows], model=model)
+        marked = answers_marked(answered(rows), model=model)
+        if not marked:
+            raise InputError(f"none of the {len(rows)} conversations has an answer of the assistant")
         said = sum(len(model.words.decode(learned(each)).encode()) for each in marked)
-        return perplexity(as_examples(marked), objective=NextToken(), model=model, rows=len(rows), bytes_of_text=said)
+        return perplexity(as_examples(marked), objective=NextToken(), model=model, rows=len(marked), bytes_of_text=said)
 
     def score(self, answers: Sequence[Spoken], rows: Sequence[Conversation]) -> Scores:
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
@@ -101,6 +104,11 @@ def conversation(said: str | Sequence[Mapping[str, str]]) -> Messages:
         return Conversation.of({"messages": messages}).messages
     except Fault as fault:
         raise InputError(f"this is no conversation: {fault}") from None
+
+
+def answered(rows: Sequence[Conversation]) -> list[Messages]:
+    """The conversations in which the assistant says something."""
+    return [row.messages for row in rows if any(one.role == "assistant" for one in row.messages)]
 
 
 def answers_in(rows: Sequence[Conversation]) -> list[str]:
@@ -134,8 +142,6 @@ def answers_marked(conversations: Sequence[Messages], *, model: Loaded) -> list[
             raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
         said[number].append((len(prompt), len(text)))
         texts[number] = text
-    if not all(said):
-        raise InputError("a conversation without an answer of the assistant teaches nothing")
     encodings = map(model.words.encode_conversation, texts)
     return [
         Tokens(encoding.ids[:most], [within(token, spans) for token in encoding.offsets[:most]])

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triform.data.fields import is_bio
+from triform.data.portions import portions
 from triform.data.rows import Labelled
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
@@ -24,7 +25,7 @@ from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as TagHead
 from triform.tasks import bag_of_words
 from triform.tasks.label_score import accuracy, confusion, macro_f1
-from triform.tasks.reading import first_scores, scores, together, window_means, windows_of
+from triform.tasks.reading import first_scores, scores, window_means, windows_of
 from triform.tasks.task import Reply, Scores, Task
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed
@@ -90,7 +91,7 @@ class Classify(Task[Labelled, str, Classified]):
         number = {label: at for at, label in enumerate(model.labels)}
         several = is_several(model)
         found: list[Example] = []
-        for some in together([row for row in rows if all(label in number for label in row.labels)]):
+        for some in portions([row for row in rows if all(label in number for label in row.labels)]):
             for row, text in zip(some, windows_of([row.text for row in some], model=model), strict=True):
                 if not several and len(row.labels) != 1:
                     raise InputError(f"{row.text[:40]!r} has {len(row.labels)} labels; this model gives one a text")
@@ -108,16 +109,15 @@ class Classify(Task[Labelled, str, Classified]):
     def finished(self, rows: Sequence[Labelled], *, model: Loaded) -> Loaded:
         """The temperature T at which probabilities of scores / T fit the validation rows best."""
         names = names_of(model)
-        known = [row for row in rows if row.labels and all(label in names for label in row.labels)]
+        several = is_several(model)  # then a row without a label says that none holds
+        known = [row for row in rows if (several or row.labels) and all(label in names for label in row.labels)]
         if not known:
             return model
-        found = torch.cat([read_texts([row.text for row in some], model=model)[0] for some in together(known)])
+        found = torch.cat([read_texts([row.text for row in some], model=model)[0] for some in portions(known)])
         right = torch.zeros_like(found)
         for row, labels in zip(right, (each.labels for each in known), strict=True):
             row[[names.index(label) for label in labels]] = 1.0
-        return model._replace(
-            memo=dict(model.memo) | {"temperature": temperature(found, right, several=is_several(model))}
-        )
+        return model._replace(memo=dict(model.memo) | {"temperature": temperature(found, right, several=several)})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Classify(Task[Labelled, str, Classified]):
         if not isinstance(top, int) or top < 1:
             raise SettingsError(f"top={top!r} is out of range; use 1 or more")
         names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
-        for some in together(questions):
+        for some in portions(questions):
             found, unknown = read_texts(some, model=model)
             chances = (found / heat).sigmoid() if several else (found / heat).softmax(-1)
             for row, strange in zip(chances, unknown, strict=True):
@@ -149,12 +149,8 @@ class Classify(Task[Labelled, str, Classified]):
             counts=confusion([x[0] for x in right], [x[0] for x in answered]) if single else {},
         )
 
-    def evaluate(self, rows: Sequence[Labelled], *, model: Loaded, **settings: Any) -> Scores:
-        """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
-        scores = super().evaluate(rows, model=model, **settings)
-        names = names_of(model)
-        unseen = sum(any(label not in names for label in row.labels) for row in rows)
-        return msgspec.structs.replace(scores, values=scores.values | {"unseen_label": unseen}) if unseen else scores
+    def judged(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Loaded) -> Scores:
+        return self.score(answers, rows).with_unseen(rows, known=names_of(model))
 
     def baselines(self, rows: Sequence[Labelled], *, train: Sequence[Labelled]) -> Mapping[str, Scores]:
         most = Counter(row.labels for row in train).most_common(1)[0][0]

@@ -152,6 +152,8 @@ def reads(sizes: Sizes, watch: Watch) -> Learned:
     model = new(spec, tokenizer, task="tag", labels=labels)
     examples = joint_examples(tagged, labelled, model=model)
     trained(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
+    held_out = label_rows(tuple(world.sentences(split="valid", seed=SEED, count=sizes.judged)))
+    model = Classify().finished(held_out, model=model)
     tagging = Tag().evaluate(tag_rows(judged), model=model).values
     topics = Classify().evaluate(label_rows(judged), model=model).values
     scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}

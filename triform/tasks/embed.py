@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triform.core.batch import Text
+from triform.data.portions import portions
 from triform.data.rows import Scored
 from triform.errors import InputError
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.bm25 import BM25
 from triform.tasks.ranking_score import spearman
-from triform.tasks.reading import Read, Reader, longest_of, together, window_means, windows_of
+from triform.tasks.reading import Read, Reader, longest_of, window_means, windows_of
 from triform.tasks.task import Reply, Scores, Task
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, TwoTexts
@@ -93,7 +94,7 @@ class Embed(Task[Scored, str, Embedded]):
         self.check(model)
         if settings:
             raise InputError(f"embed has no setting {', '.join(settings)}; it has none")
-        for some in together(questions):
+        for some in portions(questions):
             found, unknown = self.read(some, model=model)
             for vector, strange in zip(found.tolist(), unknown, strict=True):
                 yield Embedded(vector=tuple(vector), unknown=strange)
@@ -101,7 +102,7 @@ class Embed(Task[Scored, str, Embedded]):
     def vectors(self, texts: Sequence[str], *, model: Loaded) -> Tensor:
         """[texts, D], on the CPU"""
         self.check(model)
-        found = [self.read(some, model=model)[0] for some in together(texts)]
+        found = [self.read(some, model=model)[0] for some in portions(texts)]
         return torch.cat(found) if found else torch.zeros(0, model.spec.width)
 
     def read(self, texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
@@ -193,7 +194,7 @@ def pairs_recipe(*, fresh: bool) -> Config:
 def pair_examples(texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Loaded) -> Examples[TwoTexts]:
     """Of a long text its first window."""
     ids: list[tuple[Any, Any]] = []
-    for some in together(texts):
+    for some in portions(texts):
         first = windows_of([one for one, _ in some], model=model)
         second = windows_of([other for _, other in some], model=model)
         ids += [(one.ids[0], other.ids[0]) for one, other in zip(first, second, strict=True)]

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from triform.core.batch import Text
 from triform.data import rows as data
+from triform.data.portions import portions
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.reading import Reader, through, together
+from triform.tasks.reading import Reader, through
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.config import Config
@@ -106,7 +107,7 @@ class Fill(Task[data.Text, str, Filled]):
         tokenizer = masked_words(model)
         if not 1 <= k <= model.spec.vocab:
             raise SettingsError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
-        for some in together(questions, count=TEXTS):
+        for some in portions(questions, count=TEXTS):
             asked = [masked(text, tokenizer, most=model.spec.context) for text in some]
             for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
                 yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
@@ -122,7 +123,12 @@ class Fill(Task[data.Text, str, Filled]):
             "accuracy": 100 * sum(guess.right for guess in guesses) / count,
             "pseudo-perplexity": float(np.exp(min(700.0, -sum(guess.logprob for guess in guesses) / count))),
         }
-        return Scores(main="accuracy", values=values, rows=len(rows))
+        return Scores(
+            main="accuracy",
+            values=values,
+            rows=len(rows),
+            signature=f"at most {PLACES} places of a text, evenly spread",
+        )
 
     def score(self, answers: Sequence[Filled], rows: Sequence[data.Text]) -> Scores:
         raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and asks for them")

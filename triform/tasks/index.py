@@ -5,7 +5,7 @@ graph lies beside the vectors and finds nearly the same much sooner in very larg
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,17 +104,17 @@ def make(
     folder = Path(out)
     old = _earlier(folder, model)
     found = (path for path in files_in([Path(place) for place in places]) if not is_inside(path, folder))
-    hashes = {str(path): file_hash(path) for path in found}
-    if not hashes:
+    hashes, skipped = _hashes(found)
+    if not hashes and not skipped:
         raise DataError(
             f"no file with text in {', '.join(map(str, places))}; .txt, .md, .jsonl, .csv and others are read"
         )
     kept = {file: known for file, known in old.items() if hashes.get(file) == known.sha256}
     graph = graph or (folder / GRAPH).exists()
-    done, skipped = dict(kept), dict[str, str]()
+    done, total = dict(kept), len(hashes) + len(skipped)
     try:
         for some in _new(file for file in hashes if file not in kept):
-            progress(len(done) + len(skipped), len(hashes))
+            progress(len(done) + len(skipped), total)
             done |= _embedded({file: each for file, each in some.items() if isinstance(each, list)}, hashes, model)
             skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
     finally:
@@ -124,13 +124,24 @@ def make(
             _write(folder, index, graph=graph)
     if not done:
         raise DataError(f"no text was found: {next(iter(skipped.values()))}")
-    progress(len(hashes), len(hashes))
+    progress(total, total)
     return Made(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
 
 
 def is_inside(path: Path, folder: Path) -> bool:
     """An index that stands among its files is not one of them."""
     return path.resolve().is_relative_to(folder.resolve())
+
+
+def _hashes(files: Iterable[Path]) -> tuple[dict[str, str], dict[str, str]]:
+    """file → its hash, and file → why it cannot be read."""
+    hashes, unread = dict[str, str](), dict[str, str]()
+    for path in files:
+        try:
+            hashes[str(path)] = file_hash(path)
+        except DataError as error:
+            unread[str(path)] = str(error)
+    return hashes, unread
 
 
 class _Known(NamedTuple):

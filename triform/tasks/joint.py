@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from triform.data.fields import is_bio
+from triform.data.portions import portions
 from triform.data.rows import Labelled, Tagged
 from triform.errors import InputError
 from triform.tasks.classify import Classify
-from triform.tasks.reading import together, windows_of
+from triform.tasks.reading import windows_of
 from triform.tasks.tag import Tag, token_examples
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
@@ -35,7 +36,7 @@ def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, mo
         raise InputError("to classify and tag at once, texts must begin with a token of their own, as [CLS]")
     number = {label: at for at, label in enumerate(model.labels)}
     found = list(token_examples(tagged, model=model))
-    for some in together([row for row in labelled if len(row.labels) == 1 and row.labels[0] in number]):
+    for some in portions([row for row in labelled if len(row.labels) == 1 and row.labels[0] in number]):
         for row, text in zip(some, windows_of([row.text for row in some], model=model), strict=True):
             for ids in text.ids:
                 labels = np.full(len(ids), NOTHING, np.int32)

@@ -30,8 +30,11 @@ def read_rows(data: str, *, kind: type[R], limit: int | None = None) -> tuple[li
 
 def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None) -> list[R]:
     """For baselines that learn; none where none can be found and none are needed."""
-    if train is None and not Path(data).is_dir():
-        if task.baselines_learn:
-            raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
-        return []
-    return [row for row in read(train or data, kind=task.kind) if not isinstance(row, Bad)]
+    paths: Paths | None = train
+    if train is None and Path(data).is_dir():
+        paths = splits(data, kind=task.kind).train
+    if paths:
+        return [row for row in read(paths, kind=task.kind) if not isinstance(row, Bad)]
+    if task.baselines_learn:
+        raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
+    return []

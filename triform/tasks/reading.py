@@ -6,7 +6,7 @@ share; refuses to know what is read from a text (labels, spans, vectors).
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,12 +22,10 @@ from triform.train.objectives import apart, laid_out
 from triform.weights.folder import Loaded
 
 PASS_TOKENS = 2048  # of one pass: enough to keep the machine busy, few enough to stay in its cache
-TOGETHER = 1024  # questions looked at together, so that texts of like length meet
 
 Ids: TypeAlias = Sequence[int]
 Reader: TypeAlias = EncoderOnly | DecoderOnly
 Read: TypeAlias = Callable[[Reader, Text], Tensor]
-T = TypeVar("T")
 
 
 def scores(network: Reader, text: Text) -> Tensor:
@@ -136,10 +134,6 @@ def check_texts(texts: Sequence[str]) -> None:
             raise InputError(f"text {number} is {type(text).__name__}; give strings")
         if not text.strip():
             raise InputError(f"text {number} is empty; give at least one word")
-
-
-def together(items: Sequence[T], *, count: int = TOGETHER) -> Iterator[Sequence[T]]:
-    return (items[first : first + count] for first in range(0, len(items), count))
 
 
 def own_tokens(encoding: Encoding) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from triform.data.portions import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.spec import Form, ModelSpec
@@ -14,7 +15,6 @@ from triform.tasks.bm25 import BM25
 from triform.tasks.embed import Alike, Embed, alike, check_trainable, pair_examples, pairs_recipe, with_pooling
 from triform.tasks.index import Index
 from triform.tasks.ranking_score import ndcg, recall
-from triform.tasks.reading import together
 from triform.tasks.task import Reply, Scores, Task
 from triform.train.config import Config
 from triform.train.examples import Examples, TwoTexts
@@ -87,7 +87,7 @@ class Search(Task[Pair, str, Hits]):
         index, k = settings.pop("index", None), settings.pop("k", SHOWN)
         if settings or not isinstance(index, Index) or not isinstance(k, int) or k < 1:
             raise InputError("search needs an index to search in, and k from 1 up; make one with `triform index`")
-        for some in together(questions):
+        for some in portions(questions):
             vectors, unknown = Embed().read(some, model=model)
             for found, strange in zip(index.nearest(vectors, k=k), unknown, strict=True):
                 yield Hits(hits=tuple(_hit(index, at, score) for at, score in found), unknown=strange)

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triform.data.portions import portions
 from triform.data.rows import Question
 from triform.errors import InputError
-from triform.tasks.reading import check_texts, longest_of, overlap_of, through, together
+from triform.tasks.reading import check_texts, longest_of, overlap_of, through
 from triform.text.tokenizer import Encoding
 from triform.train.examples import Answered as Example
 from triform.weights.folder import Loaded
@@ -45,6 +46,7 @@ class Laid(NamedTuple):
 
     windows: list[Encoding]
     cut: int
+    unknown: int
 
 
 def laid(asked: Sequence[Asked], *, model: Loaded) -> list[Laid]:
@@ -60,13 +62,14 @@ def laid(asked: Sequence[Asked], *, model: Loaded) -> list[Laid]:
         room = length - pair.parts.count(None) - pair.parts.count(0)
         if room < 1:
             raise InputError(f"the model reads {length} tokens at once: too few for a question and its context")
-        found.append(Laid(pair.windows(length=length, overlap=min(overlap_of(length), room // 2)), cut))
+        some = pair.windows(length=length, overlap=min(overlap_of(length), room // 2))
+        found.append(Laid(some, cut, tokenizer.count_unknown(pair.ids)))
     return found
 
 
 def span_examples(rows: Sequence[Question], *, model: Loaded) -> Iterator[Example]:
     """Each window learns where the first answer stands in it, or that it stands elsewhere."""
-    for some in together(rows):
+    for some in portions(rows):
         asked = [Asked(row.question, row.context) for row in some]
         for row, each in zip(some, laid(asked, model=model), strict=True):
             for window in each.windows:
@@ -87,17 +90,16 @@ def _ends(window: Encoding, row: Question) -> tuple[int, int]:
 
 def found(asked: Sequence[Asked], *, model: Loaded) -> Iterator[Found]:
     """The likeliest span of each context."""
-    for some in together(asked):
+    for some in portions(asked):
         cut = laid(some, model=model)
         flat = [window for each in cut for window in each.windows]
         values = iter(through([each.ids for each in flat], model=model, kinds=[each.kinds for each in flat]))
         for one, each in zip(some, cut, strict=True):
             spans = [_best(window, next(values).double(), one.context) for window in each.windows]
-            unknown = sum(model.words.count_unknown(window.ids) for window in each.windows)
             best = max(spans, key=lambda span: span.score)
             # One window that is sure of an answer is enough: "no answer" needs all of them.
             none = min(span.none + span.score for span in spans) - best.score
-            yield best._replace(none=none, unknown=unknown, cut=each.cut)
+            yield best._replace(none=none, unknown=each.unknown, cut=each.cut)
 
 
 def _in_context(window: Encoding) -> list[int]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from triform.data.fields import is_bio
+from triform.data.portions import portions
 from triform.data.rows import Tagged
 from triform.errors import InputError
 from triform.spec import Form, ModelSpec, replace
@@ -26,7 +27,6 @@ from triform.tasks.reading import (
     overlap_of,
     own_tokens,
     through,
-    together,
     windows,
 )
 from triform.tasks.task import Reply, Scores, Task
@@ -116,7 +116,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
         if settings:
             raise InputError(f"tag has no setting {', '.join(settings)}; it has none")
         names = {at: label for at, label in enumerate(model.labels) if is_bio(label)}
-        for some in together(questions):
+        for some in portions(questions):
             texts = [text_of(question) for question in some]
             check_texts(texts)
             whole = model.words.encode_many(texts)
@@ -135,6 +135,9 @@ class Tag(Task[Tagged, Question, TaggedText]):
         answered = [[(each.kind, each.start, each.end) for each in answer.entities] for answer in answers]
         found = entity_score(right, answered)
         return Scores(main="f1", values=found._asdict(), rows=len(rows), signature="entities, micro, as seqeval")
+
+    def judged(self, answers: Sequence[TaggedText], rows: Sequence[Tagged], *, model: Loaded) -> Scores:
+        return self.score(answers, rows).with_unseen(rows, known=model.labels)
 
     def baselines(self, rows: Sequence[Tagged], *, train: Sequence[Tagged]) -> Mapping[str, Scores]:
         seen: dict[str, Counter[str]] = {}
@@ -205,7 +208,7 @@ def _word_of_tokens(encoding: Encoding, words: Sequence[Place]) -> list[int | No
 def token_examples(rows: Sequence[Tagged], *, model: Loaded) -> Iterator[Example]:
     """Windows of each row with a label for each of its own tokens; rows with a tag the model has not are left out."""
     number = {label: at for at, label in enumerate(model.labels)}
-    for some in together([row for row in rows if all(tag in number for tag in row.tags)]):
+    for some in portions([row for row in rows if all(tag in number for tag in row.tags)]):
         encodings = model.words.encode_many([text_of(row.tokens) for row in some])
         for row, encoding in zip(some, encodings, strict=True):
             whole = np.full(len(encoding.ids), NOTHING, np.int32)

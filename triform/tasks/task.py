@@ -5,7 +5,7 @@ questions are answered and what an answer is. Refuses to know terminals, HTTP an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -36,6 +36,11 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     signature: str = ""  # how the main score was counted, where the field knows several ways
     counts: dict[str, dict[str, int]] = {}  # right label → answered label → how often
 
+    def with_unseen(self, rows: Sequence[Row], *, known: Collection[str]) -> "Scores":
+        """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
+        unseen = sum(any(name not in known for name in row.classes) for row in rows)
+        return msgspec.structs.replace(self, values=self.values | {"unseen_label": unseen}) if unseen else self
+
     def shown(self, name: str) -> str:
         """The value for a table; nothing where there is none."""
         value = self.values.get(name)
@@ -63,6 +68,7 @@ class Task(ABC, Generic[R, Q, A]):
     forms: ClassVar[tuple[Form, ...]]
     kind: type[R]
     baselines_learn: ClassVar[bool] = False  # from rows to train on
+    cuts: ClassVar[bool] = False  # texts longer than the model reads, where it has no windows for them
 
     # --- made for it ------------------------------------------------------------------------------------------------
 
@@ -142,7 +148,12 @@ class Task(ABC, Generic[R, Q, A]):
 
     def evaluate(self, rows: Sequence[R], *, model: Loaded, **settings: Any) -> Scores:
         """The answers to the rows' questions, judged."""
-        return self.score(list(self.run([self.question(row) for row in rows], model=model, **settings)), rows)
+        answers = list(self.run([self.question(row) for row in rows], model=model, **settings))
+        return self.judged(answers, rows, model=model)
+
+    def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Loaded) -> Scores:
+        """The score, and what of it the model could not have known."""
+        return self.score(answers, rows)
 
     def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
         """What simpler means reach on the same rows."""

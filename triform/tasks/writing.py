@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from triform.data.portions import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.generate import api
@@ -41,6 +42,7 @@ class Writing(Task[R, Q, A]):
     """R → prompt → target; `question`, `prompt`, `target`, `answer` and `score` are what a task adds."""
 
     forms: ClassVar[tuple[Form, ...]] = ("encoder-decoder", "decoder")
+    cuts = True
     max_tokens = 256
 
     @abstractmethod
@@ -74,8 +76,8 @@ class Writing(Task[R, Q, A]):
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         if fresh:
             return Config(
-                epochs=30, batch_tokens=4096, optimizer="muon", learning_rate=0.01, schedule="linear", beta2=0.98,
-                weight_decay=0.01, label_smoothing=0.1, dropout=0.1, ema=0.999, eval_every=500,
+                epochs=30, batch_tokens=2048, optimizer="muon", learning_rate=0.005, schedule="linear", beta2=0.98,
+                weight_decay=0.01, label_smoothing=0.1, dropout=0.1, ema=0.998, eval_every=1000,
             )  # fmt: skip
         return Config(epochs=3, batch_tokens=2048, learning_rate=1e-4, warmup=0.1, weight_decay=0.01, eval_every=250)
 
@@ -113,8 +115,7 @@ class Writing(Task[R, Q, A]):
         self.check(model)
         most = most_written(model.spec)
         asked = {"max_tokens": min(self.max_tokens, most)} | searching(model) | settings
-        for begin in range(0, len(questions), TOGETHER):
-            some = questions[begin : begin + TOGETHER]
+        for some in portions(questions, count=TOGETHER):
             prompts = [prompt_ids(self.prompt(one), model, room=min(most, asked["max_tokens"])) for one in some]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
             written = api.complete(model, [prompts[at].ids for at in order], start=first_of(model), rows=ROWS, **asked)

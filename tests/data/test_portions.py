@@ -1,0 +1,24 @@
+"""Portions: all items in their order, at most so many, and few of those that are long."""
+
+import pytest
+
+from triform.data import portions as module
+from triform.data.portions import characters, portions
+from triform.data.rows import Answer, Question
+
+
+def test_all_in_their_order() -> None:
+    assert [len(some) for some in portions(range(10), count=4)] == [4, 4, 2]
+    assert [each for some in portions(range(10), count=4) for each in some] == list(range(10))
+    assert list(portions([])) == []
+
+
+def test_long_ones_come_in_smaller_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHARACTERS", 10)
+    assert list(portions(["a" * 4, "b" * 4, "c" * 4, "d" * 40, "e"])) == [["aaaa", "bbbb", "cccc"], ["d" * 40], ["e"]]
+
+
+def test_characters_of_whatever_holds_texts() -> None:
+    row = Question("Who?", "Jack did.", (Answer("Jack", 0),))
+    assert characters(row) == characters(("Who?", ["Jack did."], "Jack")) == 17
+    assert characters(3) == 0
