@@ -24,6 +24,8 @@ from triform.serve.jobs import Job, Question
 from triform.serve.questions import check, check_ids, parts_of, tagged, vectors_of_ids
 from triform.serve.service import Served
 from triform.tasks import named
+from triform.tasks.answer import Answer as AnswerTask
+from triform.tasks.answer import shifted
 from triform.tasks.spans import Asked
 from triform.tasks.writing import Writing, most_written, prompt_ids, searching
 
@@ -55,7 +57,7 @@ async def answer(call: Call, asked: AnswerAsk) -> Answers[Any]:
         return await _batched(call, served, "answer", questions, {})
     if search := searching(served.model):
         return await _searched(call, served, "answer", questions, {}, beams=search["beams"])
-    return await _engine_written(call, served, "answer", questions, {})
+    return await _answered(call, served, questions)
 
 
 async def search(call: Call, asked: SearchAsk) -> Answers[Any]:
@@ -200,6 +202,18 @@ async def _engine_written(
     )
     usage = Usage(prompt_tokens=read, completion_tokens=wrote, total_tokens=read + wrote)
     return Answers(model=served.name, answers=answers, usage=usage)
+
+
+async def _answered(call: Call, served: Served, questions: Sequence[Asked]) -> Answers[Any]:
+    """What `Answer.written` does: of a context in several windows the likeliest answer."""
+    task, texts = AnswerTask(), [one.context for one in questions]
+    windows = await cut(lambda: [task.windows(one, model=served.model) for one in questions], texts=texts)
+    asked = [Asked(one.question, each.text) for one, some in zip(questions, windows, strict=True) for each in some]
+    found = await _engine_written(call, served, "answer", asked, {})
+    answers = iter(found.answers)
+    told = [[shifted(next(answers), by=window.start) for window in some] for some in windows]
+    best = tuple(max(some, key=lambda answer: (bool(answer.text), answer.score)) for some in told)
+    return Answers(model=served.name, answers=best, usage=found.usage)
 
 
 def told_or_refused(written: Answer) -> Answer:
