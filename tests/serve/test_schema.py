@@ -4,6 +4,7 @@ import os
 import warnings
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,7 +17,8 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 from schemathesis.specs.openapi.checks import negative_data_rejection
-from served_process import PATIENCE, Process
+from served_models import ASKS
+from served_process import PATIENCE, Process, events
 
 from triform.serve.routes import ROUTES, Route
 
@@ -102,6 +104,29 @@ def test_some_of_everything(schema: Any, process: Process, route: Route, mode: G
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_much_of_everything(schema: Any, process: Process, route: Route, mode: GenerationMode) -> None:
     fuzz(schema, process, route, mode, examples=MANY)
+
+
+STREAMED: list[dict[str, Any]] = [
+    {"path": "/v1/completions", "n": 2, "logprobs": 3, "return_token_ids": True},
+    {"path": "/v1/completions", "stream_options": {"include_usage": True}},
+    {"path": "/v1/chat/completions", "n": 2, "logprobs": True, "top_logprobs": 2},
+    {"path": "/v1/chat/completions", "stream_options": {"include_usage": True}},
+]
+
+
+@pytest.mark.parametrize("asked", STREAMED, ids=lambda asked: asked["path"])
+def test_every_event_of_a_stream_is_of_its_type(process: Process, asked: dict[str, Any]) -> None:
+    """Exactly: no field more than the type has, none less."""
+    path = asked["path"]
+    route = next(route for route in ROUTES if route.path == path)
+    body = ASKS[path] | {name: value for name, value in asked.items() if name != "path"} | {"stream": True}
+    with process.client() as client, client.stream("POST", path, json=body) as answer:
+        *pieces, last = events(answer)
+    assert last == "[DONE]"
+    assert len(pieces) > 2
+    for piece in pieces:
+        typed = msgspec.convert(piece, route.pieces)
+        assert msgspec.json.decode(msgspec.json.encode(typed)) == piece
 
 
 def test_the_description_names_every_route_model_and_bound(process: Process) -> None:
