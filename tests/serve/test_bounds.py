@@ -35,7 +35,7 @@ async def held(gate: Gate, **limits: Any) -> AsyncIterator[tuple[Worker, httpx2.
     """Its first steps are made; from here on none is, until the gate opens."""
     async with serving(**limits) as (service, client):
         worker = service.models["cat"].worker
-        await until(lambda: gate.passed and not worker.engine.busy)
+        await until(lambda: worker.warm)
         gate.open.clear()
         try:
             yield worker, client
