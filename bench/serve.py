@@ -29,8 +29,10 @@ from bench.formats import made
 from bench.harness import RESULTS
 
 THREADS = "2"
-STREAMS = (1, 4, 16, 64)
-LONG = 64  # so many streams ask once each: at the slowest server that takes minutes
+STREAMS = (1, 4, 16, 32, 64)
+ALONE = (1, 4, 16, 32)  # those that the exponent is fitted on
+LONG = 32  # so many streams or more ask once each: at the slowest server that takes minutes
+PROMPTS = 16  # of an overload, over and over: each answer is compared with that of a quiet server
 READ, WRITE = 128, 64  # tokens
 AIM = {"transformers serve": 3.0}  # at 16 streams
 PATIENCE = 5.0  # seconds to the first token that still count as good
@@ -53,7 +55,9 @@ QUICK = Size(streams=(1, 4), rounds=1, seconds=3.0, overload=3.0, new=8)
 
 
 class Server:
-    """A process that listens; `body` makes a request of some prompt."""
+    """A process that listens; `body` makes a request of some prompt; `last` is how a stream's last event begins."""
+
+    last = "data: [DONE]"
 
     def __init__(
         self, name: str, command: Sequence[str], body: Callable[[int, int], dict[str, Any]], port: int
@@ -106,7 +110,8 @@ def ours(folder: Path) -> Server:
     command = [sys.executable, "-m", "triform", "serve", f"model={folder}", "--port", str(port), *limits]
 
     def body(seed: int, new: int) -> dict[str, Any]:
-        return {"model": "model", "prompt": some_ids(seed), "max_tokens": new, "temperature": 0, "ignore_eos": True}
+        how = {"temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
+        return {"model": "model", "prompt": some_ids(seed), "max_tokens": new} | how
 
     return Server("triform", command, body, port)
 
@@ -122,7 +127,9 @@ def transformers_serve(folder: Path) -> Server:
         words = " ".join(map(word_of, some_ids(seed)))
         return {"model": str(folder), "prompt": words, "max_tokens": new, "temperature": 0}
 
-    return Server("transformers serve", command, body, port)
+    made = Server("transformers serve", command, body, port)
+    made.last = "data: {"  # it says no [DONE]; its last event holds the usage
+    return made
 
 
 def llama_cpp(gguf: Path) -> Server:
@@ -130,7 +137,7 @@ def llama_cpp(gguf: Path) -> Server:
     command = [sys.executable, "-c", LLAMA.format(path=str(gguf), port=port, threads=THREADS, rows=max(STREAMS))]
 
     def body(seed: int, new: int) -> dict[str, Any]:
-        how = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
+        how = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "stream_options": {"include_usage": True}}
         return {"prompt": some_ids(seed), "max_tokens": new} | how
 
     return Server("llama.cpp", command, body, port)
@@ -170,33 +177,51 @@ def word_of(id: int) -> str:
 
 
 class Done(NamedTuple):
-    """One request: its status, seconds to the first token and to the end, gaps between pieces, tokens written."""
+    """One request: its status, seconds to the first token and to the end, gaps between pieces, tokens and text written.
+
+    Status 0: the answer broke off, or holds an error.
+    """
 
     status: int
     first: float
     whole: float
-    gaps: tuple[float, ...]
-    tokens: int
+    gaps: tuple[float, ...] = ()
+    tokens: int = 0
+    seed: int = 0
+    text: str = ""
 
 
 async def ask(client: httpx2.AsyncClient, server: Server, seed: int, new: int) -> Done:
     began = last = time.perf_counter()
-    first, gaps = 0.0, []
+    first, gaps, lines = 0.0, [], [""]
     body = server.body(seed, new) | {"stream": True}
     try:
         async with client.stream("POST", f"{server.url}/v1/completions", json=body) as answer:
             if answer.status_code != 200:
                 await answer.aread()
-                return Done(answer.status_code, 0.0, time.perf_counter() - began, (), 0)
+                return Done(answer.status_code, 0.0, time.perf_counter() - began)
             async for line in answer.aiter_lines():
-                if line.startswith("data: {"):
+                lines += [line] if line else []
+                if line.startswith("data: {") and '"choices":[]' not in line:  # which would be the usage alone
                     now = time.perf_counter()
                     if first:
                         gaps.append(now - last)
                     first, last = first or now - began, now
     except httpx2.HTTPError:
-        return Done(0, 0.0, time.perf_counter() - began, (), 0)
-    return Done(200, first, time.perf_counter() - began, tuple(gaps), new)
+        return Done(0, 0.0, time.perf_counter() - began)
+    whole = time.perf_counter() - began
+    tokens, text = said(lines) if lines[-1].startswith(server.last) else (0, "")
+    return Done(200 if tokens else 0, first, whole, tuple(gaps), tokens, seed, text)
+
+
+def said(lines: Sequence[str]) -> tuple[int, str]:
+    """Tokens, as the server has counted them at the end, and text of a stream; none where it holds an error."""
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    if any("error" in event for event in events):
+        return 0, ""
+    usage = next((event["usage"] for event in reversed(events) if event.get("usage")), {})
+    pieces = [choice.get("text") or "" for event in events for choice in event.get("choices", ())]
+    return int(usage.get("completion_tokens", 0)), "".join(pieces)
 
 
 class Load(NamedTuple):
@@ -211,6 +236,7 @@ class Load(NamedTuple):
     refused: int
     failed: int
     refusal: float  # p99 of the time a refusal took
+    texts: tuple[tuple[int, str], ...] = ()  # of the right answers: seed and text
 
 
 def summed(what: str, server: Server, done: Sequence[Done], seconds: float) -> Load:
@@ -227,6 +253,7 @@ def summed(what: str, server: Server, done: Sequence[Done], seconds: float) -> L
         refused=len(refused),
         failed=len(done) - len(right) - len(refused),
         refusal=quantile(refused, 0.99),
+        texts=tuple((one.seed, one.text) for one in right),
     )
 
 
@@ -253,13 +280,13 @@ async def closed(server: Server, streams: int, size: Size) -> Load:
         )
 
 
-async def open_loop(server: Server, rate: float, seconds: float, size: Size, what: str) -> Load:
-    """Arrivals by chance, at this rate."""
+async def open_loop(server: Server, rate: float, seconds: float, size: Size, what: str, prompts: int = 10**9) -> Load:
+    """Arrivals by chance, at this rate; of so many different prompts."""
     chance, doing = random.Random(1), []
     async with client() as asking:
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
-            doing.append(asyncio.ensure_future(ask(asking, server, len(doing), size.new)))
+            doing.append(asyncio.ensure_future(ask(asking, server, len(doing) % prompts, size.new)))
             await asyncio.sleep(chance.expovariate(rate))
         done = await asyncio.gather(*doing)
         return summed(what, server, done, time.perf_counter() - began)
@@ -386,16 +413,29 @@ def told(load: Load) -> Load:
 async def alone(server: Server, peak: float, size: Size) -> dict[str, Any]:
     """What only a server that must stay up is asked."""
     before = server.memory
-    over = await open_loop(server, 10 * peak / size.new, size.overload, size, "overload, 10x")
+    over = await open_loop(server, 10 * peak / size.new, size.overload, size, "overload, 10x", prompts=PROMPTS)
     after = server.memory
+    quiet = dict((await quietly(server, size)).texts)
     slower = [await beside_stalled(server, 200, size) for _ in range(size.rounds)]
     return {
-        "overload": over._asdict(),
+        "overload": figures(over),
+        "answers under overload": len(over.texts),
+        "of them wrong (aim 0)": sum(text != quiet.get(seed) for seed, text in over.texts),
         "goodput of peak": over.good / peak,
         "memory grew by": after / before - 1,
         "slower beside 200 stalled sockets (aim 0.1)": statistics.median(slower),
         "p99 seconds of refusals (aim 0.05)": await refusals(server, 5 if size == QUICK else 100),
     }
+
+
+async def quietly(server: Server, size: Size) -> Load:
+    """The prompts of the overload, one after another, with nobody else about."""
+    async with client() as asking:
+        return summed("quiet", server, [await ask(asking, server, seed, size.new) for seed in range(PROMPTS)], 1.0)
+
+
+def figures(load: Load) -> dict[str, Any]:
+    return {name: value for name, value in load._asdict().items() if name != "texts"}
 
 
 async def beside_stalled(server: Server, count: int, size: Size) -> float:
@@ -423,9 +463,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small numbers: whether it runs, not how fast")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "triform-bench")
-    parser.add_argument("--alone", action="store_true", help="without the peers: 16 streams, overload, embeddings")
+    parser.add_argument("--alone", action="store_true", help="without the peers: to 32 streams, overload, embeddings")
     given = parser.parse_args()
-    size = QUICK if given.quick else Size(streams=(16,)) if given.alone else Size()
+    size = QUICK if given.quick else Size(streams=ALONE) if given.alone else Size()
     embedded = embedding_run(given.scratch, requests=64 if given.quick else 2000)
     formats = made("gpt2-small", given.scratch)
     folder = with_words(formats.transformers)
@@ -509,7 +549,7 @@ def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, Any]
         "embeddings a second": embedded,
     }
     Console(width=150).print_json(json.dumps(told))
-    return told | {"loads": [load._asdict() for load in loads], "date": time.strftime("%Y-%m-%d %H:%M")}
+    return told | {"loads": [figures(load) for load in loads], "date": time.strftime("%Y-%m-%d %H:%M")}
 
 
 if __name__ == "__main__":

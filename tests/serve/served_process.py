@@ -38,7 +38,9 @@ class Process:
         )
         self.lines: Queue[dict[str, Any] | None] = Queue()
         self.said: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.strange: list[str] = []  # lines since it listens that are no events
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
         try:
             self.port = int(self.wait_for("listening")["port"])
         except BaseException:
@@ -47,10 +49,14 @@ class Process:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def _read(self) -> None:
+        listening = False
         for line in self.process.stderr or ():
             self.said.append(line)
             if line.startswith("{"):
                 self.lines.put(json.loads(line))
+                listening = listening or json.loads(line)["event"] == "listening"
+            elif listening:
+                self.strange.append(line)
         self.lines.put(None)
 
     def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
@@ -84,8 +90,11 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reading.join(PATIENCE)
         if self.process.stderr is not None:
             self.process.stderr.close()
+        if error is None:
+            assert not self.strange, "lines of the log that are no events:\n" + "".join(self.strange)
 
 
 # Before anything else: a process that would speak to anybody but this machine is ended at once.

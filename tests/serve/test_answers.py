@@ -225,6 +225,25 @@ def test_questions_are_answered_as_offline() -> None:
         assert all(map(alike, answers, map(plain, offline)))
 
 
+def test_a_long_context_is_read_to_its_end_as_offline() -> None:
+    """In windows, by models that write the answer as by those that show it."""
+    context, question = " and ".join(TEXTS * 20), "who sat?"
+    models = {name: all_models()[name] for name in ("answer", "pair")}
+    assert len(named("answer").windows(Asked(question, context), model=models["pair"])) > 2
+
+    async def ask() -> dict[str, Any]:
+        async with serving(models) as (_, client):
+            body = {"question": question, "context": context}
+            return {
+                name: (await client.post("/v1/answer", json=body | {"model": name})).json()["answers"]
+                for name in models
+            }
+
+    for name, answers in run(ask()).items():
+        offline = named("answer").run([Asked(question, context)], model=models[name])
+        assert all(map(alike, answers, map(plain, offline)))
+
+
 def test_embeddings_and_search(folders: Path) -> None:
     model = encoder("embed")
     index = read_index(folders / "index")

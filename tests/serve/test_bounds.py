@@ -35,7 +35,7 @@ async def held(gate: Gate, **limits: Any) -> AsyncIterator[tuple[Worker, httpx2.
     """Its first steps are made; from here on none is, until the gate opens."""
     async with serving(**limits) as (service, client):
         worker = service.models["cat"].worker
-        await until(lambda: gate.passed and not worker.engine.busy)
+        await until(lambda: worker.warm)
         gate.open.clear()
         try:
             yield worker, client
@@ -60,6 +60,41 @@ def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
     run(ask())
 
 
+def test_a_newcomer_counts_for_all_it_brings(gate: Gate) -> None:
+    """Two places and three that may wait: six answers are too many beside one, not beside none."""
+    many = LONG | {"prompt": ["the cat"] * 3, "n": 2}
+
+    async def ask() -> None:
+        async with held(gate, rows=2, queue=3) as (worker, client):
+            first = asyncio.ensure_future(client.post("/v1/completions", json=LONG))
+            await until(lambda: worker.open == 1)
+            assert (await client.post("/v1/completions", json=many)).status_code == 429
+            fits = asyncio.ensure_future(client.post("/v1/completions", json=LONG | {"n": 4}))
+            await until(lambda: worker.open == 5)
+            gate.open.set()
+            assert {answer.status_code for answer in await asyncio.gather(first, fits)} == {200}
+            assert (await client.post("/v1/completions", json=many)).status_code == 200
+
+    run(ask())
+
+
+def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
+    """100 tokens at 25 a second: one answer ends every 4 seconds, and three of the five must."""
+
+    async def ask() -> None:
+        async with held(gate, rows=2, queue=1) as (worker, client):
+            doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(2)]
+            await until(lambda: worker.open == 2)
+            worker.pace.ended(100)
+            worker.pace.stepped(50, 2.0)
+            refused = await client.post("/v1/completions", json=LONG | {"n": 4})
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "12")
+            gate.open.set()
+            await asyncio.gather(*doing)
+
+    run(ask())
+
+
 def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
     """100 tokens at 25 a second, all places taken: the next place is free in 4 seconds, the one after it in 8."""
 
@@ -69,7 +104,8 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
             worker.pace.stepped(50, 2.0)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
             await until(lambda: worker.open == 3)
-            assert (await client.post("/v1/completions", json=LONG)).status_code == 429
+            refused = await client.post("/v1/completions", json=LONG)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")  # 8 seconds, of which 6 may be
             gate.open.set()
             assert {answer.status_code for answer in await asyncio.gather(*doing)} == {200}
 
@@ -290,6 +326,24 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
             assert (gate.passed, service.looking["cat"]) == (2, 0)
 
     run(ask())
+
+
+def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
+    gate = Gate(monkeypatch, looking, "answer")
+    gate.open.clear()
+    body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
+
+    async def ask() -> None:
+        async with standing() as (service, made):
+            for asked in range(1, 4):
+                caller = Caller(made, body, path="/v1/look")
+                await until(lambda asked=asked: service.looking["cat"] == min(asked, 2) and gate.at == 1)
+                await caller.hang_up()
+            assert (gate.at, service.looking["cat"]) == (1, 1)
+
+    run(ask())
+    gate.open.set()
 
 
 def test_metrics_count_what_was_done() -> None:

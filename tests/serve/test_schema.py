@@ -4,6 +4,7 @@ import os
 import warnings
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,12 +17,43 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 from schemathesis.specs.openapi.checks import negative_data_rejection
-from served_process import PATIENCE, Process
+from served_models import ASKS
+from served_process import PATIENCE, Process, events
 
 from triform.serve.routes import ROUTES, Route
 
 MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "2000"))
 ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+# What a description cannot say of a request, so that one which fits it may still be refused: how texts become tokens,
+# what belongs together, which ids a vocabulary has.
+BEYOND = (
+    "at most 128",  # positions, of the models here
+    "the model reads 128",
+    "grammar cannot be used",
+    "got 'float'",  # 1.0 is a whole number to a description, not to us
+    "is empty",  # but for blanks
+    "is left in tokens",
+    "nested more than",
+    "no mask",
+    "outside the vocabulary",
+    "response_format needs",
+    "texts, ids, or lists of ids",
+    "tokens; at most",
+    "top_logprobs needs logprobs",
+)
+ELSEWHERE = {  # two fields that must fit each other, or the model
+    "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
+    "/v1/look": ("",),  # every view has bounds of its own, of which the page knows
+}
+
+
+def taken(route: Route, answer: Any) -> None:
+    """What the description allows is answered, or refused for a reason that it cannot hold."""
+    if answer.status_code in (400, 404, 415):
+        said = answer.json()["error"]["message"]
+        assert any(reason in said for reason in (*BEYOND, *ELSEWHERE.get(route.path, ()))), f"{route.path}: {said}"
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +76,8 @@ def fuzz(schema: Any, process: Process, route: Route, mode: GenerationMode, *, e
     )
     def check(case: Any) -> None:
         answer = case.call(base_url=process.url, timeout=PATIENCE)
+        if mode == GenerationMode.POSITIVE:
+            taken(route, answer)
         large = answer.status_code == 413  # a refusal too, though not one that the fuzzer knows
         case.validate_response(answer, checks=ALWAYS if large else checks)
 
@@ -72,6 +106,29 @@ def test_much_of_everything(schema: Any, process: Process, route: Route, mode: G
     fuzz(schema, process, route, mode, examples=MANY)
 
 
+STREAMED: list[dict[str, Any]] = [
+    {"path": "/v1/completions", "n": 2, "logprobs": 3, "return_token_ids": True},
+    {"path": "/v1/completions", "stream_options": {"include_usage": True}},
+    {"path": "/v1/chat/completions", "n": 2, "logprobs": True, "top_logprobs": 2},
+    {"path": "/v1/chat/completions", "stream_options": {"include_usage": True}},
+]
+
+
+@pytest.mark.parametrize("asked", STREAMED, ids=lambda asked: asked["path"])
+def test_every_event_of_a_stream_is_of_its_type(process: Process, asked: dict[str, Any]) -> None:
+    """Exactly: no field more than the type has, none less."""
+    path = asked["path"]
+    route = next(route for route in ROUTES if route.path == path)
+    body = ASKS[path] | {name: value for name, value in asked.items() if name != "path"} | {"stream": True}
+    with process.client() as client, client.stream("POST", path, json=body) as answer:
+        *pieces, last = events(answer)
+    assert last == "[DONE]"
+    assert len(pieces) > 2
+    for piece in pieces:
+        typed = msgspec.convert(piece, route.pieces)
+        assert msgspec.json.decode(msgspec.json.encode(typed)) == piece
+
+
 def test_the_description_names_every_route_model_and_bound(process: Process) -> None:
     with process.client() as client:
         told = client.get("/openapi.json").json()
@@ -80,5 +137,5 @@ def test_the_description_names_every_route_model_and_bound(process: Process) -> 
     }
     ask = told["components"]["schemas"]["CompletionAsk"]["properties"]
     assert ask["model"]["enum"] == ["cat", "pair", "taught"]
-    assert ask["n"]["maximum"] == 8
+    assert [one.get("maximum") for one in ask["n"]["anyOf"]] == [8, None]
     assert told["components"]["schemas"]["SearchAsk"]["properties"]["index"]["enum"] == ["texts"]

@@ -6,27 +6,56 @@ import random
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import httpx2
 import pytest
-from served_models import decoder, pair
-from served_process import PATIENCE, Process, post
+from served_models import decoder, encoder, pair
+from served_process import PATIENCE, Process, events, post
 
 from triform.generate.api import complete
+from triform.tasks import named
 
 SECONDS = float(os.environ.get("TRIFORM_SOAK_SECONDS", "600"))
 CLIENTS = 6
 PROMPTS = ["the cat", "a mole digs", "apples are fruit", "lions"]
 
 
-def bodies() -> list[tuple[dict[str, Any], str]]:
-    """Requests with their right answers."""
+class Asked(NamedTuple):
+    """A request, and its right answer offline."""
+
+    path: str
+    body: dict[str, Any]
+    right: Any
+
+    def is_right(self, answer: httpx2.Response) -> bool:
+        """To rounding, where it is numbers: a batch adds up in another order than a single text."""
+        if self.path == "/v1/completions":
+            return bool(text_of(answer) == self.right)
+        return bool(answer.json()["data"][0]["embedding"] == pytest.approx(self.right, rel=1e-4, abs=1e-6))
+
+
+def text_of(answer: httpx2.Response) -> str | None:
+    """Of a stream only if it ends as it should."""
+    if "event-stream" not in answer.headers["content-type"]:
+        return str(answer.json()["choices"][0]["text"])
+    *pieces, last = events(answer)
+    assert last == "[DONE]"
+    return "".join(choice["text"] for piece in pieces for choice in piece["choices"])
+
+
+def asked() -> list[Asked]:
+    """Completions of both models, whole and streamed, and vectors of sentences."""
     found = []
     for name, model in (("cat", decoder()), ("pair", pair())):
         for seed, prompt in enumerate(PROMPTS):
-            asked = {"max_tokens": 5 + 7 * seed, "temperature": float(seed % 2), "seed": seed}
-            answer = complete(model, [prompt], start=0 if name == "pair" else None, **asked)[0]
-            found.append(({"model": name, "prompt": prompt} | asked, answer.text))
+            settings = {"max_tokens": 5 + 7 * seed, "temperature": float(seed % 2), "seed": seed}
+            answer = complete(model, [prompt], start=0 if name == "pair" else None, **settings)[0]
+            for stream in (False, True):
+                body = {"model": name, "prompt": prompt, "stream": stream} | settings
+                found.append(Asked("/v1/completions", body, answer.text))
+    for prompt, one in zip(PROMPTS, named("embed").run(PROMPTS, model=encoder("embed")), strict=True):
+        found.append(Asked("/v1/embeddings", {"model": "embed", "input": prompt}, one.vector))
     return found
 
 
@@ -64,22 +93,23 @@ def files_and_memory(process: Process) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are counted in /proc")
 def test_a_long_time_under_load(folders: Path) -> None:
-    right, wrong, counted, warm = bodies(), [], [0] * CLIENTS, threading.Event()
-    with Process(str(folders / "cat"), str(folders / "pair"), "--limit", "idle_seconds=2") as process:
+    every, wrong, counted, warm = asked(), [], [0] * CLIENTS, threading.Event()
+    models = [str(folders / name) for name in ("cat", "pair", "embed")]
+    with Process(*models, "--limit", "idle_seconds=2") as process:
         end = time.monotonic() + SECONDS
 
         def ask(number: int) -> None:
             chance = random.Random(number)
             with process.client() as client:
                 while time.monotonic() < end:
-                    body, expected = chance.choice(right)
-                    answer = client.post("/v1/completions", json=body)
-                    if answer.status_code == 200 and answer.json()["choices"][0]["text"] == expected:
+                    one = chance.choice(every)
+                    answer = client.post(one.path, json=one.body)
+                    if answer.status_code == 200 and one.is_right(answer):
                         counted[number] += 1
                         if sum(counted) >= 20:
                             warm.set()
                     elif answer.status_code != 429:
-                        wrong.append(json.dumps(body) + answer.text)
+                        wrong.append(json.dumps(one.body) + answer.text)
 
         def disturb() -> None:
             fault = Fault(process, random.Random(99))

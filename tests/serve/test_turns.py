@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
 from served_callers import LONG, Caller, Gate, standing, until
-from served_models import encoder, pair, run, serving
+from served_models import all_models, encoder, pair, run, serving
 
 from triform.core.forms import EncoderOnly
-from triform.generate.api import complete
+from triform.generate.api import complete, engine_of
 from triform.generate.beam import Search
 from triform.generate.engine import Engine
 from triform.tasks import named
@@ -143,6 +143,25 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
             return worker.patience
 
     assert run(ask()) == 21.0
+
+
+@pytest.mark.parametrize("name", ["cat", "pair", "embed"])
+def test_the_longest_step_is_made_warm_before_anybody_asks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A source is read at once, however long; by a clock of our own each step takes a second, cold ones none."""
+    from triform.serve import warming
+
+    ticks = count()
+    monkeypatch.setattr(warming, "monotonic", lambda: next(ticks))
+    model = all_models()[name]
+    engine = engine_of(model, rows=2, start=0 if name == "pair" else None) if name != "embed" else None
+    longest = 0
+    seconds = []
+    for took in warming.first_steps(model, engine):
+        seconds.append(took)
+        longest = max([longest, *(end for _, end in engine.read)]) if engine is not None else 0
+    half = len(seconds) // 2
+    assert seconds == [0] * half + [1] * half
+    assert longest == {"cat": 126, "pair": 128, "embed": 0}[name]
 
 
 def test_who_asks_while_the_first_steps_are_made_waits(monkeypatch: pytest.MonkeyPatch) -> None:

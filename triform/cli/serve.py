@@ -40,6 +40,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve smollm2 --check
     """
     from triform.serve import guard
+    from triform.serve.indexes import check_owners, described
     from triform.serve.plan import plan, sources
 
     bounds = limits_of(given["limits"])
@@ -47,13 +48,15 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     access = guard.access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
     found = sources(models)
     indexes = dict(map(named_folder, given["indexes"]))
-    planned = plan(found, limits=bounds, most=amount(given["memory"]))
+    told = [described(name, place) for name, place in indexes.items()]
+    planned = plan(found, limits=bounds, indexes=told, most=amount(given["memory"]))
     if check:
         show(planned, bounds, as_json=as_json)
     elif not as_json:
         Console(stderr=True).print(planned)
     planned.check()
     if check:
+        check_owners(told, (one.load() for one in found if one.spec.form == "encoder"))
         return 0
     return start(found, indexes, bounds, access, host=given["host"], port=given["port"])
 

@@ -82,6 +82,7 @@ class Engine:
         self.waiting: deque[Job] = deque()
         self.reading: Job | None = None
         self.writing: list[tuple[Job, Writer]] = []
+        self.read: list[tuple[int, int]] = []  # from where to where prompts were read in the last step; not: recalled
         self._next_id = 0
 
     @property
@@ -116,6 +117,7 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Event]:
         """One more token of every writing row, then a chunk of prompt."""
+        self.read = []
         events = self._write() if self.writing else []
         budget = self.chunk
         while budget > 0:
@@ -193,6 +195,7 @@ class Engine:
             self.waiting.extendleft(reversed(jobs))
             return 0
         for job, row in zip(jobs, logits, strict=True):
+            self.read.append((0, len(job.source or job.read)))
             events += self._begin(job, row)
         self._clear_finished()
         return sum(len(job.source) + len(job.read) for job in jobs)
@@ -241,6 +244,7 @@ class Engine:
         self.passes.make_room(len(job.read) + self._limit(job) - 1, source=len(job.source))
         if job.source:
             self.passes.encode(place, job.source)
+            self.read.append((0, len(job.source)))
         while job.at + self.chunk < len(job.read):
             name = link(job.name, job.read[job.at : job.at + self.chunk])
             kept = self.prefixes.get(name)
@@ -256,6 +260,8 @@ class Engine:
         piece = job.read[at : at + self.chunk]
         logits = self.passes.read(place, piece)
         job.at += len(piece)
+        if not job.source:
+            self.read.append((at, job.at))
         if len(piece) == self.chunk:
             job.name = link(job.name, piece)
             self.prefixes.put(job.name, lambda: self.passes.keep(place, at, job.at))

@@ -17,6 +17,7 @@ Count: TypeAlias = Annotated[int, Meta(ge=1, lt=2**31)]
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Line: TypeAlias = Annotated[str, Meta(min_length=1)]
 Ids: TypeAlias = Annotated[list[TokenId], Meta(min_length=1)]
+Off: TypeAlias = Annotated[bool, Meta(extra_json_schema={"const": False})]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,13 +70,13 @@ class Writing(Ask, frozen=True, kw_only=True):
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    n: Count = 1
+    n: Count | None = 1
     stop: Line | list[Line] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty | None = 0.0
+    frequency_penalty: Penalty | None = 0.0
     logit_bias: dict[TokenId, Bias] | None = None
-    stream: bool = False
+    stream: bool | None = False
     stream_options: StreamOptions | None = None
     response_format: AsText | AsJson | AsSchema | AsRegex | None = None
     user: str | None = None  # who asks, for logs of theirs; not used
@@ -92,6 +93,11 @@ class CompletionAsk(Writing, frozen=True, kw_only=True):
 
     prompt: str | list[str | TokenId | Ids]
     logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+
+    # OpenAI's, of which only what changes nothing is taken
+    echo: Off | None = False
+    best_of: Literal[1] | None = None
+    suffix: None = None
 
 
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +116,7 @@ class ChatAsk(Writing, frozen=True, kw_only=True):
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Count | None = None
-    logprobs: bool = False
+    logprobs: bool | None = False
     top_logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
 
 
@@ -118,9 +124,9 @@ class ChatAsk(Writing, frozen=True, kw_only=True):
 
 
 class EmbeddingAsk(Ask, frozen=True, kw_only=True):
-    """Texts to be turned into vectors."""
+    """Texts to be turned into vectors, or the token ids of one or of several."""
 
-    input: Line | Annotated[list[Line], Meta(min_length=1)]
+    input: Line | Annotated[list[Line | TokenId | Ids], Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"
     user: str | None = None
 

@@ -63,13 +63,16 @@ async def ids_of(
     """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
     tokenizer = model.words
     for text in texts:
-        least = -(-len(text) // longest_token(tokenizer))
-        if least > most:
-            raise Refusal(
-                f"the {param} has {len(text):,} characters, at least {least:,} tokens; the model reads {most:,}",
-                param=param, code=TOO_LONG,
-            )  # fmt: skip
+        refuse_if_surely_long(text, tokenizer, param=param, said=f"the model reads {most:,}", most=most)
     return [tuple(ids) for ids in await cut(lambda: tokenizer.ids_many(texts, special=special), texts=texts)]
+
+
+def refuse_if_surely_long(text: str, tokenizer: Tokenizer, *, param: str, said: str, most: int) -> None:
+    """By its characters alone."""
+    least = -(-len(text) // longest_token(tokenizer))
+    if least > most:
+        counted = f"the {param} has {len(text):,} characters, at least {least:,} tokens"
+        raise Refusal(f"{counted}; {said}", param=param, code=TOO_LONG)
 
 
 def refuse_if_long(tokens: int, limits: Limits) -> None:

@@ -62,7 +62,7 @@ class Shape(ABC):
         with working(self.served.worker, Job(requests)) as job:
             async for group in job.groups():
                 if not written:
-                    self.served.gauge.began(read, monotonic() - job.began)
+                    self.served.gauge.first.observe(monotonic() - job.began)
                 by_choice: dict[int, list[Event]] = {}
                 for part, event in group:
                     if event.finish == "error":

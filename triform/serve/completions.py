@@ -29,8 +29,10 @@ SAME = ("top_p", "temperature", "seed", "top_k", "min_p", "repetition_penalty")
 
 
 async def complete(call: Call, asked: CompletionAsk) -> Completion | AsyncIterator[bytes]:
+    if asked.echo:
+        raise Refusal("echo is not offered: the prompt is not told again; leave it out", param="echo")
     served = call.model(asked.model, task="complete")
-    prompts = await _ids(served, _prompts(asked.prompt))
+    prompts = await _ids(served, each_of(asked.prompt, param="prompt"))
     settings = settings_for(served, asked, max_tokens=asked.max_tokens or USUAL, logprobs=asked.logprobs or 0)
     shape = CompletionShape(call, served, asked, alternatives=asked.logprobs)
     return await _answered(shape, prompts, settings)
@@ -54,13 +56,13 @@ async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[byt
 # --- what is asked --------------------------------------------------------------------------------------------------
 
 
-def _prompts(given: str | list[Any]) -> list[str | list[int]]:
+def each_of(given: str | list[Any], *, param: str) -> list[str | list[int]]:
     """One text, texts, one list of ids, or lists of ids: never a mixture."""
     if isinstance(given, str):
         return [given]
     kinds = {type(one) for one in given}
     if len(kinds) != 1:
-        raise Refusal("a prompt is a text, texts, ids, or lists of ids, and not empty", param="prompt")
+        raise Refusal(f"{param} is a text, texts, ids, or lists of ids, and not empty", param=param)
     return [given] if kinds == {int} else given
 
 
@@ -87,8 +89,8 @@ def _content(content: str | list[Any]) -> str:
 def settings_for(served: Served, asked: Writing, *, max_tokens: int, logprobs: int) -> Settings:
     """Their words as ours, over what the model likes."""
     wanted: dict[str, Any] = {name: getattr(asked, name) for name in SAME if getattr(asked, name) is not None}
-    wanted |= {"max_tokens": max_tokens, "n": asked.n, "logprobs": logprobs, "ignore_eos": asked.ignore_eos}
-    wanted |= {"presence_penalty": asked.presence_penalty, "frequency_penalty": asked.frequency_penalty}
+    wanted |= {"max_tokens": max_tokens, "n": asked.n or 1, "logprobs": logprobs, "ignore_eos": asked.ignore_eos}
+    wanted |= {"presence_penalty": asked.presence_penalty or 0.0, "frequency_penalty": asked.frequency_penalty or 0.0}
     if asked.stop is not None:
         wanted["stop"] = asked.stop
     if asked.logit_bias:

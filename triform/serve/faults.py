@@ -3,6 +3,7 @@
 Owns the table from status to type. Knows nothing of routes.
 """
 
+import math
 from typing import Literal
 
 import msgspec
@@ -62,10 +63,10 @@ def refusal(error: BaseException) -> Refusal:
 Why = Literal["stopping", "busy", "stalled"]
 
 
-def unavailable(why: Why) -> Refusal:
+def unavailable(why: Why, *, wait: float = 0.0) -> Refusal:
+    """`wait`: seconds until there may be room, as far as is known."""
     if why == "busy":
-        return Refusal(
-            "as many requests wait as may; try again shortly", status=429, code="rate_limit_exceeded", wait=1
-        )
+        said = "as many requests wait as may; try again shortly"
+        return Refusal(said, status=429, code="rate_limit_exceeded", wait=max(1, math.ceil(wait)))
     said = "the server is stopping" if why == "stopping" else "the model's worker gives no sign"
     return Refusal(said, status=503, code=why, wait=5)

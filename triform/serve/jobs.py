@@ -1,17 +1,24 @@
 """Work on its way between the event loop and a worker: what is to be done, and what has come of it so far."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
+import msgspec
+
 from triform.generate.settings import Request
+from triform.serve.faults import Refusal
 
 
 class Question(NamedTuple):
-    """Something a task is asked; questions with the same `key` have the same settings and are answered together."""
+    """Something a task is asked; those with the same `key` have the same `run` and settings and are answered together.
 
-    task: str
+    `run(all that is asked, model=…, **settings)` gives the answers, in their order.
+    """
+
+    run: Callable[..., Iterator[Any]]
     asked: Any
     settings: Mapping[str, Any]
     key: tuple[Any, ...]
@@ -64,3 +71,22 @@ class Running:
     def __init__(self, place: Place, request: Request) -> None:
         self.place, self.written = place, 0
         self.samples = self.left = request.settings.n
+
+
+def numbers(answer: Any) -> Any:
+    """The answer, if all its numbers are some: JSON has no word for NaN."""
+    if not finite(answer):
+        raise no_number()
+    return answer
+
+
+def no_number() -> Refusal:
+    return Refusal("the model's answer is not a number (NaN)", status=500, code="generation_failed")
+
+
+def finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    return all(map(finite, value)) if isinstance(value, list | tuple) else True

@@ -81,9 +81,9 @@ def within(asked: msgspec.Struct, limits: Limits) -> None:
     for name in asked.__struct_fields__:
         if name in BOUNDS:
             _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
-        if name == "prompt":
-            tokens = _ids(asked.prompt)  # type: ignore[attr-defined]
-            _within("prompt", tokens, most=limits.prompt_tokens, what="the prompt has {:,} tokens", code=TOO_LONG)
+        if name in ("prompt", "input"):
+            what = f"the {name} has {{:,}} tokens"
+            _within(name, _ids(getattr(asked, name)), most=limits.prompt_tokens, what=what, code=TOO_LONG)
         if name == "response_format":
             _within(name, _schema_bytes(asked), most=limits.schema_bytes, what="the schema has {:,} bytes")
         if name == "stop":

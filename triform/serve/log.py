@@ -1,16 +1,15 @@
-"""One JSON line an event, on standard error. Never a prompt, an answer, a key or a query string; JSON escapes the rest.
+"""One JSON line an event, in ASCII, on standard error. Never a prompt, an answer, a key or a query string.
 
 Of an error that is ours the kind and the lines of code are told, not its message: that may hold what a person wrote.
 """
 
+import json
 import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
-
-import msgspec
 
 LONGEST = 256  # characters of any one value
 
@@ -29,7 +28,9 @@ class Log:
             frames = traceback.extract_tb(error.__traceback__)[-8:]
             line["error"] = type(error).__name__
             line["at"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        text = msgspec.json.encode(line).decode()
+        # In ASCII every control character is escaped, DEL aside: a terminal, or a reader that knows other ends of lines
+        # (U+0085, U+2028), cannot be told anything by them.
+        text = json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f")
         with self._lock:
             out = self._out or sys.stderr
             out.write(text + "\n")

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-
 from triform.page.answers import answer
+from triform.serve.beside import beside
 from triform.serve.call import Call
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.page import Posted, named
@@ -15,7 +14,7 @@ MOST = 8  # questions that may wait for their turn at one model
 async def look(call: Call, posted: Posted) -> dict[str, Any]:
     """One at a time for a model, beside the event loop; never in the worker, which has others to serve.
 
-    Whoever hangs up while waiting is never computed; a pass that has begun ends by itself.
+    Whoever hangs up while waiting is never computed; a pass that has begun keeps its turn till it ends by itself.
     """
     if call.service.stopping:
         raise unavailable("stopping")
@@ -27,9 +26,16 @@ async def look(call: Call, posted: Posted) -> dict[str, Any]:
     waiting = call.service.looking
     if waiting[looker.name] >= MOST:
         raise unavailable("busy")
+    turn = call.service.turns[looker.name]
     waiting[looker.name] += 1
-    try:
-        async with call.service.turns[looker.name]:
-            return await run_in_threadpool(answer, looker, posted.ask)
-    finally:
+
+    def ended() -> None:
+        turn.release()
         waiting[looker.name] -= 1
+
+    try:
+        await turn.acquire()
+    except BaseException:
+        waiting[looker.name] -= 1
+        raise
+    return await beside(lambda: answer(looker, posted.ask), ended=ended)

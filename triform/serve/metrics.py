@@ -69,21 +69,20 @@ class Gauge:
         self.metrics.waiting.labels(self.name).set_function(waiting)
         self.metrics.cache.labels(self.name).set_function(cache)
 
-    def stepped(self, engine: Engine, events: Sequence[Event]) -> None:
-        """After each step of the worker."""
+    def stepped(self, engine: Engine, events: Sequence[Event], *, goes_on: bool) -> None:
+        """After each step of the worker; it `goes_on` where a row has written in an earlier step."""
+        for begin, end in engine.read:
+            self.read.inc(end - begin)
+            (flops, moved), (known, held) = self.costs.reading(end), self.costs.reading(begin)
+            self._spend((max(0.0, flops - known), max(0.0, moved - held)))
         if not events:
             return
         now = monotonic()
-        if now - self._last < BETWEEN[-1]:
+        if goes_on:
             self.between.observe(now - self._last)
         self._last = now
         self.written.inc(len(events))
         self._spend(self.costs.step(engine.passes.cache.lengths[: len(engine.writing)]))
-
-    def began(self, tokens: int, seconds: float) -> None:
-        """A prompt was read and its first token written."""
-        self.first.observe(seconds)
-        self.count_read(tokens)
 
     def searched(self, written: Sequence[int], *, beams: int) -> None:
         """Answers of so many tokens each, for every one of which all beams made a step."""
@@ -130,7 +129,13 @@ class Costs:
         return total.flops, total.moved
 
     def _reading(self, tokens: int) -> tuple[float, float]:
-        length = max(1, min(tokens, self.spec.context))
+        """Of a text longer than the context, the sum over its windows."""
+        whole, rest = divmod(tokens, self.spec.context)
+        each = self._window(self.spec.context) if whole else (0.0, 0.0)
+        last = self._window(rest) if rest else (0.0, 0.0)
+        return whole * each[0] + last[0], whole * each[1] + last[1]
+
+    def _window(self, length: int) -> tuple[float, float]:
         phase: Phase = "reading" if self.spec.decoder is None else "prefill"
         own = length if self.spec.form != "encoder-decoder" else 1
         total = cost(self.spec, phase=phase, length=own, source=self._source(length)).total

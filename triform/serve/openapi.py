@@ -85,7 +85,7 @@ def operation(route: Route, service: Service, schema_of: dict[int, Json]) -> Jso
 def narrow(component: Json, service: Service, *, task: str) -> None:
     """The bounds of this service, and the models that can do this."""
     for name, schema in component["properties"].items():
-        if name in BOUNDS and name != "prompt":  # one list of ids may be longer than a list of texts
+        if name in BOUNDS and name not in ("prompt", "input"):  # a list of ids may be longer than one of texts
             bound(schema, getattr(service.limits, BOUNDS[name]))
         if name == "stop":
             for text in strings(schema):
@@ -93,7 +93,9 @@ def narrow(component: Json, service: Service, *, task: str) -> None:
         if name == "logit_bias":
             schema["anyOf"][0]["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,8})$"}
         if name == "model":
-            schema["enum"] = [one for one, served in service.models.items() if not task or task in served.tasks] or [""]
+            able = [one for one, served in service.models.items() if not task or task in served.tasks]
+            owners = [one for one in able if service.models[one].indexes]
+            schema["enum"] = (owners if task == "search" and service.indexes else able) or [""]
         if name == "index":
             schema["enum"] = list(service.indexes) or [""]
 

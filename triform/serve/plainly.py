@@ -1,12 +1,18 @@
 """The small routes: what is served, whether it lives, what it counts, how a text is cut into tokens."""
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
 from triform.serve.answers import Health, ModelCard, ModelList, Tokenized
 from triform.serve.asks import TokenizeAsk
-from triform.serve.call import Call, cut
-from triform.serve.faults import Refusal
+from triform.serve.beside import beside
+from triform.serve.call import Call, refuse_if_long, refuse_if_surely_long
+from triform.serve.faults import Refusal, unavailable
+from triform.serve.limits import Limits
+from triform.weights.folder import Loaded
+
+MOST = 4  # texts that are cut into tokens at once: each takes a core and holds its tokens
 
 
 async def health(call: Call) -> Health:
@@ -32,15 +38,33 @@ async def model(call: Call, name: str) -> ModelCard:
     return call.service.known(name).card
 
 
-async def tokenize(call: Call, asked: TokenizeAsk) -> Tokenized:
-    served = call.service.known(asked.model)
-    tokenizer = served.model.words
-    texts = [asked.text]
-    (encoding,) = await cut(lambda: tokenizer.encode_many(texts, special=asked.special), texts=texts)
-    return Tokenized(
+async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
+    """A `Tokenized`, made and spelled beside the event loop."""
+    service = call.service
+    model, limits = service.known(asked.model).model, service.limits
+    call.notes["model"] = asked.model
+    most = limits.prompt_tokens
+    refuse_if_surely_long(asked.text, model.words, param="text", said=f"at most {most:,} are accepted", most=most)
+    if service.cutting >= MOST:
+        raise unavailable("busy")
+    service.cutting += 1
+
+    def ended() -> None:
+        service.cutting -= 1
+
+    body = await beside(lambda: tokenized(asked, model, limits), ended=ended)
+    return Response(body, media_type="application/json")
+
+
+def tokenized(asked: TokenizeAsk, model: Loaded, limits: Limits) -> bytes:
+    tokenizer = model.words
+    (encoding,) = tokenizer.encode_many([asked.text], special=asked.special)
+    refuse_if_long(len(encoding.ids), limits)
+    found = Tokenized(
         ids=encoding.ids,
         tokens=tuple(tokenizer.token_of(id) for id in encoding.ids),
         offsets=encoding.offsets,
         count=len(encoding.ids),
-        context=served.model.spec.context,
+        context=model.spec.context,
     )
+    return msgspec.json.encode(found)

@@ -18,6 +18,7 @@ from triform.generate.passes import SMALLEST
 from triform.observe.cost import cost
 from triform.observe.machine import memory
 from triform.packed import PLAIN_ROWS, WORTH_PACKING
+from triform.serve.indexes import Described, Held
 from triform.serve.limits import Limits
 from triform.spec import ModelSpec, Own, Tied, Transformed
 from triform.weights import folder as folders
@@ -97,12 +98,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, beside what there is."""
 
     models: tuple[Need, ...]
+    indexes: tuple[Held, ...] = ()
     looks: int  # passes that are kept for the page
     memory: int
 
     @property
     def total(self) -> int:
-        return REST + self.looks + sum(need.total for need in self.models)
+        return REST + self.looks + sum(need.total for need in self.models) + sum(held.total for held in self.indexes)
 
     def check(self) -> None:
         if self.total > self.memory:
@@ -120,6 +122,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             column.justify = "right"
         for need in self.models:
             table.add_row(need.model, *(size(getattr(need, name)) for name in names), size(need.total))
+        for held in self.indexes:
+            table.add_row(f"index {held.index}", *[""] * len(names), size(held.total))
         table.add_section()
         rest = (("passes the page looks at", self.looks), ("the service itself", REST))
         for name, count in (*rest, ("all", self.total), ("there is", self.memory)):
@@ -127,10 +131,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return table
 
 
-def plan(models: Sequence[Source], *, limits: Limits, most: int | None = None) -> Plan:
+def plan(
+    models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described] = (), most: int | None = None
+) -> Plan:
     """`most`: bytes the service may use; else what this machine has."""
     needs = tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models)
-    return Plan(models=needs, looks=limits.look_bytes, memory=most or memory())
+    held = tuple(one.held for one in indexes)
+    return Plan(models=needs, indexes=held, looks=limits.look_bytes, memory=most or memory())
 
 
 def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:

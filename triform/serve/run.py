@@ -35,8 +35,9 @@ def run(service: Service, *, access: Access, listening: socket.socket) -> int:
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=max(1, int(limits.idle_seconds)),
     )
-    logger = logging.getLogger("uvicorn.error")
-    logger.handlers, logger.propagate = [Forward(service.log)], False
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [Forward(service.log)], False
     server = Server(config, service)
     server.run(sockets=[listening])
     service.log("stopped", code=server.code)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from triform.errors import TriformError
 from triform.inventory import parameters
 from triform.page.looker import Looker
 from triform.serve.answers import ModelCard
 from triform.serve.faults import Refusal, unavailable
+from triform.serve.indexes import owners
 from triform.serve.limits import Limits
 from triform.serve.log import Log
 from triform.serve.metrics import Gauge, Metrics
@@ -119,6 +119,7 @@ class Service:
         self.lookers = {name: Looker(name, served.model, held=held) for name, served in self.models.items()}
         self.looking: Counter[str] = Counter()  # questions of the page that wait for an answer
         self.turns = {name: asyncio.Lock() for name in self.models}  # of those questions, one at a time
+        self.cutting = 0  # texts that are being cut into tokens for whoever wants to see them
         self.stopping = False
         self.lost = asyncio.Event()
         self.calls: set[asyncio.Task[None]] = set()  # requests that are being answered
@@ -128,14 +129,8 @@ class Service:
         searching = [served for served in self.models.values() if self.indexes and "search" in served.tasks]
         numbers = {served.name: numbers_of(served.model) for served in searching}
         for name, index in self.indexes.items():
-            owners = [served for served in searching if index.note.numbers == numbers[served.name]]
-            if not owners:
-                raise TriformError(
-                    f"the index {name!r} was made with {index.note.model or 'a model'}, which is none of those served; "
-                    "serve it too, or make the index again"
-                )
-            for served in owners:
-                served.indexes.add(name)
+            for owner in owners(index.note, numbers, name=name):
+                self.models[owner].indexes.add(name)
 
     # --- asked by routes --------------------------------------------------------------------------------------------
 

@@ -18,11 +18,14 @@ from triform.observe.cost import cost as cost_of
 from triform.serve.answers import Answers, Embedding, EmbeddingList, Usage
 from triform.serve.asks import AnswerAsk, ClassifyAsk, CostAsk, EmbeddingAsk, FillAsk, SearchAsk, TagAsk, WritingAsk
 from triform.serve.call import Call, cut, refuse_if_long, working
-from triform.serve.completions import checked
+from triform.serve.completions import checked, each_of
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
+from triform.serve.questions import check, check_ids, parts_of, tagged, vectors_of_ids
 from triform.serve.service import Served
 from triform.tasks import named
+from triform.tasks.answer import Answer as AnswerTask
+from triform.tasks.answer import shifted
 from triform.tasks.spans import Asked
 from triform.tasks.writing import Writing, most_written, prompt_ids, searching
 
@@ -54,7 +57,7 @@ async def answer(call: Call, asked: AnswerAsk) -> Answers[Any]:
         return await _batched(call, served, "answer", questions, {})
     if search := searching(served.model):
         return await _searched(call, served, "answer", questions, {}, beams=search["beams"])
-    return await _engine_written(call, served, "answer", questions, {})
+    return await _answered(call, served, questions)
 
 
 async def search(call: Call, asked: SearchAsk) -> Answers[Any]:
@@ -69,7 +72,11 @@ async def search(call: Call, asked: SearchAsk) -> Answers[Any]:
 
 
 async def embed(call: Call, asked: EmbeddingAsk) -> EmbeddingList:
-    found = await _asked(call, asked.model, "embed", many(asked.input), {})
+    given = each_of(asked.input, param="input")
+    if isinstance(given[0], str):
+        found = await _asked(call, asked.model, "embed", given, {})
+    else:
+        found = await _of_ids(call, asked.model, given)
     packed = asked.encoding_format == "base64"
     data = tuple(
         Embedding(index=at, embedding=float32(one.vector) if packed else one.vector)
@@ -91,8 +98,15 @@ async def cost(call: Call, asked: CostAsk) -> Response:
 # --- in batches -----------------------------------------------------------------------------------------------------
 
 
-async def _asked(call: Call, model: str, task: str, texts: Sequence[str], settings: Mapping[str, Any]) -> Answers[Any]:
+async def _asked(call: Call, model: str, task: str, texts: Sequence[Any], settings: Mapping[str, Any]) -> Answers[Any]:
     return await _batched(call, call.model(model, task=task), task, texts, settings)
+
+
+async def _of_ids(call: Call, model: str, rows: Sequence[Any]) -> Answers[Any]:
+    served = call.model(model, task="embed")
+    check_ids(rows, model=served.model)
+    questions = tuple(Question(vectors_of_ids, ids, {}, ("ids",), len(ids)) for ids in rows)
+    return await _counted(call, served, questions, [len(ids) for ids in rows])
 
 
 async def _batched(
@@ -109,22 +123,24 @@ async def _batched(
     limits = call.service.limits
     least = limits.batch_characters // max(1, limits.rows // rows) if rows else 0
     named_key = (task, *(key or sorted(settings.items())))
-    questions = tuple(Question(task, one, settings, named_key, max(least, len(text_of(one)))) for one in asked)
-    usage = await _counted(call, served, asked)
-    answers = await call.answers(served, questions)
-    return Answers(model=served.name, answers=tuple(answers), usage=usage)
+    texts, run = [" ".join(parts_of(one)) for one in asked], tagged if task == "tag" else named(task).run
+    counts = await cut(lambda: check(task, asked, model=served.model), texts=texts)
+    questions = tuple(
+        Question(run, one, settings, named_key, max(least, len(text))) for one, text in zip(asked, texts, strict=True)
+    )
+    return await _counted(call, served, questions, counts)
 
 
-async def _counted(call: Call, served: Served, asked: Sequence[Any]) -> Usage:
-    """Tokens read, for the client's bill and for the service's own counts."""
-    texts, tokenizer = [text_of(one) for one in asked], served.model.words
-    rows = await cut(lambda: tokenizer.ids_many(texts), texts=texts)
-    read = sum(map(len, rows))
+async def _counted(call: Call, served: Served, questions: tuple[Question, ...], counts: Sequence[int]) -> Answers[Any]:
+    """The answers, and the tokens read, for the client's bill and for the service's own counts."""
+    read = sum(counts)
     refuse_if_long(read, call.service.limits)
-    for ids in rows:
-        served.gauge.count_read(len(ids))
+    answers = await call.answers(served, questions)
+    for count in counts:
+        served.gauge.count_read(count)
     call.notes["read"] = read
-    return Usage(prompt_tokens=read, total_tokens=read)
+    usage = Usage(prompt_tokens=read, total_tokens=read)
+    return Answers(model=served.name, answers=tuple(answers), usage=usage)
 
 
 # --- through the engine ---------------------------------------------------------------------------------------------
@@ -175,7 +191,7 @@ async def _engine_written(
     with working(served.worker, Job(requests)) as job:
         async for group in job.groups():
             if not any(written):
-                served.gauge.began(read, monotonic() - job.began)
+                served.gauge.first.observe(monotonic() - job.began)
             for part, event in group:
                 written[part].append(event)
     wrote = sum(map(len, written))
@@ -186,6 +202,18 @@ async def _engine_written(
     )
     usage = Usage(prompt_tokens=read, completion_tokens=wrote, total_tokens=read + wrote)
     return Answers(model=served.name, answers=answers, usage=usage)
+
+
+async def _answered(call: Call, served: Served, questions: Sequence[Asked]) -> Answers[Any]:
+    """What `Answer.written` does: of a context in several windows the likeliest answer."""
+    task, texts = AnswerTask(), [one.context for one in questions]
+    windows = await cut(lambda: [task.windows(one, model=served.model) for one in questions], texts=texts)
+    asked = [Asked(one.question, each.text) for one, some in zip(questions, windows, strict=True) for each in some]
+    found = await _engine_written(call, served, "answer", asked, {})
+    answers = iter(found.answers)
+    told = [[shifted(next(answers), by=window.start) for window in some] for some in windows]
+    best = tuple(max(some, key=lambda answer: (bool(answer.text), answer.score)) for some in told)
+    return Answers(model=served.name, answers=best, usage=found.usage)
 
 
 def told_or_refused(written: Answer) -> Answer:
@@ -199,10 +227,6 @@ def told_or_refused(written: Answer) -> Answer:
 
 def many(text: str | list[str]) -> list[str]:
     return [text] if isinstance(text, str) else text
-
-
-def text_of(asked: str | Asked) -> str:
-    return asked if isinstance(asked, str) else f"{asked.question} {asked.context}"
 
 
 def float32(vector: Sequence[float]) -> str:

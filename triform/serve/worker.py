@@ -19,12 +19,11 @@ from triform.generate.engine import Engine
 from triform.generate.events import Event
 from triform.generate.pauses import pausing
 from triform.serve.faults import Refusal, unavailable
-from triform.serve.jobs import Job, Place, Question, Running
+from triform.serve.jobs import Job, Place, Question, Running, numbers
 from triform.serve.limits import Limits
 from triform.serve.metrics import Gauge
 from triform.serve.pace import Pace
 from triform.serve.warming import first_steps
-from triform.tasks import named
 from triform.weights.folder import Loaded
 
 IDLE = 0.25  # seconds between two signs of life while there is nothing to do
@@ -90,18 +89,21 @@ class Worker:
 
     @property
     def running(self) -> int:
-        return len(self._writing) + len(self._batch) if self.engine is None else len(self.engine.writing)
+        return len(self._batch) + (0 if self.engine is None else len(self.engine.writing))
 
-    def refuse_if_full(self) -> None:
+    def refuse_if_full(self, answers: int = 1) -> None:
+        """Unless so many more may wait. More than ever may are taken in while nothing else is open."""
         if self.warm and not self.ready:  # how long the first steps take nobody knows: who asks meanwhile waits
             raise unavailable("stalled")
         before = self.open - self.limits.rows  # answers that have to end until there is a place, but one
-        if before >= self.limits.queue or (before >= 0 and self.pace.wait(before + 1) > self.limits.wait_seconds):
-            raise unavailable("busy")
+        over = before + answers - self.limits.queue if self.open else 0
+        wait = self.pace.wait(before + 1) if before >= 0 else 0.0
+        if over > 0 or wait > self.limits.wait_seconds:
+            raise unavailable("busy", wait=max(self.pace.wait(max(0, over)), wait - self.limits.wait_seconds))
 
     def submit(self, job: Job) -> Job:
         """Takes the job in, or refuses it at once; nothing waits for a place outside the bounded queue."""
-        self.refuse_if_full()
+        self.refuse_if_full(job.left)
         self.open += job.left
         self._put(job)
         return job
@@ -133,9 +135,8 @@ class Worker:
                 self._write()
                 self._answer()
                 self._tell()
-        except BaseException as error:
+        except BaseException as error:  # not raised again: the thread would print its message, which may hold a prompt
             self.told("worker lost", error=error)
-            raise
 
     def _look_up(self) -> None:
         """In the pauses of what questions take: everything else has its turn."""
@@ -216,7 +217,7 @@ class Worker:
             self._writing.clear()
             self.engine = self._new_engine()
             return
-        self.gauge.stepped(self.engine, events)
+        self.gauge.stepped(self.engine, events, goes_on=any(self._writing[one.request].written for one in events))
         self.pace.stepped(len(events), monotonic() - began)
         for event in events:
             running = self._writing[event.request]
@@ -239,7 +240,7 @@ class Worker:
         place, _ = self._batch[0]
         try:
             with pausing(self._look_up):
-                value = next(self._answers)
+                value = numbers(next(self._answers))
         except Abandoned:
             self._batch, self._answers = [], iter(())
             return
@@ -248,7 +249,8 @@ class Worker:
                 self._fail(place, error)
             else:  # whoever is to blame fails alone: all are asked again, one by one
                 whole = self.limits.batch_characters
-                self._questions.extendleft((p, q._replace(size=whole)) for p, q in reversed(self._batch))
+                again = [(p, q._replace(size=whole)) for p, q in self._batch if not p.job.cancelled]
+                self._questions.extendleft(reversed(again))
             self._batch = []
             return
         self._batch.pop(0)
@@ -278,7 +280,7 @@ class Worker:
     def _ask(self, batch: list[tuple[Place, Question]]) -> Iterator[Any]:
         first = batch[0][1]
         asked = [question.asked for _, question in batch]
-        yield from named(first.task).run(asked, model=self.model, **first.settings)
+        yield from first.run(asked, model=self.model, **first.settings)
 
     # --- back to the event loop -------------------------------------------------------------------------------------
 
