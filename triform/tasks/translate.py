@@ -83,7 +83,7 @@ def aligned(question: str, answer: Translated, *, model: Loaded) -> Translated:
     """Read once more with taps: the weights are recomputed from what entered the kernels of cross-attention."""
     tokenizer = model.words
     source = tokenizer.encode(question).ids[: model.spec.context]
-    target = tokenizer.target.encode(answer.text).ids
+    target = tokenizer.target.encode(answer.text).ids[: model.spec.context]
     view = look(model, source, (first_of(model), *target)[: model.spec.context], keep="decoder.blocks.*.cross*")
     layers = range(model.spec.stacks["decoder"].layers)
     mean = sum(view.attention(layer, kind="cross").values.mean(0) for layer in layers) / len(layers)
