@@ -12,6 +12,7 @@ from served_models import ASKS, all_models, decoder, encoder, opinionated, pair,
 from triform.core.forms import EncoderOnly
 from triform.first_numbers import build
 from triform.generate.api import complete
+from triform.generate.pauses import pause
 from triform.serve import plainly
 from triform.serve.worker import Worker
 from triform.tasks import named
@@ -76,6 +77,7 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(list(questions))
         if len(questions) > 1:
             gate()
+            pause()  # in which it is noticed who has left
             raise RuntimeError("all of them")
         yield from reading(self, questions, **given)
 
