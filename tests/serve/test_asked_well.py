@@ -27,6 +27,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/answer", {"question": " "}, "empty"),
     ("/v1/answer", {"context": " "}, "empty"),
     ("/v1/translate", {"text": " ", "beams": 2}, "empty"),
+    ("/v1/translate", {"model": "taught", "alignment": True}, "cross-attention"),
     ("/v1/fill", {"text": "no mask here"}, "no mask"),
     ("/v1/fill", {"text": "[MASK] " * 200}, "the model reads 128"),
     ("/v1/embeddings", {"input": [10**6]}, "outside the vocabulary"),
