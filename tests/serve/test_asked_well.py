@@ -12,6 +12,7 @@ from served_models import ASKS, all_models, decoder, encoder, opinionated, pair,
 from triform.core.forms import EncoderOnly
 from triform.first_numbers import build
 from triform.generate.api import complete
+from triform.generate.pauses import pause
 from triform.serve import plainly
 from triform.serve.worker import Worker
 from triform.tasks import named
@@ -26,6 +27,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/answer", {"question": " "}, "empty"),
     ("/v1/answer", {"context": " "}, "empty"),
     ("/v1/translate", {"text": " ", "beams": 2}, "empty"),
+    ("/v1/translate", {"model": "taught", "alignment": True}, "cross-attention"),
     ("/v1/fill", {"text": "no mask here"}, "no mask"),
     ("/v1/fill", {"text": "[MASK] " * 200}, "the model reads 128"),
     ("/v1/embeddings", {"input": [10**6]}, "outside the vocabulary"),
@@ -76,6 +78,7 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(list(questions))
         if len(questions) > 1:
             gate()
+            pause()  # in which it is noticed who has left
             raise RuntimeError("all of them")
         yield from reading(self, questions, **given)
 

@@ -148,6 +148,9 @@ async def _counted(call: Call, served: Served, questions: tuple[Question, ...], 
 
 async def _written(call: Call, asked: WritingAsk, task: str, settings: dict[str, Any]) -> Answers[Any]:
     served = call.model(asked.model, task=task)
+    if "alignment" in settings and served.model.spec.form != "encoder-decoder":
+        said = f"an alignment needs cross-attention, and this model is the form {served.model.spec.form!r}"
+        raise Refusal(said, param="alignment")
     search = searching(served.model) | ({} if asked.beams is None else {"beams": asked.beams})
     if asked.max_tokens is not None:
         settings["max_tokens"] = min(asked.max_tokens, most_written(served.model.spec))
