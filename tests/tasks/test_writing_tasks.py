@@ -17,6 +17,7 @@ from triform.tasks.chat import answers_marked, learned
 from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
+from triform.tasks.translate import Translated, aligned
 from triform.tasks.writing import SEPARATOR, prompt_ids
 from triform.text import chat
 from triform.train.examples import Place
@@ -125,6 +126,14 @@ def test_the_alignment_is_what_cross_attention_gave() -> None:
     assert np.allclose(weights.sum(-1), 1, atol=2e-3)
     plain, *_ = named("translate").run(["Jack loves Rome."], model=model, max_tokens=6)
     assert (plain.text, plain.alignment) == (answer.text, None)
+
+
+def test_an_answer_as_long_as_the_context_is_aligned() -> None:
+    model = translator()
+    said = Translated(text="Jack loves Rome. " * 40, score=0.0)
+    alignment = aligned("Jack loves Rome.", said, model=model).alignment
+    assert alignment is not None
+    assert len(alignment.target) == len(alignment.weights) == model.spec.context
 
 
 def test_beams_and_greedy_through_the_facade() -> None:
