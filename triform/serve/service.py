@@ -166,11 +166,12 @@ class Service:
             worker.start(asyncio.get_running_loop())
 
     async def watch(self) -> None:
-        """Until a worker is lost: its thread has ended, or has been silent for too long to hope."""
+        """Until a worker is lost: its thread has ended, or has been silent for too long to hope, and twice as long as
+        made it not ready: whoever asks in between hears why."""
         while not self.lost.is_set():
             for name, served in self.models.items():
                 worker = served.worker
-                if not worker.alive or worker.silent > max(self.limits.dead_seconds, worker.patience):
+                if not worker.alive or worker.silent > max(self.limits.dead_seconds, 2 * worker.patience):
                     self.log("lost", model=name, silent=round(worker.silent, 1))
                     self.lost.set()
             await asyncio.sleep(WATCH)
