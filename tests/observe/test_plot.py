@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triform.errors import InputError
@@ -121,6 +121,9 @@ def test_what_cannot_be_drawn_is_refused(draw: object, says: str) -> None:
     st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=5),
     st.booleans(),
 )
+@example(values=[999999999999.998, 1e12], log=True)
+@example(values=[1.0005, 1.0006], log=True)
+@example(values=[1.0005, 1.51], log=True)
 def test_ticks_are_few_and_inside(values: list[float], log: bool) -> None:
     scale = Scale.over(values, 0.0, 100.0, log=log)
     ticks = scale.ticks()

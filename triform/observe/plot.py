@@ -98,8 +98,10 @@ class Scale(NamedTuple):
         if log and min(seen) <= 0:
             raise InputError(f"a logarithmic axis has no place for {min(seen):g}; use numbers above 0")
         low, high = (min(seen), max(seen)) if log else (min(0.0, *seen), max(0.0, *seen))
-        if low == high:
-            low, high = (low / 2, high * 2) if log else (low, low + 1)
+        if log and high < 1.5 * low:  # too near for ticks
+            low, high = low / 2, high * 2
+        elif low == high:
+            high = low + 1
         return Scale(low, high, start, end, log)
 
     def at(self, value: float) -> float:
