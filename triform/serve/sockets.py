@@ -8,8 +8,6 @@ import asyncio
 import socket
 import struct
 from contextlib import suppress
-from fcntl import ioctl
-from termios import TIOCOUTQ
 from typing import Any
 
 import h11
@@ -80,7 +78,10 @@ class Watched(H11Protocol):
     def _unread(self) -> int:
         """Bytes sent that the client's machine has not taken: here, and in the kernel where it tells."""
         held = bytearray(4)
-        with suppress(OSError):
+        with suppress(OSError, ImportError):  # Windows does not tell
+            from fcntl import ioctl
+            from termios import TIOCOUTQ
+
             ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, held)
         return self.transport.get_write_buffer_size() + struct.unpack("i", held)[0]
 

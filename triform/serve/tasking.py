@@ -25,7 +25,7 @@ from triform.serve.questions import check, check_ids, parts_of, tagged, vectors_
 from triform.serve.service import Served
 from triform.tasks import named
 from triform.tasks.answer import Answer as AnswerTask
-from triform.tasks.answer import shifted
+from triform.tasks.answer import about_each, likeliest
 from triform.tasks.spans import Asked
 from triform.tasks.writing import Writing, most_written, prompt_ids, searching
 
@@ -211,12 +211,8 @@ async def _answered(call: Call, served: Served, questions: Sequence[Asked]) -> A
     """What `Answer.written` does: of a context in several windows the likeliest answer."""
     task, texts = AnswerTask(), [one.context for one in questions]
     windows = await cut(lambda: [task.windows(one, model=served.model) for one in questions], texts=texts)
-    asked = [Asked(one.question, each.text) for one, some in zip(questions, windows, strict=True) for each in some]
-    found = await _engine_written(call, served, "answer", asked, {})
-    answers = iter(found.answers)
-    told = [[shifted(next(answers), by=window.start) for window in some] for some in windows]
-    best = tuple(max(some, key=lambda answer: (bool(answer.text), answer.score)) for some in told)
-    return Answers(model=served.name, answers=best, usage=found.usage)
+    found = await _engine_written(call, served, "answer", about_each(questions, windows), {})
+    return Answers(model=served.name, answers=tuple(likeliest(iter(found.answers), windows)), usage=found.usage)
 
 
 def told_or_refused(written: Answer) -> Answer:

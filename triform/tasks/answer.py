@@ -134,11 +134,7 @@ class Answer(Writing[Question, Asked, Answered]):
     def written(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
         """Of a context in several windows the likeliest answer; "no answer" needs all of them."""
         cut = [self.windows(asked, model=model) for asked in questions]
-        asked = [Asked(one.question, each.text) for one, some in zip(questions, cut, strict=True) for each in some]
-        answers = super().run(asked, model=model, **settings)
-        for some in cut:
-            told = [shifted(next(answers), by=window.start) for window in some]
-            yield max(told, key=lambda answer: (bool(answer.text), answer.score))
+        return likeliest(super().run(about_each(questions, cut), model=model, **settings), cut)
 
     def windows(self, asked: Asked, *, model: Loaded) -> list[Window]:
         """A written answer has a side of its own, or stands behind what is read."""
@@ -163,6 +159,18 @@ class Answer(Writing[Question, Asked, Answered]):
             name: self.score([Answered(text=text, score=0.0) for text in texts], rows)
             for name, texts in {"nearest sentence": sentences, "its new words": ngrams}.items()
         }
+
+
+def about_each(questions: Sequence[Asked], cut: Sequence[Sequence[Window]]) -> list[Asked]:
+    """The questions, each about every window of its context."""
+    return [Asked(one.question, each.text) for one, some in zip(questions, cut, strict=True) for each in some]
+
+
+def likeliest(answers: Iterator[Answered], cut: Sequence[Sequence[Window]]) -> Iterator[Answered]:
+    """Of the answers about each window, the best for every question."""
+    for some in cut:
+        told = [shifted(next(answers), by=window.start) for window in some]
+        yield max(told, key=lambda answer: (bool(answer.text), answer.score))
 
 
 def shifted(answer: Answered, *, by: int) -> Answered:
