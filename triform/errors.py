@@ -19,6 +19,13 @@ class InputError(TriformError):
     """Ids, masks or texts that a model cannot read."""
 
 
+class NotNumbers(InputError):
+    """What a model makes of an input is not finite: its weights are damaged, or too large for their precision."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's numbers are not finite (NaN); are its weights damaged?")
+
+
 class UnknownName(TriformError):
     """A name that means nothing here; says which names would."""
 

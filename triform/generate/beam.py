@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from triform.core.forms import Form
-from triform.errors import InputError
+from triform.errors import NotNumbers
 from triform.generate.admission import Sides, check_settings, sides
 from triform.generate.passes import Passes
 from triform.generate.pauses import pause
@@ -165,7 +165,7 @@ def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[Likeliest]:
     """Of every beam. Logits rank as log-probabilities do, so that only what is left of them need be shifted."""
     sums = logits.logsumexp(-1, keepdim=True)
     if not bool(sums.isfinite().all()):
-        raise InputError("the model's logits are not finite numbers; beam search cannot rank them")
+        raise NotNumbers
     keep = min(max(one.keep for one in searches), logits.shape[-1])
     if all(one.settings.untouched for one in searches):
         values, tokens = logits.topk(keep)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from triform.errors import TriformError
+from triform.errors import NotNumbers, TriformError
 
 TYPES = {
     401: "authentication_error",
@@ -55,6 +55,8 @@ def refusal(error: BaseException) -> Refusal:
     """Any error as what a client is told: what a person can mend is 400; the rest is ours and says no more."""
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, NotNumbers):
+        return Refusal(str(error), status=500, code="generation_failed")
     if isinstance(error, TriformError):
         return Refusal(str(error))
     return Refusal("the server failed at this request; others are not affected", status=500, code="internal_error")

@@ -1,15 +1,11 @@
 """Work on its way between the event loop and a worker: what is to be done, and what has come of it so far."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
-import msgspec
-
 from triform.generate.settings import Request
-from triform.serve.faults import Refusal
 
 
 class Question(NamedTuple):
@@ -71,22 +67,3 @@ class Running:
     def __init__(self, place: Place, request: Request) -> None:
         self.place, self.written = place, 0
         self.samples = self.left = request.settings.n
-
-
-def numbers(answer: Any) -> Any:
-    """The answer, if all its numbers are some: JSON has no word for NaN."""
-    if not finite(answer):
-        raise no_number()
-    return answer
-
-
-def no_number() -> Refusal:
-    return Refusal("the model's answer is not a number (NaN)", status=500, code="generation_failed")
-
-
-def finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.astuple(value)
-    return all(map(finite, value)) if isinstance(value, list | tuple) else True

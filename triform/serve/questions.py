@@ -1,6 +1,6 @@
 """What a task would refuse, refused before a worker is asked: nobody else's batch is spoiled, nobody waits to hear it.
 
-And what is asked of a task here in another way than offline: vectors of token ids, tags that must come of numbers.
+And what is asked of a task here in another way than offline: vectors of token ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,13 @@ from torch.nn import functional as F
 
 from triform.errors import InputError
 from triform.generate.admission import check_tokens
-from triform.observe.taps import tapped
-from triform.packed import packed, worth_packing
 from triform.serve.faults import Refusal
-from triform.serve.jobs import no_number
 from triform.serve.limits import TOO_LONG
 from triform.tasks import named
 from triform.tasks.embed import MEAN, POOLS, Embedded
 from triform.tasks.fill import masked, masked_words
 from triform.tasks.reading import Windows, check_texts, longest_of, window_means
 from triform.tasks.spans import Asked
-from triform.tasks.tag import TaggedText
 from triform.tasks.writing import Writing
 from triform.weights.folder import Loaded
 
@@ -44,21 +40,6 @@ def check(name: str, asked: Sequence[Any], *, model: Loaded) -> list[int]:
 
 def parts_of(asked: str | Asked) -> tuple[str, ...]:
     return (asked,) if isinstance(asked, str) else (asked.question, asked.context)
-
-
-# --- tags -----------------------------------------------------------------------------------------------------------
-
-
-def tagged(texts: Sequence[str], *, model: Loaded) -> Iterator[TaggedText]:
-    """`Tag.run`, but scores that are NaN are an error: it would take them for those of a text without entities."""
-    network = model.network
-    with tapped(packed(network) if worth_packing(network) else network, "readout", _are_numbers):
-        yield from named("tag").run(texts, model=model)
-
-
-def _are_numbers(path: str, inputs: Any, output: Any) -> None:
-    if not output.isfinite().all():
-        raise no_number()
 
 
 # --- token ids ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from triform.serve.call import Call, cut, refuse_if_long, working
 from triform.serve.completions import checked, each_of
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
-from triform.serve.questions import check, check_ids, parts_of, tagged, vectors_of_ids
+from triform.serve.questions import check, check_ids, parts_of, vectors_of_ids
 from triform.serve.service import Served
 from triform.tasks import named
 from triform.tasks.answer import Answer as AnswerTask
@@ -123,7 +123,7 @@ async def _batched(
     limits = call.service.limits
     least = limits.batch_characters // max(1, limits.rows // rows) if rows else 0
     named_key = (task, *(key or sorted(settings.items())))
-    texts, run = [" ".join(parts_of(one)) for one in asked], tagged if task == "tag" else named(task).run
+    texts, run = [" ".join(parts_of(one)) for one in asked], named(task).run
     counts = await cut(lambda: check(task, asked, model=served.model), texts=texts)
     questions = tuple(
         Question(run, one, settings, named_key, max(least, len(text))) for one, text in zip(asked, texts, strict=True)

@@ -19,7 +19,7 @@ from triform.generate.engine import Engine
 from triform.generate.events import Event
 from triform.generate.pauses import pausing
 from triform.serve.faults import Refusal, unavailable
-from triform.serve.jobs import Job, Place, Question, Running, numbers
+from triform.serve.jobs import Job, Place, Question, Running
 from triform.serve.limits import Limits
 from triform.serve.metrics import Gauge
 from triform.serve.pace import Pace
@@ -240,7 +240,7 @@ class Worker:
         place, _ = self._batch[0]
         try:
             with pausing(self._look_up):
-                value = numbers(next(self._answers))
+                value = next(self._answers)
         except Abandoned:
             self._batch, self._answers = [], iter(())
             return

@@ -16,7 +16,7 @@ from triform.errors import InputError
 from triform.generate.settings import SettingsError
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.reading import Reader, through
+from triform.tasks.reading import Reader, finite, through
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.config import Config
@@ -170,7 +170,7 @@ def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Loaded)
     texts = [each for each, _ in asked]
     hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
     for x, (_, places) in zip(hidden, asked, strict=True):
-        yield model.network.head(x[list(places)])
+        yield finite(model.network.head(x[list(places)]))
 
 
 def vectors(network: Reader, text: Text) -> Tensor:

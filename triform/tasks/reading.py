@@ -14,7 +14,7 @@ from torch import Tensor
 from triform.core.batch import Text
 from triform.core.forms import DecoderOnly, EncoderOnly
 from triform.door import by_length
-from triform.errors import InputError
+from triform.errors import InputError, NotNumbers
 from triform.generate.pauses import pause
 from triform.packed import packed, worth_packing
 from triform.text.tokenizer import Encoding
@@ -52,11 +52,17 @@ def through(rows: Sequence[Ids], *, model: Loaded, read: Read = scores, kinds: S
         sides = [kinds[i] for i in some] if kinds and model.spec.embedding.kinds > 1 else ()
         text = laid_out([rows[i] for i in some], kinds=sides, device=device)
         pause()
-        values = read(reader, text)
+        values = finite(read(reader, text))
         each = apart(text, values) if values.dim() == 3 else list(values)
         for i, value in zip(some, each, strict=True):
             found[i] = value
     return [value for value in found if value is not None]
+
+
+def finite(values: Tensor) -> Tensor:
+    if not bool(values.isfinite().all()):
+        raise NotNumbers
+    return values
 
 
 def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
