@@ -87,12 +87,9 @@ def complete(
       echo "Lily went" | triform complete models/stories --max-tokens 40 --json
       triform complete models/stories --file openings.txt --out stories.txt
     """
-    from triform.generate.api import complete as search
-    from triform.generate.api import engine_of, settings_of, tokens_of
-    from triform.generate.settings import Request
-    from triform.tasks.complete import Complete
-
-    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")})
+    ask = asking.Ask(
+        texts, as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")}
+    )
     url = options.pop("url")
     wanted = asked(**options)
     if url is not None and (beams != 1 or stats or options["lookup"]):
@@ -100,33 +97,55 @@ def complete(
     if ask.file or ask.out or len(texts) > 1:
         if beams != 1 or stats or options["n"] != 1:
             raise TriformError("of several texts each has one answer: leave out --n, --beams and --stats")
-        from_file(model, ask._replace(texts=texts), wanted, url=url)
+        from_file(model, ask, wanted, url=url)
         return
     prompt = given(next(iter(texts), None))
     if url is not None:
         from_service(url, model, prompt, wanted, as_json=as_json)
         return
+    opened, ids = read(model, prompt)
+    if beams != 1:
+        searched(opened, ids, wanted, beams=beams, as_json=as_json)
+    else:
+        written(opened, ids, wanted, stream=stream, as_json=as_json, stats=stats)
+
+
+def read(model: str, prompt: str) -> "tuple[Model, tuple[int, ...]]":
+    """The model, and the prompt as it reads it."""
+    from triform.generate.api import tokens_of
+    from triform.tasks.complete import Complete
+
     opened = open_model(model)
     if opened.spec.form != "encoder-decoder":
         Complete().check(opened.loaded)
     ids = tokens_of(opened, prompt)
     asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
-    if beams != 1:
-        for answer in search(opened, [ids], beams=beams, **wanted):
-            click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
-        return
-    engine = engine_of(opened, rows=options["n"])
-    meter = Meter()
-    engine.add(Request(prompt=ids, settings=settings_of(opened, wanted)))
-    plain = options["n"] == 1 and not as_json and not options["logprobs"]
+    return opened, ids
+
+
+def searched(model: "Model", ids: tuple[int, ...], wanted: dict[str, Any], *, beams: int, as_json: bool) -> None:
+    for answer in model.complete([ids], beams=beams, **wanted):
+        click.echo(msgspec.json.encode(answer).decode() if as_json else answer.text)
+
+
+def written(
+    model: "Model", ids: tuple[int, ...], wanted: dict[str, Any], *, stream: bool | None, as_json: bool, stats: bool
+) -> None:
+    """As it comes where one plain answer is asked for on a terminal; otherwise when all are whole."""
+    from triform.generate.api import engine_of, settings_of
+    from triform.generate.settings import Request
+
+    engine, meter = engine_of(model, rows=wanted["n"]), Meter()
+    engine.add(Request(prompt=ids, settings=settings_of(model, wanted)))
+    plain = wanted["n"] == 1 and not as_json and not wanted["logprobs"]
     if plain and (sys.stdout.isatty() if stream is None else stream):
         write_as_it_comes(engine, meter, [])
     else:
-        written: dict[int, list[Event]] = {sample: [] for sample in range(options["n"])}
+        rows: dict[int, list[Event]] = {sample: [] for sample in range(wanted["n"])}
         for event in events(engine, meter):
-            written[event.sample].append(event)
-        for row in written.values():
-            click.echo(as_object(row) if as_json else as_lines(row, opened))
+            rows[event.sample].append(event)
+        for row in rows.values():
+            click.echo(as_object(row) if as_json else as_lines(row, model))
     if stats:
         click.echo(meter.told(engine.passes.bytes), err=True)
 
