@@ -227,3 +227,19 @@ def test_a_length_without_its_eos_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_rows_of_the_cache_left_where_they_were_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triform.core.cache.Cache.reorder", lambda self, sources: None)
     assert broken()
+
+
+def test_beams_stay_in_their_rows() -> None:
+    """Only the second beam that comes from a row is moved: copying a past costs more than anything else here."""
+    beams = [beam.Beam(row, (at,), 0.0, beam.Untouched()) for at, row in enumerate((6, 6, 4, 7))]
+    assert [one.tokens for one in beam.seated(beams, range(4, 8))] == [(2,), (1,), (0,), (3,)]
+    assert [one.tokens for one in beam.seated(beams, range(4))] == [(0,), (1,), (2,), (3,)]
+
+
+def test_prompts_keep_their_rows() -> None:
+    """The first of three is over: the last takes its rows, the second is not touched."""
+    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
+    searches = [beam.Search(plan, Settings(), first=first, limit=9) for _ in range(2)]
+    for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
+        one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
+    assert beam.blocks(searches) == [range(2, 4), range(2)]

@@ -9,7 +9,7 @@ not ended are never penalised. When it is over: see `Search.over`. Only rows of 
 import math
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -154,10 +154,9 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
         ranked = iter(likeliest(logits, running))
         for one in running:
             one.advance([*islice(ranked, len(one.beams))])
-        running = [one for one in running if one.beams]
-        if beams := place(passes, running):
+        if running := place(passes, [one for one in running if one.beams]):
             pause()
-            logits = passes.next([beam.tokens[-1:] for beam in beams])[:, 0]
+            logits = passes.next([beam.tokens[-1:] for one in running for beam in one.beams])[:, 0]
     return [one.endings[: one.settings.n] for one in searches]
 
 
@@ -194,6 +193,7 @@ def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
     """In one pass where that may be and they are short; otherwise one behind another, in pieces."""
     sources, texts = [both.source for both in prompts], [both.read for both in prompts]
     if passes.joins and sum(map(len, (*sources, *texts))) <= TOGETHER:
+        pause()
         return passes.read_fresh(0, texts, sources)
     rows = []
     for row, (source, text) in enumerate(prompts):
@@ -206,18 +206,34 @@ def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
     return torch.stack(rows)
 
 
-def place(passes: Passes, searches: Sequence[Search]) -> list[Beam]:
-    """Each beam gets a row of its own, those of a prompt side by side; the rows of prompts that are over fall free."""
-    beams: list[Beam] = []
+def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
+    """Each beam gets a row of its own, those of a prompt side by side, and the rows of prompts that are over fall free.
+    As few rows as may be are moved: a prompt keeps its rows where it can, and a beam its row. In the order of rows."""
     order = list(range(passes.cache.rows))
     sources = list(order)
-    for one in searches:
-        rows = range(len(beams), len(beams) + len(one.beams))
+    for one, rows in zip(searches, blocks(searches), strict=True):
+        one.beams = seated(one.beams, rows)
         for row, beam in zip(rows, one.beams, strict=True):
             order[row] = beam.row
             sources[row] = row if row in one.rows else beam.row  # beams of one prompt have the same source
         one.beams = [beam._replace(row=row) for row, beam in zip(rows, one.beams, strict=True)]
         one.rows = rows
-        beams += one.beams
     passes.reorder(order, sources=sources)
-    return beams
+    return sorted(searches, key=lambda one: one.rows.start)
+
+
+def blocks(searches: Sequence[Search]) -> list[range]:
+    """Rows for the beams of each prompt, from row 0 on without a gap."""
+    ends = list(accumulate((len(one.beams) for one in searches), initial=0))
+    rows = [range(*both) for both in pairwise(ends)]
+    if len({len(each) for each in rows}) > 1:
+        return rows
+    free = [each for each in reversed(rows) if all(one.rows != each for one in searches)]
+    return [one.rows if one.rows in rows else free.pop() for one in searches]
+
+
+def seated(beams: Sequence[Beam], rows: range) -> list[Beam]:
+    """The beams in the order of their rows: the first that comes from a row stays there."""
+    stays: dict[int, Beam] = {}
+    moves = [beam for beam in beams if beam.row not in rows or stays.setdefault(beam.row, beam) is not beam]
+    return [stays[row] if row in stays else moves.pop(0) for row in rows]

@@ -60,8 +60,8 @@ class Passes:
 
     @property
     def joins(self) -> bool:
-        """Whether several prompts may be read in one pass: plain products would let them feel each other."""
-        return self.quantum == 1
+        """Whether several prompts may be read in one pass: in plain products they feel each other, in the last bits."""
+        return self.together or self.quantum == 1
 
     @property
     def _doublings(self) -> int:
@@ -111,7 +111,7 @@ class Passes:
     def read_fresh(self, first: int, texts: Sequence[Sequence[int]], sources: Sequence[Sequence[int]]) -> Tensor:
         """Whole prompts of free rows from `first` on, in one pass: the logits after each, [rows, V].
 
-        Packed products and one attention call a text: each reads as it would by itself, to the bit.
+        One attention call a text, so that with packed products each reads as it would by itself, to the bit.
         """
         prompts = self._joined(texts)
         memory = NO_MEMORY
