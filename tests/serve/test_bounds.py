@@ -79,14 +79,14 @@ def test_a_newcomer_counts_for_all_it_brings(gate: Gate) -> None:
 
 
 def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
-    """100 tokens at 25 a second: one answer ends every 4 seconds, and three of the five must."""
+    """100 tokens of 0.08 s, one answer half written: they end after 4, 8 and 12 seconds, and three of the five must."""
 
     async def ask() -> None:
         async with held(gate, rows=2, queue=1) as (worker, client):
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(2)]
             await until(lambda: worker.open == 2)
             worker.pace.ended(100)
-            worker.pace.stepped(50, 2.0)
+            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
             refused = await client.post("/v1/completions", json=LONG | {"n": 4})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "12")
             gate.open.set()
@@ -96,12 +96,12 @@ def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
 
 
 def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
-    """100 tokens at 25 a second, all places taken: the next place is free in 4 seconds, the one after it in 8."""
+    """100 tokens of 0.08 s, all places taken: the next place is free in 4 seconds, the one after it in 8."""
 
     async def ask() -> None:
         async with held(gate, rows=2, wait_seconds=6) as (worker, client):
             worker.pace.ended(100)
-            worker.pace.stepped(50, 2.0)
+            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
             await until(lambda: worker.open == 3)
             refused = await client.post("/v1/completions", json=LONG)
@@ -115,14 +115,37 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
 def test_what_is_waited_follows_the_last_answers() -> None:
     pace = Pace()
     assert pace.wait(5) == 0
-    pace.stepped(10, 1.0)
+    pace.stepped(1.0, [(0, 64)])
     assert pace.wait(5) == 0
     pace.ended(20)
-    assert pace.wait(1) == 2
     for _ in range(500):
-        pace.stepped(40, 1.0)
         pace.ended(10)
-    assert pace.wait(4) == pytest.approx(1)
+        pace.stepped(0.5, [(0, 64), (6, 64)])
+    assert [pace.wait(n) for n in range(5)] == pytest.approx([0, 2, 5, 7, 10])
+
+
+@pytest.mark.parametrize(("written", "most", "steps"), [(0, 64, 10), (4, 64, 6), (0, 3, 3), (30, 64, 1)])
+def test_an_answer_ends_at_the_usual_length_or_its_own(written: int, most: int, steps: int) -> None:
+    pace = Pace()
+    pace.ended(10)
+    pace.stepped(1.0, [(written, most)])
+    assert pace.wait(1) == steps
+
+
+def test_those_who_began_together_end_together(gate: Gate) -> None:
+    """Four places, all just begun: the next falls free after a whole answer, not after a quarter of one."""
+
+    async def ask() -> None:
+        async with held(gate, rows=4, wait_seconds=6) as (worker, client):
+            worker.pace.ended(100)
+            doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(4)]
+            await until(lambda: worker.open == 4)
+            worker.pace.stepped(0.08, [running.progress for running in worker._writing.values()])
+            assert (await client.post("/v1/completions", json=LONG)).headers["retry-after"] == "2"
+            gate.open.set()
+            await asyncio.gather(*doing)
+
+    run(ask())
 
 
 def test_a_deadline_ends_the_work(gate: Gate) -> None:

@@ -65,5 +65,10 @@ class Running:
     """A request in the engine: its samples, how many of them have not ended, and tokens written so far."""
 
     def __init__(self, place: Place, request: Request) -> None:
-        self.place, self.written = place, 0
+        self.place, self.written, self.most = place, 0, request.settings.max_tokens
         self.samples = self.left = request.settings.n
+
+    @property
+    def progress(self) -> tuple[float, int]:
+        """Tokens that each sample has, and the most it may have."""
+        return self.written / self.samples, self.most

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -218,7 +219,6 @@ class Worker:
             self.engine = self._new_engine()
             return
         self.gauge.stepped(self.engine, events, goes_on=any(self._writing[one.request].written for one in events))
-        self.pace.stepped(len(events), monotonic() - began)
         for event in events:
             running = self._writing[event.request]
             self._out(running.place, event, last=event.finish is not None)
@@ -227,6 +227,8 @@ class Worker:
             if not running.left:
                 self.pace.ended(running.written / running.samples)
                 del self._writing[event.request]
+        placed = (running.progress for running in self._writing.values() for _ in range(running.left))
+        self.pace.stepped(monotonic() - began, islice(placed, self.limits.rows))
 
     # --- answering --------------------------------------------------------------------------------------------------
 
