@@ -6,6 +6,7 @@ times that slot is 0.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -110,9 +111,14 @@ class Cache:
         for row, (count, length) in enumerate(zip(each, self._lengths, strict=True)):
             if not 0 <= count <= length:
                 raise InputError(f"cannot roll back {count} positions of row {row}, which has {length}")
-            for kv in self._store if count else ():
-                kv[:, row, :, length - count : length] = 0
-            self._lengths[row] = length - count
+        ends = [(length - count, length) for count, length in zip(each, self._lengths, strict=True)]
+        first = 0
+        for (start, end), same in groupby(ends):  # neighbours that forget the same positions
+            last = first + len(list(same))
+            for kv in self._store if start < end else ():
+                kv[:, first:last, :, start:end] = 0
+            first = last
+        self._lengths = [start for start, _ in ends]
 
     def reorder(self, sources: Sequence[int]) -> None:
         """Row i becomes what row sources[i] was; rows that stay are not touched."""

@@ -84,7 +84,7 @@ class Classify(Task[Labelled, str, Classified]):
         shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
         if fresh:
             return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
-        return shared.replace(epochs=3, learning_rate=5e-5, eval_every=100)
+        return shared.replace(epochs=4, learning_rate=1e-4, ema=0.99, eval_every=100)
 
     def examples(self, rows: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
         """Each window of a text has the labels of the text; rows with a label the model has not are left out."""

@@ -237,8 +237,7 @@ class Run(Generic[E, B]):
     def finish(self) -> None:
         """The best weights where there are some, else the last; the average of them where there is one."""
         best = self.keeper.best(self.state)
-        put(best.get("weights", {}), into=self.network.state_dict())
-        put(best.get("average", {}) or self.average.tensors(), into=self.network.state_dict())
+        put(best.get("average") or best.get("weights") or self.average.tensors(), into=self.network.state_dict())
         finish(self.network)
 
     # --- one step ---------------------------------------------------------------------------------------------------
