@@ -33,6 +33,7 @@ THREADS = "2"
 STREAMS = (1, 4, 16, 32, 64)
 ALONE = (1, 4, 16, 32)  # those that the exponent is fitted on
 LONG = 32  # so many streams or more ask once each: at the slowest server that takes minutes
+ROWS = 16  # answers side by side, of the server that is overloaded
 PROMPTS = 16  # of an overload, over and over: each answer is compared with that of a quiet server
 READ, WRITE = 128, 64  # tokens
 AIM = {"transformers serve": 3.0}  # at 16 streams
@@ -409,15 +410,16 @@ def told(load: Load) -> Load:
     return load
 
 
-async def alone(server: Server, peak: float, size: Size) -> dict[str, Any]:
-    """What only a server that must stay up is asked."""
-    await closed(server, 16, size._replace(rounds=1))  # every row has been used once
+async def alone(server: Server, size: Size) -> dict[str, Any]:
+    """What only a server that must stay up is asked; its peak is what it writes with all rows in use."""
+    peak = told(await closed(server, ROWS, size)).tokens
     before = server.memory
     over = await open_loop(server, 10 * peak / size.new, size.overload, size, "overload, 10x", prompts=PROMPTS)
     after = server.memory
     quiet = dict((await quietly(server, size)).texts)
     slower = [await beside_stalled(server, 200, size) for _ in range(size.rounds)]
     return {
+        "peak": peak,
         "overload": figures(over),
         "answers under overload": len(over.texts),
         "of them wrong (aim 0)": sum(text != quiet.get(seed) for seed, text in over.texts),
@@ -474,11 +476,12 @@ def main() -> None:
         servers += [transformers_serve(folder), llama_cpp(formats.gguf["F32"])]
     with running(*servers):
         loads = asyncio.run(contest(servers, size))
-    peak = max(load.tokens for load in loads if load.server == "triform")
-    # Whoever would wait so long for a place that its first token came too late is better told so at once. The prompts
-    # come again and again; what was read of them is not kept, since others' prompts would not come again.
-    with running(ours(folder, f"wait_seconds={PATIENCE / 2}", "prefix_bytes=0")) as (usual,):
-        held = asyncio.run(alone(usual, peak, size))
+    # As many rows as the machine has a use for. Whoever would wait so long for one that its first token came late is
+    # better told so at once. The prompts come again and again; what was read of them is not kept, since others'
+    # prompts would not come again.
+    limits = (f"rows={ROWS}", f"wait_seconds={PATIENCE / 5}", "prefix_bytes=0")
+    with running(ours(folder, *limits)) as (usual,):
+        held = asyncio.run(alone(usual, size))
     record = report(loads, held, embedded)
     if not given.quick and not given.alone:
         RESULTS.mkdir(exist_ok=True)
