@@ -133,9 +133,13 @@ def time_of(ready: "Run[Any, Any]", measured: "Measured") -> str:
     ends = [] if ready.last is None else [(ready.last - ready.state.step) * pace + evaluation]
     ends += [] if config.minutes is None else [60 * config.minutes - ready.before]
     left = max(0.0, min(ends))
-    judged = f", {evaluation:.2g} s an evaluation every {config.eval_every:,}" if evaluation else ""
+    judged = f", {seconds(evaluation)} an evaluation every {config.eval_every:,}" if evaluation else ""
     steps = max(0.0, left - evaluation) / pace
-    return f"{measured.step:.2g} s a step{judged}: {steps:,.0f} steps in about {clock(left)}"
+    return f"{seconds(measured.step)} a step{judged}: {steps:,.0f} steps in about {clock(left)}"
+
+
+def seconds(time: float) -> str:
+    return f"{time:.2g} s" if time < 10 else f"{time:,.0f} s"
 
 
 def display_of(prepared: "Prepared", screen: Console) -> "Display":
