@@ -156,6 +156,7 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
             one.advance([*islice(ranked, len(one.beams))])
         if running := place(passes, [one for one in running if one.beams]):
             pause()
+            passes.make_room(1 + max(passes.cache.lengths))  # few texts become as long as they may
             logits = passes.next([beam.tokens[-1:] for one in running for beam in one.beams])[:, 0]
     return [one.endings[: one.settings.n] for one in searches]
 
@@ -178,8 +179,8 @@ def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[Likeliest]:
 def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
     """Every prompt is read into a row of its own; the logits of what comes after them, [prompts, V]."""
     limits = [min(one.settings.max_tokens, passes.positions - len(read) + 1) for one, (_, read) in prompts]
-    for limit, (_, (source, read)) in zip(limits, prompts, strict=True):
-        passes.make_room(len(read) + limit - 1, source=len(source))
+    for _, (source, read) in prompts:
+        passes.make_room(len(read), source=len(source))
     logits = read_all(passes, [both for _, both in prompts])
     searches = []
     for row, (limit, (request, (_, read))) in enumerate(zip(limits, prompts, strict=True)):
