@@ -74,8 +74,8 @@ class Answer(Writing[Question, Asked, Answered]):
                 beta2=0.98, weight_decay=0.01, dropout=0.0, eval_every=200,
             )  # fmt: skip
         return Config(
-            epochs=4, batch_tokens=4096, learning_rate=5e-5, schedule="linear", warmup=0.1, beta2=0.999,
-            weight_decay=0.01, dropout=0.1, eval_every=50,
+            epochs=6, batch_tokens=2048, learning_rate=1e-4, schedule="linear", warmup=0.1, beta2=0.999,
+            weight_decay=0.01, dropout=0.1, eval_every=100,
         )  # fmt: skip
 
     def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
