@@ -4,7 +4,8 @@ Activations of many sizes come and go around gradients and moments that stay; wh
 next ones find no room in it and take more. With several passes a step, 320 MB in use became 570 held; given back before
 each, 360. With one pass a step it comes slowly: texts of unequal length, 0.92 GB after 5 steps, 1.28 after 100,
 1.40 after 500. Pages given back must be got again, which costs a sixth of a small step: so it is done where
-several passes are made, and else only where the process holds more than it was said to.
+several passes are made, before what is rare (an evaluation, the end), and else only where the process holds more than
+it was said to.
 """
 
 import ctypes

@@ -236,6 +236,7 @@ class Run(Generic[E, B]):
 
     def finish(self) -> None:
         """The best weights where there are some, else the last; the average of them where there is one."""
+        self.heap.tidy()
         best = self.keeper.best(self.state)
         put(best.get("average") or best.get("weights") or self.average.tensors(), into=self.network.state_dict())
         finish(self.network)
@@ -313,6 +314,7 @@ class Run(Generic[E, B]):
 
     def judge(self, evaluate: Evaluate) -> Score:
         """The average where there is one, without dropout."""
+        self.heap.tidy()
         self.network.eval()
         with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
             return evaluate(self.network)
