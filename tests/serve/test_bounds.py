@@ -140,7 +140,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
             worker.pace.ended(100)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(4)]
             await until(lambda: worker.open == 4)
-            worker.pace.stepped(0.08, [running.progress for running in worker._writing.values()])
+            worker.pace.stepped(0.08, [(0, 100)] * 4)
             assert (await client.post("/v1/completions", json=LONG)).headers["retry-after"] == "2"
             gate.open.set()
             await asyncio.gather(*doing)

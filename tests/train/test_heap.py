@@ -1,4 +1,4 @@
-"""What lies free in the heap is given back where a run holds more than was said, and only there."""
+"""What lies free in the heap is given back where a run holds more than was said, and before what is rare."""
 
 import sys
 
@@ -10,6 +10,7 @@ from triform.train.config import Config
 from triform.train.heap import Heap
 from triform.train.language import NextToken
 from triform.train.loop import Rehearsal, Run, ready
+from triform.train.validation import Score
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no record of it")
 
@@ -25,11 +26,11 @@ def run_of(*lengths: int, passes: int = 1) -> Run:
 
 
 def trims(run: Run) -> int:
-    """Of three steps."""
+    """Of three steps; at the end there is always one more."""
     made: list[int] = []
     run.heap.trim = made.append
     run.go(None)
-    return len(made)
+    return len(made) - 1
 
 
 def test_only_above_a_bound() -> None:
@@ -51,6 +52,19 @@ def test_a_run_is_tidied_before_a_step_where_it_holds_more_than_was_said(resting
 
 def test_without_a_rehearsal_nothing_was_said() -> None:
     assert trims(run_of(8, 8, 8, 8)) == 0
+
+
+def test_an_evaluation_begins_with_a_tidy_heap() -> None:
+    run = run_of(8, 8, 8, 8)
+    made: list[int] = []
+    run.heap.trim = made.append
+
+    def evaluate(_: object) -> Score:
+        made.append(1)
+        return Score("loss", 1.0, higher=False)
+
+    run.judge(evaluate)
+    assert made == [0, 1]
 
 
 def test_several_passes_are_tidied_before_each() -> None:
