@@ -128,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, help="only ours, for so long")
     parser.add_argument("--steps", type=int, help="of the common recipe, to try this out")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="1: beside other work")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     ids, vocab = characters()

@@ -148,6 +148,22 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
     run(ask())
 
 
+def test_a_worker_says_how_far_its_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three answers of five tokens, two places: whoever waits has none, and what has ended has none any more."""
+    said: list[list[tuple[float, int]]] = []
+    monkeypatch.setattr(Pace, "stepped", lambda self, seconds, answers: said.append(list(answers)))
+
+    async def ask() -> None:
+        async with serving({"cat": decoder()}, rows=2) as (_, client):
+            asked = LONG | {"max_tokens": 5}
+            await asyncio.gather(*(client.post("/v1/completions", json=asked) for _ in range(3)))
+
+    run(ask())
+    assert all(len(rows) <= 2 and {most for _, most in rows} <= {5} for rows in said)
+    assert {written for rows in said for written, _ in rows} >= {1, 2, 3, 4}
+    assert said[-1] == []
+
+
 def test_a_deadline_ends_the_work(gate: Gate) -> None:
     """As an answer where nothing was sent, as the last event of a stream that has begun."""
 

@@ -22,7 +22,7 @@ from served_process import PATIENCE, Process, events
 
 from triform.serve.routes import ROUTES, Route
 
-MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "250"))
+MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "2000"))
 ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 

@@ -70,5 +70,5 @@ class Running:
 
     @property
     def progress(self) -> tuple[float, int]:
-        """Tokens that each sample has, and the most it may have."""
+        """Tokens that a sample has, in the mean, and the most it may have."""
         return self.written / self.samples, self.most
