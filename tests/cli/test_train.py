@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from triform.cli import main
+from triform.cli.train import seconds
 from triform.train import prepare
 
 SETTINGS = ("--set", "batch_tokens=128", "--set", "vocab=60", "--set", "eval_rows=10")
@@ -185,3 +186,8 @@ def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (code, "the data is refused" in err) == (2, True)
     path.write_text("text,label\na,x\nb,y\n")
     assert run(capsys, "lint", path, "--task", "classify", "--strict")[0] == 0
+
+
+@pytest.mark.parametrize(("time", "said"), [(0.034, "0.034 s"), (1.26, "1.3 s"), (12.4, "12 s"), (1234.0, "1,234 s")])
+def test_seconds_are_said_as_people_say_them(time: float, said: str) -> None:
+    assert seconds(time) == said

@@ -89,6 +89,20 @@ def test_a_beam_reordered_in_the_model_goes_on_from_its_parent() -> None:
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
+def test_what_is_rolled_back_is_cleared() -> None:
+    """Neighbours that forget the same positions, and one that forgets others: nothing of them is left, and nothing else
+    is touched."""
+    cache = Cache(layers=2, kv_heads=1, head_width=1, rows=4, capacity=4)
+    writing = cache.open(4)
+    for layer in range(2):
+        writing.put(layer, torch.ones(4, 1, 4, 1), torch.ones(4, 1, 4, 1))
+    cache.advance(4)
+    cache.roll_back([2, 2, 0, 4])
+    assert cache.lengths == (2, 2, 4, 0)
+    for kv in cache.open(0).store:
+        assert kv[:, :, 0, :, 0].tolist() == [[[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]] * 2
+
+
 def test_bad_requests() -> None:
     cache = small()
     with pytest.raises(InputError, match="cannot roll back 1 positions of row 0, which has 0"):

@@ -243,3 +243,24 @@ def test_prompts_keep_their_rows() -> None:
     for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
         one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
     assert beam.blocks(searches) == [range(2, 4), range(2)]
+
+
+@pytest.mark.parametrize("beams", [(2, 1), (1, 2, 2), (3,), (2, 2)])
+def test_rows_of_unequal_prompts_have_no_gap(beams: tuple[int, ...]) -> None:
+    """Where one prompt has fewer beams than another, nobody keeps rows that would leave a gap or overlap."""
+    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
+    searches = [beam.Search(plan, Settings(), first=first, limit=9) for _ in beams]
+    for at, (one, count) in enumerate(zip(searches, beams, strict=True)):
+        one.rows, one.beams = range(2 * at, 2 * at + 2), [first] * count
+    blocks = beam.blocks(searches)
+    assert [len(rows) for rows in blocks] == list(beams)
+    assert sorted(row for rows in blocks for row in rows) == list(range(sum(beams)))
+
+
+def test_texts_longer_than_the_first_room() -> None:
+    """Distances of T5 are known for as many positions as there is room: room grows with the beams."""
+    model = tiny("t5")
+    asked = Settings(max_tokens=80, eos=())
+    assert model.spec.context > 80 > 64
+    one = Request(prompt=(1, 2, 3), settings=asked)
+    assert list(find(model, [one], width=1)[0][0].tokens) == tokens(alone(model, one))

@@ -260,22 +260,23 @@ def test_damaged_checkpoints_do_not_push_out_whole_ones(tmp_path: Path) -> None:
     assert begun == [9], "the one written since, not the one before it"
 
 
+@pytest.mark.parametrize("ema", [0.5, 0.0])
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_the_best_is_kept_and_patience_ends(on_disk: bool, tmp_path: Path) -> None:
+def test_the_best_is_kept_and_patience_ends(on_disk: bool, ema: float, tmp_path: Path) -> None:
     net, held = network(dtype=torch.float32), []
 
     def evaluate(network) -> Score:
         held.append(digest(network))
         return Score("accuracy", [0.1, 0.7, 0.3, 0.2, 0.9][len(held) - 1])
 
-    config = Config(steps=50, batch_tokens=50, eval_every=2, patience=2, save_every=100, keep=1, ema=0.5)
+    config = Config(steps=50, batch_tokens=50, eval_every=2, patience=2, save_every=100, keep=1, ema=ema)
     folder = tmp_path if on_disk else None
     outcome = train(
         net, objective=NextToken(), examples=texts(9, 20, 3), config=config, evaluate=evaluate, folder=folder
     )
     assert (outcome.best, outcome.best_step, outcome.step) == (0.7, 4, 8)
     assert "no better score" in outcome.why
-    assert digest(net) == held[1], "the weights that were scored best, averaged as they were scored"
+    assert digest(net) == held[1], "the weights that were scored best, averaged where they were"
     if on_disk:
         assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000004", "step-00000008"]
 

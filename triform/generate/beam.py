@@ -9,8 +9,7 @@ not ended are never penalised. When it is over: see `Search.over`. Only rows of 
 import math
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
-from itertools import accumulate, islice, pairwise
-from operator import itemgetter
+from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -47,8 +46,7 @@ class Beam(NamedTuple):
     history: Untouched
 
 
-Continued: TypeAlias = tuple[float, Beam, int]  # a beam with one more token: its log-probability, the beam, the token
-Likeliest: TypeAlias = tuple[list[float], list[int]]  # log-probabilities of the likeliest next tokens, and these
+Continued: TypeAlias = tuple[float, int, int]  # a beam with one more token: its log-probability, which beam, the token
 
 
 class Plan(NamedTuple):
@@ -79,29 +77,27 @@ class Search:
         self.ends = {*(() if settings.ignore_eos else settings.eos), *settings.stop_ids}
         self.beams = [first]
         self.rows = range(first.row, first.row + 1)  # of the cache
+        self.source = first.row  # the row that holds it
         self.endings: list[Ending] = []
         self.keep = max(2, 1 + len(self.ends)) * plan.width
 
-    def advance(self, likeliest: Sequence[Likeliest]) -> None:
-        """One more token, of what is likeliest after each beam."""
-        ranked = nlargest(self.keep, self._continued(likeliest), key=itemgetter(0))
+    def advance(self, ranked: Sequence[Continued]) -> None:
+        """One more token, given the `keep` likeliest beginnings with one more, the likeliest first."""
         length = len(self.beams[0].tokens) + 1
-        running: list[Continued] = []
-        for rank, (logprob, beam, token) in enumerate(ranked):
+        running: list[Beam] = []
+        for rank, (logprob, which, token) in enumerate(ranked):
+            if logprob == -math.inf:
+                break
+            beam = self.beams[which]
             if token not in self.ends and length < self.limit:
-                running.append((logprob, beam, token))
+                if len(running) < self.plan.width:
+                    running.append(grown(logprob, beam, token))
             elif rank < self.plan.width:
                 self.endings.append(Ending((*beam.tokens, token), logprob, self.score(logprob, length)))
         self.endings = nlargest(self.plan.width, self.endings, key=lambda ending: ending.score)
-        self.beams = [grown(*each) for each in running[: self.plan.width]]
+        self.beams = running
         if self.over(length):
             self.beams = []
-
-    def _continued(self, likeliest: Sequence[Likeliest]) -> Iterator[Continued]:
-        for beam, (logprobs, tokens) in zip(self.beams, likeliest, strict=True):
-            for logprob, token in zip(logprobs, tokens, strict=True):
-                if logprob > -math.inf:
-                    yield beam.logprob + logprob, beam, token
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / length**self.plan.length_penalty
@@ -140,7 +136,7 @@ def search(
         check_settings(request.settings, spec)
     found: list[list[Ending]] = []
     asked, at_a_time = [*zip(requests, prompts, strict=True)], max(1, rows // plan.width)
-    passes = Passes(network, spec, rows=min(at_a_time, len(asked)) * plan.width, pack=pack, together=True)
+    passes = Passes(network, spec, rows=min(at_a_time, len(asked)) * plan.width, pack=pack, beams=plan.width)
     for at in range(0, len(asked), at_a_time):
         found += side_by_side(passes, plan, asked[at : at + at_a_time])
         passes.forget(0, passes.cache.rows)
@@ -151,29 +147,41 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
     searches, logits = begin(passes, plan, prompts)
     running = searches
     while running:
-        ranked = iter(likeliest(logits, running))
-        for one in running:
-            one.advance([*islice(ranked, len(one.beams))])
+        for one, ranked in zip(running, likeliest(logits, running), strict=True):
+            one.advance(ranked)
         if running := place(passes, [one for one in running if one.beams]):
             pause()
             passes.make_room(1 + max(passes.cache.lengths))  # few texts become as long as they may
-            logits = passes.next([beam.tokens[-1:] for one in running for beam in one.beams])[:, 0]
+            last = [beam.tokens[-1:] for one in running for beam in one.beams]
+            logits = passes.next_of_beams(last, [len(one.beams) for one in running])[:, 0]
     return [one.endings[: one.settings.n] for one in searches]
 
 
-def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[Likeliest]:
-    """Of every beam. Logits rank as log-probabilities do, so that only what is left of them need be shifted."""
-    sums = logits.logsumexp(-1, keepdim=True)
-    if not bool(sums.isfinite().all()):
+def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[list[Continued]]:
+    """The `keep` likeliest beginnings with one more token, of each search."""
+    logprobs = logits.log_softmax(-1)
+    if bool(logprobs[:, 0].isnan().any()):  # one number that is none spoils its whole row
         raise NotNumbers
-    keep = min(max(one.keep for one in searches), logits.shape[-1])
-    if all(one.settings.untouched for one in searches):
-        values, tokens = logits.topk(keep)
-        values = values - sums
-    else:
-        rows = zip((beam for one in searches for beam in one.beams), logits - sums, strict=True)
-        values, tokens = torch.stack([beam.history.changed(row) for beam, row in rows]).topk(keep)
-    return [*zip(values.tolist(), tokens.tolist(), strict=True)]
+    beams = [beam for one in searches for beam in one.beams]
+    if not all(one.settings.untouched for one in searches):
+        rows = zip(beams, logprobs, strict=True)
+        logprobs = torch.stack([beam.history.changed(row) for beam, row in rows])
+    values, tokens = logprobs.topk(min(max(one.keep for one in searches), logprobs.shape[-1]))
+    behind = torch.tensor([beam.logprob for beam in beams], dtype=torch.float64, device=logits.device)
+    return [*ranked(behind[:, None] + values, tokens, searches)]
+
+
+def ranked(values: Tensor, tokens: Tensor, searches: Sequence[Search]) -> Iterator[list[Continued]]:
+    """What follows the beams of each search, [beams, keep], in one order; searches of as many beams at once."""
+    at, keep = 0, values.shape[-1]
+    for count, same in groupby(searches, key=lambda one: len(one.beams)):
+        some = [*same]
+        end = at + count * len(some)
+        best, places = values[at:end].view(len(some), -1).topk(min(count * keep, max(one.keep for one in some)))
+        chosen = tokens[at:end].view(len(some), -1).gather(-1, places)
+        for one, *row in zip(some, best.tolist(), (places // keep).tolist(), chosen.tolist(), strict=True):
+            yield [*zip(*row, strict=True)][: one.keep]
+        at = end
 
 
 def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
@@ -211,16 +219,16 @@ def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
     """Each beam gets a row of its own, those of a prompt side by side, and the rows of prompts that are over fall free.
     As few rows as may be are moved: a prompt keeps its rows where it can, and a beam its row. In the order of rows."""
     order = list(range(passes.cache.rows))
-    sources = list(order)
     for one, rows in zip(searches, blocks(searches), strict=True):
-        one.beams = seated(one.beams, rows)
+        one.beams, one.rows = seated(one.beams, rows), rows
         for row, beam in zip(rows, one.beams, strict=True):
             order[row] = beam.row
-            sources[row] = row if row in one.rows else beam.row  # beams of one prompt have the same source
         one.beams = [beam._replace(row=row) for row, beam in zip(rows, one.beams, strict=True)]
-        one.rows = rows
-    passes.reorder(order, sources=sources)
-    return sorted(searches, key=lambda one: one.rows.start)
+    placed = sorted(searches, key=lambda one: one.rows.start)
+    passes.reorder(order, sources=[one.source for one in placed])
+    for source, one in enumerate(placed):
+        one.source = source
+    return placed
 
 
 def blocks(searches: Sequence[Search]) -> list[range]:

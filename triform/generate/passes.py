@@ -17,7 +17,7 @@ from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.errors import InputError
 from triform.generate.admission import check_writes
-from triform.generate.rows import Biases, FreshRows, NextTokens, SourceRows
+from triform.generate.rows import Biases, FreshRows, NextOfBeams, NextTokens, SourceRows
 from triform.spec import ModelSpec
 
 Writes: TypeAlias = DecoderOnly | EncoderDecoder
@@ -29,6 +29,7 @@ class Passes:
 
     Room grows by doubling, and only in `make_room`: no pass allocates for the past. `pack` chooses the packed twin of
     the network (None: where it gains); without it rows are filled up to a whole multiple of `packed.PLAIN_ROWS`.
+    With `beams`, so many rows belong to each prompt and share its source, and nobody compares bits.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Passes:
         rows: int,
         positions: int | None = None,
         pack: bool | None = None,
-        together: bool = False,
+        beams: int | None = None,
     ) -> None:
         check_writes(spec)
         if isinstance(network, EncoderOnly):
@@ -50,18 +51,19 @@ class Passes:
         self.network: Writes = packed.packed(network) if pack else network
         self.spec = spec
         self.quantum = 1 if pack else packed.PLAIN_ROWS
-        self.together = together
+        self.beams = beams
         self.positions = min(positions or spec.context, spec.context)
         self.device = network.token.weight.device
         filled = -(-rows // self.quantum) * self.quantum
         self.cache = self._cache(filled)
-        self.sources = self._cache(filled) if isinstance(network, EncoderDecoder) else None
+        sources = filled if beams is None else rows // beams
+        self.sources = self._cache(sources) if isinstance(network, EncoderDecoder) else None
         self.biases = Biases(self.cache.capacity)
 
     @property
     def joins(self) -> bool:
         """Whether several prompts may be read in one pass: in plain products they feel each other, in the last bits."""
-        return self.together or self.quantum == 1
+        return self.beams is not None or self.quantum == 1
 
     @property
     def _doublings(self) -> int:
@@ -130,17 +132,26 @@ class Passes:
 
     def next(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """The next tokens of rows 0 to len(ids), as many in each: the logits of every one, [rows, T, V]."""
-        real, each = len(ids), len(ids[0])
-        filling = -real % self.quantum
-        tokens = self._ids([*ids, *[[0] * each] * filling])
-        text = NextTokens(
-            tokens, torch.zeros_like(tokens), real=real, together=self.together and each == 1, biases=self.biases
-        )
-        rows = self.cache.window(0, real + filling)
-        x = self._decode(text, rows, self._memory(0, real + filling))
-        if filling:
-            self.cache.advance_rows(real, real + filling, -each)
-        return self._logits(x)[:real]
+        tokens = self._filled(ids)
+        text = NextTokens(tokens, torch.zeros_like(tokens), real=len(ids), biases=self.biases)
+        return self._next(text, sources=len(tokens))
+
+    def next_of_beams(self, ids: Sequence[Sequence[int]], beams: Sequence[int]) -> Tensor:
+        """The next token of every beam, so many of each prompt: [rows, 1, V]. Beams of a prompt share its source."""
+        tokens = self._filled(ids)
+        kinds = torch.zeros_like(tokens)
+        text = NextOfBeams(tokens, kinds, real=len(ids), biases=self.biases, beams=tuple(beams))
+        return self._next(text, sources=len(beams))
+
+    def _filled(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        return self._ids([*ids, *[[0] * len(ids[0])] * (-len(ids) % self.quantum)])
+
+    def _next(self, text: NextTokens, *, sources: int) -> Tensor:
+        rows, each = text.ids.shape
+        x = self._decode(text, self.cache.window(0, rows), self._memory(0, sources))
+        if rows > text.real:
+            self.cache.advance_rows(text.real, rows, -each)
+        return self._logits(x)[: text.real]
 
     def _logits(self, x: Tensor) -> Tensor:
         """At least in float32: sums over a vocabulary need it."""
@@ -176,10 +187,10 @@ class Passes:
         self.reorder(order)
 
     def reorder(self, order: Sequence[int], *, sources: Sequence[int] | None = None) -> None:
-        """Row i becomes what row order[i] was, with the source that row sources[i] had."""
+        """Row i becomes what row order[i] was; its source goes with it, or source i becomes what sources[i] was."""
         for cache, rows in ((self.cache, order), (self.sources, order if sources is None else sources)):
             if cache is not None and any(row != was for row, was in enumerate(rows)):
-                cache.reorder(rows)
+                cache.reorder([*rows, *range(len(rows), cache.rows)])
 
     def forget(self, first: int, last: int) -> None:
         """Rows `first` to `last` are free and hold nothing of what they held."""

@@ -1,11 +1,11 @@
 """Rows that each have a past of their own: every query is answered by itself, from exactly the keys it may see.
 
 One attention call a query is what makes a row independent of its neighbours: it is the very same call, on the same
-numbers, whoever else is in the pass. It needs no mask and copies no past. Rows of equal length may be answered
-together where nobody compares bits (beam search).
+numbers, whoever else is in the pass. It needs no mask and copies no past. Where nobody compares bits (beam search),
+rows of equal length are answered in one call, and the beams of a prompt look at one copy of its source.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -20,18 +20,30 @@ from triform.shapes import BGSK, BGTK, BHTK
 
 
 class Span(NamedTuple):
-    """So many queries, one behind another, that see keys `first` to `last` of their rows."""
+    """Rows of keys from `row` on, so many; so many queries look at each, and see its keys `first` to `last`."""
+
+    row: int
+    rows: int
+    queries: int
+    first: int
+    last: int
+
+
+class Seen(NamedTuple):
+    """What so many queries, one behind another, see of one row: its keys `first` to `last`."""
 
     queries: int
     first: int
     last: int
 
 
-def spans(seen: Iterable[tuple[int, int]], *, together: bool) -> tuple[Span, ...]:
-    """One span a query, or one for all neighbours that see as much."""
-    if not together:
-        return tuple(Span(1, first, last) for first, last in seen)
-    return tuple(Span(len(list(same)), *keys) for keys, same in groupby(seen))
+def joined(seen: Iterable[Seen]) -> Iterator[Span]:
+    """One span for all neighbouring rows of which as much is seen."""
+    row = 0
+    for (queries, first, last), same in groupby(seen):
+        rows = len(list(same))
+        yield Span(row, rows, queries, first, last)
+        row += rows
 
 
 class EachRow(NamedTuple):
@@ -44,14 +56,26 @@ class EachRow(NamedTuple):
         if each > 1:
             q = q.transpose(1, 2).reshape(rows * each, heads, 1, width)
         answers, at = [], 0
-        for (count, first, last), sight in self.parts:
-            row = slice(at // each, at // each + count)
-            answers.append(kernel(q[at : at + count], k[row, :, first:last], v[row, :, first:last], sight))
-            at += count
+        for (row, count, queries, first, last), sight in self.parts:
+            own, end = slice(row, row + count), at + count * queries
+            asked = q[at:end] if queries == 1 else side_by_side(q[at:end], queries)
+            answer = kernel(asked, k[own, :, first:last], v[own, :, first:last], sight)
+            answers.append(answer if queries == 1 else one_by_one(answer))
+            at = end
         if at < len(q):
             answers.append(q.new_zeros(len(q) - at, heads, 1, width))
         x = answers[0] if len(answers) == 1 else torch.cat(answers)
         return x if each == 1 else x.reshape(rows, each, heads, width).transpose(1, 2)
+
+
+def side_by_side(x: Tensor, queries: int) -> Tensor:
+    """[rows · queries, H, 1, K] → [rows, H, queries, K]"""
+    return x.reshape(-1, queries, x.shape[1], x.shape[3]).transpose(1, 2)
+
+
+def one_by_one(x: Tensor) -> Tensor:
+    """[rows, H, queries, K] → [rows · queries, H, 1, K]"""
+    return x.transpose(1, 2).flatten(0, 1)[:, :, None]
 
 
 class Biases:
@@ -87,24 +111,45 @@ class NextTokens(Text):
     """The next tokens of many rows, [rows, T]; rows from `real` on are filling."""
 
     real: int
-    together: bool  # rows of equal length in one call; for one token a row
     biases: Biases
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
-        ends = [length + t for length in past[: self.real] for t in range(1, self.ids.shape[1] + 1)]
-        return self.view([(0 if window is None else max(0, end - window), end) for end in ends])
+        each = self.ids.shape[1]
+        ends = [(row, length + t) for row, length in enumerate(past[: self.real]) for t in range(1, each + 1)]
+        return self.view(Span(row, 1, 1, start_of(end, window), end) for row, end in ends)
 
-    def view(self, seen: Iterable[tuple[int, int]]) -> AnyView:
-        return EachView(spans(seen, together=self.together), self.biases, self.ids.device)
+    def seeing(self, lengths: tuple[int, ...]) -> AnyView:
+        """One source a row."""
+        each = range(self.ids.shape[1])
+        return self.view(Span(row, 1, 1, 0, end) for row, end in enumerate(lengths[: self.real]) for _ in each)
+
+    def view(self, spans: Iterable[Span]) -> AnyView:
+        return EachView(tuple(spans), self.biases, self.ids.device)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NextOfBeams(NextTokens):
+    """The next token of every beam; so many of them, side by side, belong to each prompt."""
+
+    beams: tuple[int, ...]
+
+    def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
+        return self.view(joined(Seen(1, start_of(end + 1, window), end + 1) for end in past[: self.real]))
+
+    def seeing(self, lengths: tuple[int, ...]) -> AnyView:
+        """One source a prompt."""
+        return self.view(joined(Seen(beams, 0, end) for beams, end in zip(self.beams, lengths, strict=True)))
+
+
+def start_of(end: int, window: int | None) -> int:
+    return 0 if window is None else max(0, end - window)
 
 
 class SourceRows(UnequalRows):
-    """Sources of these lengths, one a row; every query looks at its own row's source and nothing else."""
+    """Sources of these lengths, one a row or one a prompt; a query looks at its own source and nothing else."""
 
     def seen_by(self, target: Text) -> AnyView:
-        if not isinstance(target, NextTokens):
-            return super().seen_by(target)
-        return target.view([(0, n) for n in self.lengths[: target.real] for _ in range(target.ids.shape[1])])
+        return target.seeing(self.lengths) if isinstance(target, NextTokens) else super().seen_by(target)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from triform.generate.settings import Request, SettingsError
 from triform.spec import Form, ModelSpec, Own, Tied
 from triform.tasks.likelihood import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import ROWS
+from triform.tasks.writing import abreast
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Place, Tokens, Windows
 from triform.train.language import NextToken
@@ -113,7 +113,8 @@ class Complete(Task[Document, api.Prompt, Completed]):
         if wanted.n != 1:
             raise SettingsError(f"n={wanted.n} is out of range; here each text has one answer")
         prompts = [api.tokens_of(model, one) for one in questions]
-        engine = api.engine_of(model, rows=min(ROWS, max(1, len(prompts))))
+        rows = abreast(model.spec, read=max(map(len, prompts), default=0), written=wanted.max_tokens)
+        engine = api.engine_of(model, rows=min(rows, max(1, len(prompts))))
         place = {engine.add(Request(prompt=one, settings=wanted)): at for at, one in enumerate(prompts)}
         written: list[list[Event]] = [[] for _ in questions]
         while engine.busy:

@@ -26,8 +26,9 @@ from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
 
 SEPARATOR = "\n=>"  # between what a decoder reads and what it writes, unless its tokenizer has a token for it
-TOGETHER = 256  # questions sorted by length at a time
-ROWS = 32  # answers written side by side
+TOGETHER = 512  # questions sorted by length at a time
+ROWS = 64  # answers written side by side, at most
+REMEMBERED = 2**30  # bytes of keys and values that they may hold
 
 
 class Prompt(NamedTuple):
@@ -118,7 +119,9 @@ class Writing(Task[R, Q, A]):
         for some in portions(questions, count=TOGETHER):
             prompts = [prompt_ids(self.prompt(one), model, room=min(most, asked["max_tokens"])) for one in some]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
-            written = api.complete(model, [prompts[at].ids for at in order], start=first_of(model), rows=ROWS, **asked)
+            ids = [prompts[at].ids for at in order]
+            rows = abreast(model.spec, read=len(ids[-1]), written=asked["max_tokens"], beams=asked.get("beams", 1))
+            written = api.complete(model, ids, start=first_of(model), rows=rows, **asked)
             best = {order[one.prompt]: one for one in reversed(written)}
             for at, one in enumerate(some):
                 if best[at].finish == "error":
@@ -161,6 +164,15 @@ def searching(model: Loaded) -> dict[str, Any]:
 def most_written(spec: ModelSpec) -> int:
     """Tokens of a target: the whole context where it has a side of its own, else half."""
     return spec.context if spec.form == "encoder-decoder" else max(1, spec.context // 2)
+
+
+def abreast(spec: ModelSpec, *, read: int, written: int, beams: int = 1) -> int:
+    """How many answers are written side by side: as many as may hold 2 · L · G · K numbers a position, of their past
+    and of what was read; beams share a source, and each has a past of its own."""
+    stack = spec.stacks["decoder"]
+    a_position = 2 * stack.layers * stack.attention.kv_heads * stack.attention.head_width * 4
+    positions = beams * written + read if spec.form == "encoder-decoder" else beams * (written + read)
+    return max(1, min(ROWS, REMEMBERED // (a_position * positions)))
 
 
 def prompt_ids(text: str, model: Loaded, *, room: int) -> Prompt:
