@@ -1,6 +1,8 @@
 """What lies free in the heap is given back where a run holds more than was said, and before what is rare."""
 
+import math
 import sys
+import time
 
 import pytest
 from tiny_runs import network, texts
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems k
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "PAUSE", -1.0)
+    monkeypatch.setattr(heap, "SELDOM", math.inf)
 
 
 def run_of(*lengths: int, passes: int = 1) -> Run:
@@ -40,6 +43,17 @@ def test_only_above_a_bound() -> None:
     one.tidy(above=1 << 60)
     assert made == []
     one.tidy(above=1)
+    assert made == [0]
+
+
+def test_or_where_it_was_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "SELDOM", 1000.0)
+    made: list[int] = []
+    one = Heap()
+    one.trim = made.append
+    one.last = time.monotonic() - 1001
+    one.tidy(above=1 << 60)
+    one.tidy(above=1 << 60)
     assert made == [0]
 
 

@@ -4,8 +4,8 @@ Activations of many sizes come and go around gradients and moments that stay; wh
 next ones find no room in it and take more. With several passes a step, 320 MB in use became 570 held; given back before
 each, 360. With one pass a step it comes slowly: texts of unequal length, 0.92 GB after 5 steps, 1.28 after 100,
 1.40 after 500. Pages given back must be got again, which costs a sixth of a small step: so it is done where
-several passes are made, before what is rare (an evaluation, the end), and else only where the process holds more than
-it was said to.
+several passes are made, before what is rare (an evaluation, the end), and else where the process holds more than it
+was said to, or some seconds have passed.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import time
 from triform.train.process import resident
 
 PAUSE = 0.5  # seconds between two times: passes shorter than that are small
+SELDOM = 5.0  # seconds after which it costs a thirtieth of the time, at most
 
 
 class Heap:
@@ -25,7 +26,8 @@ class Heap:
         self.last = 0.0
 
     def tidy(self, *, above: int = 0) -> None:
-        """Where the process holds more than so many bytes."""
-        if self.trim is not None and time.monotonic() - self.last > PAUSE and resident() > above:
+        """Where the process holds more than so many bytes, or it was long ago."""
+        since = time.monotonic() - self.last
+        if self.trim is not None and (since > SELDOM or (since > PAUSE and resident() > above)):
             self.trim(0)
             self.last = time.monotonic()
