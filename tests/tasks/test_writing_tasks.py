@@ -11,6 +11,7 @@ from tasks import tiny_tasks as tiny
 
 from triform.data.rows import Chat, Document, Message, Pair, Text
 from triform.errors import InputError
+from triform.families import bart, gpt2
 from triform.model import Model
 from triform.tasks import named
 from triform.tasks.chat import answers_marked, learned
@@ -18,7 +19,7 @@ from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
 from triform.tasks.translate import Translated, aligned
-from triform.tasks.writing import SEPARATOR, prompt_ids
+from triform.tasks.writing import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
 from triform.text import chat
 from triform.train.examples import Place
 from triform.weights import folder
@@ -145,6 +146,15 @@ def test_beams_and_greedy_through_the_facade() -> None:
 
 
 # --- texts of a decoder ---------------------------------------------------------------------------------------------
+
+
+def test_as_many_abreast_as_have_room() -> None:
+    """Of a large BART six searches of four beams, of a small one as many as are useful; one at least."""
+    large = bart(width=1024, layers=12, heads=16)
+    assert abreast(large, read=1024, written=142, beams=4) == REMEMBERED // (2 * 12 * 1024 * 4 * (4 * 142 + 1024)) == 6
+    assert abreast(bart(width=64, layers=1, heads=2), read=20, written=20, beams=4) == ROWS
+    assert abreast(gpt2(), read=600, written=400, beams=2) == REMEMBERED // (2 * 12 * 768 * 4 * 2 * 1000)
+    assert abreast(large, read=1024, written=1024, beams=100) == 1
 
 
 def test_perplexity_counts_every_token_once() -> None:

@@ -105,6 +105,9 @@ def test_tensorboard_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         def add_scalar(self, name: str, value: float, step: int) -> None:
             written.append((name, step))
 
+        def flush(self) -> None:
+            opened.append("flushed")
+
         def close(self) -> None:
             opened.append("closed")
 
@@ -122,5 +125,7 @@ def test_tensorboard_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [(name, step) for step in (1, 2) for name in ("loss", "norm", "rate")]
     assert written == [*steps, ("valid/f1", 2)]
     assert opened == ["somewhere", "closed"]
+    watch(Skipped(step=3, reason="loss is nan", rows=(1,), places=("row 1",)))
+    assert opened[-1] == "flushed", "the next may stop the run"
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert board_in("somewhere") is None

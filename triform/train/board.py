@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triform.train.events import AnyEvent, Began, Ended, Scored, Stepped, Watch
+from triform.train.events import AnyEvent, Began, Ended, Scored, Skipped, Stepped, Watch
 
 
 def board_in(folder: str | Path) -> Watch | None:
@@ -31,6 +31,8 @@ class Board:
                 self.put({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
             case Scored(name=name, value=value) if value is not None:
                 self.put({f"valid/{name}": value}, step=event.step)
+            case Skipped():
+                self.writer.flush()  # several in a row stop the run, and nothing ends it
             case Ended() if self.writer is not None:
                 self.writer.close()
 

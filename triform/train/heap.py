@@ -15,7 +15,7 @@ import time
 from triform.train.process import resident
 
 PAUSE = 0.5  # seconds between two times: passes shorter than that are small
-SELDOM = 5.0  # seconds after which it costs a thirtieth of the time, at most
+SELDOM = 2.0  # seconds after which it costs little of the time
 
 
 class Heap:
