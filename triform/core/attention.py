@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from triform.core.cache import KeysValues
 from triform.core.flow import Flow
 from triform.core.masks import AnySight, Sight
-from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK
+from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 
 
 class WrittenOut(NamedTuple):
@@ -41,7 +41,7 @@ class Attend(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, q: BHTK, k: BGSK, v: BGSK, sight: AnySight) -> BHTK:
+    def forward(self, q: BHTK, k: RGSK, v: RGSK, sight: AnySight) -> BHTK:
         return sight.over(self.kernel, q, k, v)
 
     def kernel(self, q: BHTK, k: BGSK, v: BGSK, sight: Sight) -> BHTK:

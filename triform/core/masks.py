@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
-from triform.shapes import BGSK, BHTK, Added, Allowed, KeyPositions, Positions
+from triform.shapes import BGSK, BHTK, RGSK, Added, Allowed, KeyPositions, Positions
 
 
 @runtime_checkable
 class AnySight(Protocol):
     """What is seen in a pass: it gives the kernel its rectangles, and joins the answers."""
 
-    def over(self, kernel: "Kernel", q: BHTK, k: BGSK, v: BGSK) -> BHTK: ...
+    def over(self, kernel: "Kernel", q: BHTK, k: RGSK, v: RGSK) -> BHTK: ...
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from torch import Tensor
 from triform.core.batch import Text, UnequalRows
 from triform.core.cache import Cache, KeysValues, Uncached
 from triform.core.masks import AnyView, Door, Kernel, Sight, View, counting
-from triform.shapes import BGSK, BGTK, BHTK
+from triform.shapes import BGTK, BHTK, RGSK
 
 
 class Span(NamedTuple):
@@ -51,7 +51,7 @@ class EachRow(NamedTuple):
 
     parts: tuple[tuple[Span, Sight], ...]
 
-    def over(self, kernel: Kernel, q: BHTK, k: BGSK, v: BGSK) -> BHTK:
+    def over(self, kernel: Kernel, q: BHTK, k: RGSK, v: RGSK) -> BHTK:
         rows, heads, each, width = q.shape
         if each > 1:
             q = q.transpose(1, 2).reshape(rows * each, heads, 1, width)
