@@ -10,11 +10,12 @@ from generate_tiny import START, Tiny, alone, tiny, tokens
 from torch import Tensor
 
 from triform.core.batch import Pair, Text
-from triform.errors import TriformError
+from triform.errors import NotNumbers, TriformError
 from triform.families import llama, marian
 from triform.first_numbers import build
 from triform.generate import beam
 from triform.generate.beam import Ending, search
+from triform.generate.passes import Passes
 from triform.generate.settings import Request, Settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -245,16 +246,49 @@ def test_prompts_keep_their_rows() -> None:
     assert beam.blocks(searches) == [range(2, 4), range(2)]
 
 
-@pytest.mark.parametrize("beams", [(2, 1), (1, 2, 2), (3,), (2, 2)])
-def test_rows_of_unequal_prompts_have_no_gap(beams: tuple[int, ...]) -> None:
-    """Where one prompt has fewer beams than another, nobody keeps rows that would leave a gap or overlap."""
+@pytest.mark.parametrize(
+    ("beams", "rows"),
+    [((2, 1), (range(2), range(2, 4))), ((1, 2), (range(1, 3), range(3, 5))), ((2, 2), (range(2), range(4, 6)))],
+)
+def test_rows_have_no_gap_where_a_prompt_has_fewer_beams(beams: tuple[int, ...], rows: tuple[range, ...]) -> None:
     plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
     searches = [beam.Search(plan, Settings(), first=first, limit=9) for _ in beams]
-    for at, (one, count) in enumerate(zip(searches, beams, strict=True)):
-        one.rows, one.beams = range(2 * at, 2 * at + 2), [first] * count
+    for one, own, count in zip(searches, rows, beams, strict=True):
+        one.rows, one.beams = own, [first] * count
     blocks = beam.blocks(searches)
     assert [len(rows) for rows in blocks] == list(beams)
     assert sorted(row for rows in blocks for row in rows) == list(range(sum(beams)))
+
+
+def test_a_source_is_held_once_and_moved_once() -> None:
+    """Of three prompts the first is over: the last takes its place, and from then on no source moves."""
+    model = tiny("marian")
+    passes = Passes(model.network, model.spec, rows=6, beams=2)
+    assert passes.sources is not None
+    assert passes.sources.rows == 3
+    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
+    searches = [beam.Search(plan, Settings(), first=first._replace(row=at), limit=9) for at in (1, 2)]
+    for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
+        one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
+    placed = beam.place(passes, searches)
+    assert [one.rows for one in placed] == [range(2), range(2, 4)]
+    assert placed == searches[::-1]
+    assert [one.source for one in placed] == [0, 1]
+
+
+def test_texts_that_cannot_be_are_no_endings() -> None:
+    """Where every token is forced there is one text, however many beams."""
+    asked = Settings(max_tokens=2, eos=(), forced={0: 4, 1: 5}, n=2)
+    (endings,) = find(tiny("gpt2"), [Request(prompt=(1, 2), settings=asked)], width=3)
+    assert [ending.tokens for ending in endings] == [(4, 5)]
+
+
+def test_numbers_that_are_none_end_the_search() -> None:
+    model = small("decoder", 5)
+    with torch.no_grad():
+        next(iter(model.network.parameters()))[0, 0] = float("nan")
+    with pytest.raises(NotNumbers):
+        find(model, [request((0, 1))], width=2)
 
 
 def test_texts_longer_than_the_first_room() -> None:

@@ -179,8 +179,8 @@ def ranked(values: Tensor, tokens: Tensor, searches: Sequence[Search]) -> Iterat
         end = at + count * len(some)
         best, places = values[at:end].view(len(some), -1).topk(min(count * keep, max(one.keep for one in some)))
         chosen = tokens[at:end].view(len(some), -1).gather(-1, places)
-        for one, *row in zip(some, best.tolist(), (places // keep).tolist(), chosen.tolist(), strict=True):
-            yield [*zip(*row, strict=True)][: one.keep]
+        for row in zip(best.tolist(), (places // keep).tolist(), chosen.tolist(), strict=True):
+            yield [*zip(*row, strict=True)]
         at = end
 
 

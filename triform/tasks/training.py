@@ -21,6 +21,7 @@ from triform.data.cache import code_of, digest
 from triform.data.ragged import Cache
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
+from triform.generate.pauses import pausing
 from triform.tasks import named, record
 from triform.tasks.beginning import begun, form_of
 from triform.tasks.forecast import Forecast, fitted, forecast, in_gb
@@ -229,7 +230,7 @@ def measured(prepared: Prepared, run: Run[Any, Any]) -> Measured | None:
     some = few(rows, most=TRIED)
     begun, evaluation = time.monotonic(), 0.0
     if some:
-        run.judge(evaluated(prepared, some))
+        run.judge(evaluated(prepared, some, run))
         evaluation = (time.monotonic() - begun) * _characters(rows) / _characters(some)
     memory = max(run.rehearsal.memory, peak())
     forget_peak()
@@ -242,12 +243,15 @@ def _characters(rows: list[Any]) -> int:
 
 def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
     rows = judging_rows(prepared)
-    return run.go(evaluated(prepared, rows) if rows else None)
+    return run.go(evaluated(prepared, rows, run) if rows else None)
 
 
-def evaluated(prepared: Prepared, rows: list[Any]) -> Evaluate:
+def evaluated(prepared: Prepared, rows: list[Any], run: Run[Any, Any]) -> Evaluate:
+    """Its passes are of many sizes, and scatter the heap as steps do."""
+
     def evaluate(network: Network) -> Score:
-        scores = prepared.task.evaluate(rows, model=prepared.model._replace(network=network))
+        with pausing(run.tidy):
+            scores = prepared.task.evaluate(rows, model=prepared.model._replace(network=network))
         others = {name: value for name, value in scores.values.items() if name != scores.main}
         return Score(scores.main, scores.values[scores.main], higher=scores.higher, others=others)
 

@@ -281,8 +281,7 @@ class Run(Generic[E, B]):
         """Summed over the passes; a pass that is not finite ends the step, and its rows are to blame."""
         self.network.train()
         loss, targets = 0.0, 0
-        if self.rehearsal is not None and self.rehearsal.resting:
-            self.heap.tidy(above=self.rehearsal.resting)
+        self.tidy()
         for number, rows in enumerate(step.passes):
             if len(step.passes) > 1:
                 self.heap.tidy()
@@ -298,6 +297,11 @@ class Run(Generic[E, B]):
                 if part.targets:
                     part.total.backward()  # type: ignore[no-untyped-call]
         return Gradients(loss, targets, tuple(row for rows in step.passes for row in rows.tolist()))
+
+    def tidy(self) -> None:
+        """What lies free in the heap is given back, where something was said and more is held, or it was long ago."""
+        if self.rehearsal is not None and self.rehearsal.resting:
+            self.heap.tidy(above=self.rehearsal.resting)
 
     def rate(self) -> float:
         """The schedule's factor for the step about to be made."""
