@@ -23,6 +23,7 @@ from triform.train.events import AnyEvent, Saved, Skipped, Stepped
 from triform.train.examples import Place, plain
 from triform.train.guards import TrainingStopped
 from triform.train.labels import OneLabel
+from triform.train.loop import Rehearsal
 from triform.train.objectives import Loss
 from triform.weights import appearing, folder
 from triform.weights.errors import WeightsError
@@ -317,6 +318,17 @@ def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, mo
             assert plain(told.at(Place(0, 0, number))) == plain(prepared.examples.at(Place(0, 0, row)))
     assert str(stop.value).startswith("2 unusable steps in a row; at step 2 the loss is nan (")
     assert f"({', '.join(skipped[-1].places)})" in str(stop.value)
+
+
+def test_the_heap_is_tidied_between_the_passes_of_an_evaluation(rows: Path, tmp_path: Path) -> None:
+    prepared = training.prepare(wish(rows, tmp_path / "out"))
+    run = training.begin(prepared)
+    run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=1)
+    tidied: list[int] = []
+    run.heap.tidy = lambda *, above=0: tidied.append(above)
+    training.evaluated(prepared, training.judging_rows(prepared), run)(run.network)
+    assert tidied
+    assert set(tidied) == {1}
 
 
 def test_a_score_that_is_no_number_does_not_end_a_finished_run(
