@@ -29,21 +29,11 @@ class Span(NamedTuple):
     last: int
 
 
-class Seen(NamedTuple):
-    """What so many queries, one behind another, see of one row: its keys `first` to `last`."""
-
-    queries: int
-    first: int
-    last: int
-
-
-def joined(seen: Iterable[Seen]) -> Iterator[Span]:
-    """One span for all neighbouring rows of which as much is seen."""
-    row = 0
-    for (queries, first, last), same in groupby(seen):
-        rows = len(list(same))
-        yield Span(row, rows, queries, first, last)
-        row += rows
+def joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Of spans of one row each, those of neighbours of which as much is seen become one."""
+    for seen, same in groupby(spans, key=lambda span: span[2:]):
+        some = list(same)
+        yield Span(some[0].row, len(some), *seen)
 
 
 class EachRow(NamedTuple):
@@ -116,7 +106,7 @@ class NextTokens(Text):
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         each = self.ids.shape[1]
         ends = [(row, length + t) for row, length in enumerate(past[: self.real]) for t in range(1, each + 1)]
-        return self.view(Span(row, 1, 1, start_of(end, window), end) for row, end in ends)
+        return self.view(Span(row, 1, 1, 0 if window is None else max(0, end - window), end) for row, end in ends)
 
     def seeing(self, lengths: tuple[int, ...]) -> AnyView:
         """One source a row."""
@@ -133,16 +123,13 @@ class NextOfBeams(NextTokens):
 
     beams: tuple[int, ...]
 
-    def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
-        return self.view(joined(Seen(1, start_of(end + 1, window), end + 1) for end in past[: self.real]))
-
     def seeing(self, lengths: tuple[int, ...]) -> AnyView:
         """One source a prompt."""
-        return self.view(joined(Seen(beams, 0, end) for beams, end in zip(self.beams, lengths, strict=True)))
+        both = zip(self.beams, lengths, strict=True)
+        return self.view(Span(row, 1, beams, 0, end) for row, (beams, end) in enumerate(both))
 
-
-def start_of(end: int, window: int | None) -> int:
-    return 0 if window is None else max(0, end - window)
+    def view(self, spans: Iterable[Span]) -> AnyView:
+        return super().view(joined(spans))
 
 
 class SourceRows(UnequalRows):
