@@ -16,6 +16,7 @@ from triform.first_numbers import build
 from triform.generate import beam
 from triform.generate.beam import Ending, search
 from triform.generate.passes import Passes
+from triform.generate.rows import Biases, NextOfBeams, Span
 from triform.generate.settings import Request, Settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -274,6 +275,15 @@ def test_a_source_is_held_once_and_moved_once() -> None:
     assert [one.rows for one in placed] == [range(2), range(2, 4)]
     assert placed == searches[::-1]
     assert [one.source for one in placed] == [0, 1]
+
+
+def test_rows_that_see_as_much_are_answered_in_one_call() -> None:
+    ids = torch.zeros(4, 1, dtype=torch.long)
+    beams = NextOfBeams(ids, ids, real=4, biases=Biases(8), beams=(2, 2))
+    assert beams.past_only((4, 4, 4, 4), None).spans == (Span(0, 4, 1, 0, 5),)
+    assert beams.past_only((4, 4, 6, 6), 3).spans == (Span(0, 2, 1, 2, 5), Span(2, 2, 1, 4, 7))
+    assert beams.seeing((6, 6)).spans == (Span(0, 2, 2, 0, 6),)
+    assert beams.seeing((6, 5)).spans == (Span(0, 1, 2, 0, 6), Span(1, 1, 2, 0, 5))
 
 
 def test_texts_that_cannot_be_are_no_endings() -> None:
