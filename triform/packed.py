@@ -76,6 +76,11 @@ def packed(network: AnyNetwork) -> AnyNetwork:
     return cast(AnyNetwork, known[1])
 
 
+def forget_twin(network: Network) -> None:
+    """For those whose numbers are about to change: a twin is as large as its network."""
+    _TWINS.pop(network, None)
+
+
 def _packed(network: Network) -> Network:
     twin = _twin(network)
     if isinstance(network.readout, LanguageHead):

@@ -1,12 +1,16 @@
 """What lies free in the heap is given back where a run holds more than was said, and before what is rare."""
 
+import gc
 import math
 import sys
 import time
+import weakref
 
 import pytest
 from tiny_runs import network, texts
 
+from triform.core.forms import Form
+from triform.packed import packed
 from triform.train import heap, loop
 from triform.train.config import Config
 from triform.train.heap import Heap
@@ -79,6 +83,20 @@ def test_an_evaluation_begins_with_a_tidy_heap() -> None:
 
     run.judge(evaluate)
     assert made == [0, 1]
+
+
+def test_an_evaluation_leaves_no_packed_twin() -> None:
+    """Its matrices would be held until the next evaluation, and fit no step in between."""
+    run = run_of(8, 8, 8, 8)
+    twins: list[weakref.ref[object]] = []
+
+    def evaluate(net: Form) -> Score:
+        twins.append(weakref.ref(packed(net.float())))
+        return Score("loss", 1.0, higher=False)
+
+    run.judge(evaluate)
+    gc.collect()
+    assert twins[0]() is None
 
 
 def test_several_passes_are_tidied_before_each() -> None:

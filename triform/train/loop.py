@@ -17,6 +17,7 @@ from torch import Tensor
 
 from triform.core.forms import Form
 from triform.errors import TriformError
+from triform.packed import forget_twin
 from triform.train import optim
 from triform.train.chance import chance
 from triform.train.checkpoint import CheckpointError, Found
@@ -321,7 +322,9 @@ class Run(Generic[E, B]):
         self.heap.tidy()
         self.network.eval()
         with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
-            return evaluate(self.network)
+            score = evaluate(self.network)
+        forget_twin(self.network)
+        return score
 
     def evaluate(self, evaluate: Evaluate) -> None:
         score = self.judge(evaluate)
