@@ -301,6 +301,46 @@ def test_numbers_that_are_none_end_the_search() -> None:
         find(model, [request((0, 1))], width=2)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
+@pytest.mark.parametrize("width", [2, 3])
+def test_a_search_that_fills_the_context_does_not_touch_the_others(name: str, width: int) -> None:
+    """Its rows are free when it is over: they take no more room, and where they fill up a pass they begin anew."""
+    model = tiny(name)
+    context = model.spec.context
+    near = (context - 2,) if model.spec.encoder is None else (4,)
+    lengths, asked = (5, *near), Settings(max_tokens=context, eos=())
+    if model.spec.encoder is None:
+        requests = [Request(prompt=tuple(1 + at % 20 for at in range(length)), settings=asked) for length in lengths]
+    else:
+        few = Settings(max_tokens=context - 3, eos=())
+        requests = [Request(prompt=(1, 2, 3), settings=few), Request(prompt=(4, 5), settings=asked)]
+    found = find(model, requests, width=width)
+    for one, endings in zip(requests, found, strict=True):
+        assert [ending.tokens for ending in endings] == [ending.tokens for ending in find(model, [one], width=width)[0]]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_prompts_read_in_groups_and_in_pieces_are_prompts_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two short ones together, one that is too long for that, one more."""
+    model = tiny(name)
+    requests = [
+        Request(prompt=tuple(range(1, 1 + length)), settings=Settings(max_tokens=4, eos=()))
+        for length in (3, 4, 20, 5)
+    ]  # fmt: skip
+    alone = [find(model, [one], width=2)[0] for one in requests]
+    monkeypatch.setattr(beam, "TOGETHER", 12)
+    monkeypatch.setattr(beam, "CHUNK", 6)
+    read: list[int] = []
+    fresh = Passes.read_fresh
+    monkeypatch.setattr(
+        Passes, "read_fresh", lambda self, first, *both: read.append(first) or fresh(self, first, *both)
+    )
+    for endings, single in zip(find(model, requests, width=2), alone, strict=True):
+        assert [ending.tokens for ending in endings] == [ending.tokens for ending in single]
+        assert [ending.score for ending in endings] == pytest.approx([ending.score for ending in single])
+    assert read == [0, 3]
+
+
 def test_texts_longer_than_the_first_room() -> None:
     """Distances of T5 are known for as many positions as there is room: room grows with the beams."""
     model = tiny("t5")

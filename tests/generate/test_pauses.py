@@ -6,7 +6,7 @@ import pytest
 from generate_tiny import START, tiny
 
 from triform.generate.api import complete
-from triform.generate.pauses import pause, pausing
+from triform.pauses import pause, pausing
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

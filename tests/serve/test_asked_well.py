@@ -12,7 +12,7 @@ from served_models import ASKS, all_models, decoder, encoder, opinionated, pair,
 from triform.core.forms import EncoderOnly
 from triform.first_numbers import build
 from triform.generate.api import complete
-from triform.generate.pauses import pause
+from triform.pauses import pause
 from triform.serve import plainly
 from triform.serve.worker import Worker
 from triform.tasks import named

@@ -10,7 +10,7 @@ import torch
 from tasks import tiny_tasks as tiny
 
 from triform.data.rows import Chat, Document, Message, Pair, Text
-from triform.errors import InputError
+from triform.errors import InputError, TriformError
 from triform.families import bart, gpt2
 from triform.model import Model
 from triform.tasks import named
@@ -155,6 +155,19 @@ def test_as_many_abreast_as_have_room() -> None:
     assert abreast(bart(width=64, layers=1, heads=2), read=20, written=20, beams=4) == ROWS
     assert abreast(gpt2(), read=600, written=400, beams=2) == REMEMBERED // (2 * 12 * 768 * 4 * 2 * 1000)
     assert abreast(large, read=1024, written=1024, beams=100) == 1
+    assert abreast(gpt2(), read=20, written=10**9) == abreast(gpt2(), read=20, written=1004), "nobody writes so much"
+
+
+def test_what_cannot_be_searched_is_one_clear_line() -> None:
+    for form in ("encoder-decoder", "decoder"):
+        model = translator(form=form)
+        with pytest.raises(TriformError, match="beams=0 is out of range"):
+            next(named("translate").run(["a cat"], model=model, beams=0))
+        every = tuple(range(model.spec.vocab))
+        with pytest.raises(TriformError, match="every token is forbidden"):
+            next(named("translate").run(["a cat"], model=model, beams=2, banned=every))
+        asked = {"beams": None, "max_tokens": None}
+        assert next(named("translate").run(["a cat"], model=model, **asked)).text is not None
 
 
 def test_perplexity_counts_every_token_once() -> None:

@@ -13,9 +13,9 @@ from triform.errors import InputError
 from triform.generate import beam
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
-from triform.generate.pauses import pause
 from triform.generate.settings import Request, Settings, settings
 from triform.generate.writer import NoText, TextStream, ending
+from triform.pauses import pause
 from triform.spec import ModelSpec
 
 Prompt: TypeAlias = str | Sequence[int]

@@ -19,9 +19,9 @@ from triform.core.forms import Form
 from triform.errors import NotNumbers
 from triform.generate.admission import Sides, check_settings, sides
 from triform.generate.passes import Passes
-from triform.generate.pauses import pause
 from triform.generate.sampling import History, Untouched
 from triform.generate.settings import Request, Settings, SettingsError
+from triform.pauses import pause
 from triform.spec import ModelSpec
 
 CHUNK = 128  # tokens of a prompt read in one pass: a longer pass is no faster and needs more memory
@@ -82,7 +82,7 @@ class Search:
         self.keep = max(2, 1 + len(self.ends)) * plan.width
 
     def advance(self, ranked: Sequence[Continued]) -> None:
-        """One more token, given the `keep` likeliest beginnings with one more, the likeliest first."""
+        """One more token, given the `keep` likeliest beginnings with one more (or all), the likeliest first."""
         length = len(self.beams[0].tokens) + 1
         running: list[Beam] = []
         for rank, (logprob, which, token) in enumerate(ranked):
@@ -199,20 +199,40 @@ def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) 
 
 
 def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
-    """In one pass where that may be and they are short; otherwise one behind another, in pieces."""
-    sources, texts = [both.source for both in prompts], [both.read for both in prompts]
-    if passes.joins and sum(map(len, (*sources, *texts))) <= TOGETHER:
+    """As many in one pass as are short, where that may be; the others one behind another, in pieces."""
+    found: list[Tensor] = []
+    first = 0
+    for some in neighbours(prompts, most=TOGETHER if passes.joins else 0):
         pause()
-        return passes.read_fresh(0, texts, sources)
-    rows = []
-    for row, (source, text) in enumerate(prompts):
-        if source:
-            passes.encode(row, source)
-        for at in range(0, len(text), CHUNK):
-            pause()
-            logits = passes.read(row, text[at : at + CHUNK])
-        rows.append(logits)
-    return torch.stack(rows)
+        sources, texts = [both.source for both in some], [both.read for both in some]
+        short = passes.joins and tokens_of(some) <= TOGETHER
+        found.append(passes.read_fresh(first, texts, sources) if short else in_pieces(passes, first, some[0]))
+        first += len(some)
+    return torch.cat(found)
+
+
+def neighbours(prompts: Sequence[Sides], *, most: int) -> Iterator[list[Sides]]:
+    """Prompts that have so many tokens together, or one."""
+    some: list[Sides] = []
+    for one in prompts:
+        if some and tokens_of([*some, one]) > most:
+            yield some
+            some = []
+        some.append(one)
+    yield some
+
+
+def tokens_of(prompts: Sequence[Sides]) -> int:
+    return sum(len(both.source) + len(both.read) for both in prompts)
+
+
+def in_pieces(passes: Passes, row: int, prompt: Sides) -> Tensor:
+    if prompt.source:
+        passes.encode(row, prompt.source)
+    for at in range(0, len(prompt.read), CHUNK):
+        pause()
+        logits = passes.read(row, prompt.read[at : at + CHUNK])
+    return logits[None]
 
 
 def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
@@ -228,6 +248,7 @@ def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
     passes.reorder(order, sources=[one.source for one in placed])
     for source, one in enumerate(placed):
         one.source = source
+    passes.leave(sum(len(one.beams) for one in placed))
     return placed
 
 

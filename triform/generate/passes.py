@@ -180,6 +180,11 @@ class Passes:
         """Forget the last tokens of a row; what follows them is never read, so nothing is cleared."""
         self.cache.advance_rows(row, row + 1, -count)
 
+    def leave(self, first: int) -> None:
+        """Rows from `first` on are free: they count as empty, and may be filling. Nothing is cleared."""
+        for row, length in enumerate(self.cache.lengths[first:], first):
+            self.cache.advance_rows(row, row + 1, -length)
+
     def copy(self, source: int, to: int) -> None:
         """Row `to` becomes what row `source` is."""
         order = list(range(self.cache.rows))

@@ -18,7 +18,7 @@ from triform.errors import TriformError
 from triform.generate.api import engine_of
 from triform.generate.engine import Engine
 from triform.generate.events import Event
-from triform.generate.pauses import pausing
+from triform.pauses import pausing
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.jobs import Job, Place, Question, Running
 from triform.serve.limits import Limits

@@ -15,8 +15,8 @@ from triform.core.batch import Text
 from triform.core.forms import DecoderOnly, EncoderOnly
 from triform.door import by_length
 from triform.errors import InputError, NotNumbers
-from triform.generate.pauses import pause
 from triform.packed import packed, worth_packing
+from triform.pauses import pause
 from triform.text.tokenizer import Encoding
 from triform.train.objectives import apart, laid_out
 from triform.weights.folder import Loaded

@@ -21,7 +21,7 @@ from triform.data.cache import code_of, digest
 from triform.data.ragged import Cache
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
-from triform.generate.pauses import pausing
+from triform.pauses import pausing
 from triform.tasks import named, record
 from triform.tasks.beginning import begun, form_of
 from triform.tasks.forecast import Forecast, fitted, forecast, in_gb

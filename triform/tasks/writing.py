@@ -28,7 +28,7 @@ from triform.weights.folder import Loaded
 SEPARATOR = "\n=>"  # between what a decoder reads and what it writes, unless its tokenizer has a token for it
 TOGETHER = 512  # questions sorted by length at a time
 ROWS = 64  # answers written side by side, at most
-REMEMBERED = 2**30  # bytes of keys and values that they may hold
+REMEMBERED = 2**30  # bytes of keys and values that they hold then, about
 
 
 class Prompt(NamedTuple):
@@ -115,7 +115,8 @@ class Writing(Task[R, Q, A]):
         """Those of similar length are written together; they come back in their order."""
         self.check(model)
         most = most_written(model.spec)
-        asked = {"max_tokens": min(self.max_tokens, most)} | searching(model) | settings
+        given = {name: value for name, value in settings.items() if value is not None}
+        asked = {"max_tokens": min(self.max_tokens, most)} | searching(model) | given
         for some in portions(questions, count=TOGETHER):
             prompts = [prompt_ids(self.prompt(one), model, room=min(most, asked["max_tokens"])) for one in some]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
@@ -124,6 +125,8 @@ class Writing(Task[R, Q, A]):
             written = api.complete(model, ids, start=first_of(model), rows=rows, **asked)
             best = {order[one.prompt]: one for one in reversed(written)}
             for at, one in enumerate(some):
+                if at not in best:
+                    raise InputError("nothing can be written under these settings: every token is forbidden")
                 if best[at].finish == "error":
                     raise InputError(f"the model failed while writing: {best[at].error}")
                 yield self.answer(one, prompts[at], best[at], model=model)
@@ -167,12 +170,13 @@ def most_written(spec: ModelSpec) -> int:
 
 
 def abreast(spec: ModelSpec, *, read: int, written: int, beams: int = 1) -> int:
-    """How many answers are written side by side: as many as may hold 2 · L · G · K numbers a position, of their past
-    and of what was read; beams share a source, and each has a past of its own."""
-    stack = spec.stacks["decoder"]
+    """How many answers are written side by side: as many as hold about REMEMBERED bytes, 2 · L · G · K numbers a
+    position, of their past and of what was read; beams share a source, and each has a past of its own."""
+    stack, context = spec.stacks["decoder"], spec.context
     a_position = 2 * stack.layers * stack.attention.kv_heads * stack.attention.head_width * 4
-    positions = beams * written + read if spec.form == "encoder-decoder" else beams * (written + read)
-    return max(1, min(ROWS, REMEMBERED // (a_position * positions)))
+    two = spec.form == "encoder-decoder"
+    positions = beams * min(written, context) + read if two else beams * min(written + read, context)
+    return max(1, min(ROWS, REMEMBERED // max(1, a_position * positions)))
 
 
 def prompt_ids(text: str, model: Loaded, *, room: int) -> Prompt:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from triform.core.forms import Form
+from triform.pauses import pause
 from triform.train.examples import E, Examples, Place
 from triform.train.feed import Feed
 from triform.train.objectives import B, Objective
@@ -39,6 +40,7 @@ def mean_loss(network: Form, *, objective: Objective[E, B], examples: Examples[E
     for rows in feed.epoch(0):
         places = [Place(SEED, 0, row) for row in rows.tolist()]
         batch = objective.batch([examples.at(place) for place in places], places=places, device=device)
+        pause()
         loss = objective.loss(network, batch)
         total, targets = total + loss.total.item(), targets + loss.targets
     return Score("loss", total / max(1, targets), higher=False, others={"targets": targets})
