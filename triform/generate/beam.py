@@ -199,23 +199,23 @@ def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) 
 
 
 def read_all(passes: Passes, prompts: Sequence[Sides]) -> Tensor:
-    """As many in one pass as are short, where that may be; the others one behind another, in pieces."""
+    """Those that are short together, in one pass; a long one in pieces."""
     found: list[Tensor] = []
     first = 0
-    for some in neighbours(prompts, most=TOGETHER if passes.joins else 0):
+    for some in neighbours(prompts):
         pause()
         sources, texts = [both.source for both in some], [both.read for both in some]
-        short = passes.joins and tokens_of(some) <= TOGETHER
+        short = tokens_of(some) <= TOGETHER
         found.append(passes.read_fresh(first, texts, sources) if short else in_pieces(passes, first, some[0]))
         first += len(some)
     return torch.cat(found)
 
 
-def neighbours(prompts: Sequence[Sides], *, most: int) -> Iterator[list[Sides]]:
-    """Prompts that have so many tokens together, or one."""
+def neighbours(prompts: Sequence[Sides]) -> Iterator[list[Sides]]:
+    """Prompts that have at most TOGETHER tokens together, or one."""
     some: list[Sides] = []
     for one in prompts:
-        if some and tokens_of([*some, one]) > most:
+        if some and tokens_of([*some, one]) > TOGETHER:
             yield some
             some = []
         some.append(one)

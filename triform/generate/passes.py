@@ -51,7 +51,6 @@ class Passes:
         self.network: Writes = packed.packed(network) if pack else network
         self.spec = spec
         self.quantum = 1 if pack else packed.PLAIN_ROWS
-        self.beams = beams
         self.positions = min(positions or spec.context, spec.context)
         self.device = network.token.weight.device
         filled = -(-rows // self.quantum) * self.quantum
@@ -63,7 +62,7 @@ class Passes:
     @property
     def joins(self) -> bool:
         """Whether several prompts may be read in one pass: in plain products they feel each other, in the last bits."""
-        return self.beams is not None or self.quantum == 1
+        return self.quantum == 1
 
     @property
     def _doublings(self) -> int:
