@@ -29,7 +29,7 @@ class Passes:
 
     Room grows by doubling, and only in `make_room`: no pass allocates for the past. `pack` chooses the packed twin of
     the network (None: where it gains); without it rows are filled up to a whole multiple of `packed.PLAIN_ROWS`.
-    With `beams`, so many rows belong to each prompt and share its source, and nobody compares bits.
+    `beams` rows belong to each prompt and share its source.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Passes:
         rows: int,
         positions: int | None = None,
         pack: bool | None = None,
-        beams: int | None = None,
+        beams: int = 1,
     ) -> None:
         check_writes(spec)
         if isinstance(network, EncoderOnly):
@@ -55,7 +55,7 @@ class Passes:
         self.device = network.token.weight.device
         filled = -(-rows // self.quantum) * self.quantum
         self.cache = self._cache(filled)
-        sources = filled if beams is None else rows // beams
+        sources = filled if beams == 1 else rows // beams
         self.sources = self._cache(sources) if isinstance(network, EncoderDecoder) else None
         self.biases = Biases(self.cache.capacity)
 
