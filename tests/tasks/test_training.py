@@ -325,7 +325,7 @@ def test_the_heap_is_tidied_between_the_passes_of_an_evaluation(rows: Path, tmp_
     run = training.begin(prepared)
     run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=1)
     tidied: list[int] = []
-    run.heap.tidy = lambda *, above=0: tidied.append(above)
+    run.heap.tidy = lambda *, above=0, **_: tidied.append(above)
     training.evaluated(prepared, training.judging_rows(prepared), run)(run.network)
     assert tidied
     assert set(tidied) == {1}

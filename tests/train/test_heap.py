@@ -13,7 +13,7 @@ from triform.core.forms import Form
 from triform.packed import packed
 from triform.train import heap, loop
 from triform.train.config import Config
-from triform.train.heap import Heap
+from triform.train.heap import SELDOM, Heap
 from triform.train.language import NextToken
 from triform.train.loop import Rehearsal, Run, ready
 from triform.train.validation import Score
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems k
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "PAUSE", -1.0)
-    monkeypatch.setattr(heap, "SELDOM", math.inf)
 
 
 def run_of(*lengths: int, passes: int = 1) -> Run:
@@ -50,15 +49,29 @@ def test_only_above_a_bound() -> None:
     assert made == [0]
 
 
-def test_or_where_it_was_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "SELDOM", 1000.0)
+def test_or_where_it_was_long_ago() -> None:
     made: list[int] = []
     one = Heap()
     one.trim = made.append
     one.last = time.monotonic() - 1001
     one.tidy(above=1 << 60)
-    one.tidy(above=1 << 60)
+    assert made == [], "nobody has said after how long"
+    one.tidy(above=1 << 60, after=1000)
+    one.tidy(above=1 << 60, after=1000)
     assert made == [0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "passes", "after"), [((8, 8, 8, 8), 1, math.inf), ((4, 8, 8, 12), 1, SELDOM), ((4, 8, 12), 2, math.inf)]
+)
+def test_now_and_then_where_lengths_scatter_it(lengths: tuple[int, ...], passes: int, after: float) -> None:
+    """Texts of one length scatter nothing, and giving pages back costs a tenth of their time."""
+    run = run_of(*lengths, passes=passes)
+    run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=5)
+    asked: list[tuple[int, float]] = []
+    run.heap.tidy = lambda *, above=0, after=math.inf: asked.append((above, after))
+    run.tidy()
+    assert asked == [(5, after)]
 
 
 @pytest.mark.parametrize(("resting", "times"), [(1, 3), (1 << 60, 0), (0, 0)])

@@ -26,7 +26,7 @@ from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped,
 from triform.train.examples import E, Examples, Place
 from triform.train.feed import Feed, Position, Step
 from triform.train.guards import Guard, TrainingStopped
-from triform.train.heap import Heap
+from triform.train.heap import SELDOM, Heap
 from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed, differences
 from triform.train.objectives import B, Objective, OfWholePass
 from triform.train.prepare import finish, precision, prepare
@@ -160,6 +160,7 @@ class Run(Generic[E, B]):
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
         self.heap = Heap()
+        self.scatters = config.accumulate == 1 and int(examples.lengths.min()) < int(examples.lengths.max())
         self.refused = ""  # the last step that was
         self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
         self.rehearsal: Rehearsal | None = None
@@ -171,7 +172,7 @@ class Run(Generic[E, B]):
         """The fullest of the first steps, then some of them, all by a rate of 0: weights stay as they are, and what the
         optimizer remembers is forgotten. For a run that has not taken up a checkpoint yet."""
         forget_peak()
-        before, lengths = resident(), self.feed.lengths
+        before = resident()
         first = list(islice(self.feed.steps(), LOOKED_AT))
         fullest = max(first, key=lambda step: max(int(self.feed.lengths[rows].sum()) for rows in step.passes))
         end = time.monotonic() + seconds
@@ -183,8 +184,7 @@ class Run(Generic[E, B]):
             paces.append(self.try_out(step))
         self.optimizer.forget_steps()
         taken = peak() - before
-        even = self.config.accumulate > 1 or lengths.min() == lengths.max()
-        holes = 0 if even else round((SCATTERED - 1) * taken)
+        holes = round((SCATTERED - 1) * taken) if self.scatters else 0
         forget_peak()
         pace = self.feed.usual() * sum(paces) / len(paces)
         return Rehearsal(pace, before + taken + holes, resident() + holes)
@@ -300,9 +300,10 @@ class Run(Generic[E, B]):
         return Gradients(loss, targets, tuple(row for rows in step.passes for row in rows.tolist()))
 
     def tidy(self) -> None:
-        """What lies free in the heap is given back, where something was said and more is held, or it was long ago."""
+        """What lies free in the heap is given back, where something was said and more is held; and now and then, where
+        the lengths of texts scatter it."""
         if self.rehearsal is not None and self.rehearsal.resting:
-            self.heap.tidy(above=self.rehearsal.resting)
+            self.heap.tidy(above=self.rehearsal.resting, after=SELDOM if self.scatters else math.inf)
 
     def rate(self) -> float:
         """The schedule's factor for the step about to be made."""
