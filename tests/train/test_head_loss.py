@@ -1,13 +1,17 @@
 """The head's loss in chunks is the plain formula, in value and in every gradient."""
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from triform.train import head_loss as module
-from triform.train.head_loss import head_loss
+from triform.train.head_loss import head_loss, rows_at_once
 
 
 def pieces(rows: int, vocab: int, seed: int = 0) -> list[torch.Tensor]:
@@ -56,17 +60,36 @@ def test_a_second_backward_is_refused() -> None:
         loss.backward()
 
 
-def test_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    linear = F.linear
+@pytest.mark.parametrize("positions", [1, 3, 40, 41])
+def test_never_holds_all_logits(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 64)
+    x, weight, bias = pieces(positions, 20)
+    with Largest() as made:
+        total = head_loss(x, weight, torch.zeros(positions, dtype=torch.long), bias=bias)
+    assert made.numbers <= max(64, x.numel(), weight.numel())
+    expected = F.cross_entropy(F.linear(x, weight, bias), torch.zeros(positions, dtype=torch.long), reduction="sum")
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
 
-    def watched(*args: torch.Tensor) -> torch.Tensor:
-        seen.append((made := linear(*args)).numel())
+
+class Largest(TorchDispatchMode):
+    """The most numbers of a tensor made while the block runs."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.numbers = max(self.numbers, made.numel())
         return made
 
-    monkeypatch.setattr(module.F, "linear", watched)
-    monkeypatch.setattr(module, "CHUNK", 64)
-    x, weight, bias = pieces(40, 20)
-    head_loss(x, weight, torch.zeros(40, dtype=torch.long), bias=bias).backward()
-    assert max(seen) <= 64
-    assert sum(seen) == 40 * 20
+
+@given(positions=st.integers(0, 3000), vocab=st.integers(2, 300))
+def test_chunks_are_alike(positions: int, vocab: int) -> None:
+    """A remainder of a few positions would read and write the whole gradient of the weight for them alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", 1000)
+        rows = rows_at_once(torch.empty(positions, 1), torch.empty(vocab, 1))
+    assert rows * vocab <= 1000
+    sizes = [len(part) for part in torch.split(torch.arange(positions), rows)]
+    assert max(sizes) - min(sizes) < len(sizes)
+    assert len(sizes) == max(1, math.ceil(positions / (1000 // vocab)))

@@ -122,13 +122,13 @@ def moments_of(spec: ModelSpec, learned: int, config: Config) -> int:
 
 
 def head_of(spec: ModelSpec, a_pass: Cost) -> int:
-    """Logits and their logarithms in pieces, and the gradient of the matrix that made them."""
+    """Logits in pieces, and the gradient of the matrix that made them."""
     if not isinstance(spec.head, LanguageHead):
         return 0
     tokens = a_pass.load.batch * a_pass.load.length
     targets = round(TOLD * tokens) if isinstance(spec.head, Transformed) else tokens
     twice = 2 if isinstance(spec.head, Tied) else 1  # as embedding too: both gradients are there before their sum
-    return NUMBER * (2 * min(CHUNK, targets * spec.vocab) + twice * spec.vocab * spec.width)
+    return NUMBER * (min(CHUNK, targets * spec.vocab) + twice * spec.vocab * spec.width)
 
 
 def recomputed(spec: ModelSpec, a_pass: Cost) -> int:

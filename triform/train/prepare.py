@@ -3,24 +3,33 @@
 Paths of weights stay as they are. Refuses to know data and objectives.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
 from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from triform.core import build
 from triform.core.blocks import Block, Dropout, Entry, Residual
+from triform.core.feedforward import FeedForward
 from triform.errors import TriformError, UnknownName
-from triform.train import lora
+from triform.train import gelu, lora
 from triform.train.config import Config
 from triform.weights.errors import one_line
+
+Act: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def prepare(network: nn.Module, config: Config) -> None:
     """All that the config says of the network itself, once it is known that this machine can do it."""
-    check_machine(config, next(network.parameters()).device)
+    device = next(network.parameters()).device
+    check_machine(config, device)
+    if device.type == "cpu" and config.precision == "float32" and not config.compile:
+        change_act(network, build.gelu_tanh, gelu.gelu_tanh)
     if config.dropout is not None:
         set_dropout(network, config.dropout)
     if config.lora:
@@ -37,10 +46,17 @@ def prepare(network: nn.Module, config: Config) -> None:
 def finish(network: nn.Module) -> None:
     """An ordinary network again."""
     lora.merge(network)
+    change_act(network, gelu.gelu_tanh, build.gelu_tanh)
     for block in [each for each in network.modules() if isinstance(each, Block)]:
         block.__dict__.pop("forward", None)
         block._compiled_call_impl = None
     network.requires_grad_(True).eval()
+
+
+def change_act(network: nn.Module, old: Act, new: Act) -> None:
+    for each in network.modules():
+        if isinstance(each, FeedForward) and each.act is old:
+            each.act = new
 
 
 def set_dropout(network: nn.Module, share: float) -> None:
