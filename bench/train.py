@@ -73,8 +73,8 @@ def theirs(shape: str, rows: int, tokens: int) -> Run:
 
 
 def floor(shape: str, rows: int, tokens: int) -> Run:
-    """The products of a step, in memory that is there, and the attention kernel that both sides call; nothing else. What
-    no step made of them can be faster than."""
+    """The products of a step, in memory that is there, and the attention kernel that both sides call; nothing else: no
+    step made of them can be faster."""
     import torch
     from torch.nn import functional as F
 
