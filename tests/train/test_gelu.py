@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from triform.core.blocks import Block
 from triform.core.build import gelu_tanh as plain
 from triform.core.feedforward import FeedForward
-from triform.families import bert, gpt2
+from triform.families import bert, flan_t5, gpt2
 from triform.first_numbers import build
 from triform.spec import ModelSpec
 from triform.train import gelu as module
@@ -18,12 +18,12 @@ from triform.train.prepare import finish, prepare
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 19])
-@pytest.mark.parametrize("gated", [False, True])
-def test_value_and_slope(piece: int, gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of_a_view", [False, True])
+def test_value_and_slope(piece: int, of_a_view: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE", piece)
     whole = torch.cat([torch.linspace(-12, 12, 97, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)])
     whole = whole.view(7, 14).requires_grad_()
-    x = whole.chunk(2, dim=-1)[0] if gated else whole
+    x = whole.chunk(2, dim=-1)[0] if of_a_view else whole
     wanted = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     fast, slow = gelu_tanh(x), F.gelu(x, approximate="tanh")
     torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-14)
@@ -67,6 +67,10 @@ def test_only_while_training() -> None:
 
 def test_another_act_stays() -> None:
     assert acts(bert(**SIZES), Config(steps=1)) == ({F.gelu}, {F.gelu})
+
+
+def test_of_a_gated_network_it_stays() -> None:
+    assert acts(flan_t5(vocab=11, width=8, layers=1, heads=2), Config(steps=1)) == ({plain}, {plain})
 
 
 def test_compiled_blocks_keep_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
