@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
-from triform.families import sized
+from triform.families import gpt2, sized
+from triform.observe.cost import cost
 from triform.tasks import forecast
 from triform.train.config import Config
 from triform.train.examples import Listed, SourceTarget, Tokens, TwoTexts
+from triform.train.head_loss import CHUNK
 
 RUN = """
 import sys
@@ -93,3 +95,11 @@ def test_both_sides_and_both_texts_are_counted() -> None:
     assert (load.batch, load.source, load.length) == (10, 100, 50)
     twins = Listed([TwoTexts(range(40), range(10))] * 40, lengths=[50] * 40)
     assert forecast.pass_of(sized("bert", "tiny"), twins, config=config).load.batch == 40
+
+
+@pytest.mark.parametrize(("length", "logits"), [(4, 4 * 8192), (4096, CHUNK)])
+def test_the_head_holds_one_chunk_of_logits_at_most(length: int, logits: int) -> None:
+    """Beside it the gradients of its matrix: as a head and, being tied, as the embedding."""
+    spec = gpt2(vocab=8192, width=8, layers=1, heads=2, context=4096)
+    a_pass = cost(spec, phase="training", batch=1, length=length)
+    assert forecast.head_of(spec, a_pass) == 4 * (logits + 2 * 8192 * 8)

@@ -1,5 +1,7 @@
 """GELU for training is torch's GELU, in value and slope; a finished network has torch's again."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -73,7 +75,8 @@ def test_of_a_gated_network_it_stays() -> None:
     assert acts(flan_t5(vocab=11, width=8, layers=1, heads=2), Config(steps=1)) == ({plain}, {plain})
 
 
-def test_compiled_blocks_keep_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", [{"compile": True}, {"precision": "bfloat16"}])
+def test_compiled_or_in_half_precision_it_stays(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "check_machine", lambda config, device: None)
     monkeypatch.setattr(Block, "compile", lambda block: None)
-    assert acts(gpt2(**SIZES), Config(steps=1, compile=True)) == ({plain}, {plain})
+    assert acts(gpt2(**SIZES), Config(steps=1, **setting)) == ({plain}, {plain})

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 RATE, CUBE = math.sqrt(8 / math.pi), 0.044715
-PIECE = 1 << 19  # numbers worked on at once: ten passes over 2 MB stay in the cache
+PIECE = 1 << 19  # numbers worked on at once: eight passes over 2 MB stay in the cache
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
 """A network made ready for a run: dropout, frozen weights, LoRA, blocks recomputed or compiled; what precision is real.
+And an ordinary one again after it.
 
 Paths of weights stay as they are. Refuses to know data and objectives.
 """
@@ -25,7 +26,8 @@ Act: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def prepare(network: nn.Module, config: Config) -> None:
-    """All that the config says of the network itself, once it is known that this machine can do it."""
+    """All that the config says of the network itself, once it is known that this machine can do it; and the faster
+    GELU where that is for it."""
     device = next(network.parameters()).device
     check_machine(config, device)
     if device.type == "cpu" and config.precision == "float32" and not config.compile:
