@@ -45,6 +45,14 @@ def test_as_near_to_the_truth_as_torch() -> None:
     assert torch.isfinite(gelu_tanh(torch.tensor([-1e9, 1e9], requires_grad=True))).all()
 
 
+def test_a_second_backward_is_refused() -> None:
+    """Its slope has become the gradient, in the same memory."""
+    y = gelu_tanh(torch.ones(3, requires_grad=True)).sum()
+    y.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
 def test_without_gradients_it_is_torchs_own() -> None:
     x = torch.randn(50, generator=torch.Generator().manual_seed(1))
     assert torch.equal(gelu_tanh(x), F.gelu(x, approximate="tanh"))

@@ -1,6 +1,8 @@
 """The head's loss in chunks is the plain formula, in value and in every gradient."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triform.train import head_loss as module
-from triform.train.head_loss import head_loss, rows_at_once
+from triform.train.head_loss import LINE, head_loss, room_for, rows_at_once
 
 
 def pieces(rows: int, vocab: int, seed: int = 0) -> list[torch.Tensor]:
@@ -22,23 +24,44 @@ def pieces(rows: int, vocab: int, seed: int = 0) -> list[torch.Tensor]:
     return [each.requires_grad_() for each in made]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
-    rows=st.integers(1, 40), vocab=st.integers(2, 30), chunk=st.integers(1, 300), smoothing=st.sampled_from([0, 0.1])
+    rows=st.integers(1, 40),
+    vocab=st.integers(2, 50),
+    chunk=st.integers(1, 300),
+    words=st.integers(1, 60),
+    smoothing=st.sampled_from([0, 0.1]),
 )
-def test_in_chunks_as_in_one(rows: int, vocab: int, chunk: int, smoothing: float) -> None:
+def test_in_chunks_as_in_one(rows: int, vocab: int, chunk: int, words: int, smoothing: float) -> None:
     x, weight, bias = pieces(rows, vocab)
     targets = torch.arange(rows) % vocab
     plain = F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum", label_smoothing=smoothing)
     expected = torch.autograd.grad(3 * plain, (x, weight, bias))
-    before, module.CHUNK = module.CHUNK, chunk
-    try:
+    with pytest.MonkeyPatch.context() as patch, nans_in_new_memory():
+        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(module, "WORDS", words)
         ours = head_loss(x, weight, targets, bias=bias, smoothing=smoothing)
-    finally:
-        module.CHUNK = before
     assert abs((ours - plain).item()) < 1e-12 * max(1, plain.item())
     for a, b in zip(torch.autograd.grad(3 * ours, (x, weight, bias)), expected, strict=True):
         assert float((a - b).abs().max()) < 1e-12
+
+
+@contextmanager
+def nans_in_new_memory() -> Iterator[None]:
+    """Nothing may be left of what a room held before, behind the last word either."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1).isnan()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@given(vocab=st.integers(1, 60_000))
+def test_rows_of_logits_begin_with_a_cache_line_and_not_all_at_the_same_place(vocab: int) -> None:
+    long = room_for(torch.empty(1, 1, device="meta"), torch.empty(vocab, 1, device="meta")).shape[1]
+    assert vocab <= long < vocab + 2 * LINE
+    assert (long % LINE, long // LINE % 2) == (0, 1)
 
 
 def test_only_the_gradients_that_are_wanted() -> None:
@@ -66,7 +89,7 @@ def test_never_holds_all_logits(positions: int, monkeypatch: pytest.MonkeyPatch)
     x, weight, bias = pieces(positions, 20)
     with Largest() as made:
         total = head_loss(x, weight, torch.zeros(positions, dtype=torch.long), bias=bias)
-    assert made.numbers <= max(64, x.numel(), weight.numel())
+    assert made.numbers <= max(64 // 20 * (20 + 2 * LINE), x.numel(), weight.numel())
     expected = F.cross_entropy(F.linear(x, weight, bias), torch.zeros(positions, dtype=torch.long), reduction="sum")
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
 

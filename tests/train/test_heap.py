@@ -2,11 +2,13 @@
 
 import gc
 import math
+import resource
 import sys
 import time
 import weakref
 
 import pytest
+import torch
 from tiny_runs import network, texts
 
 from triform.core.forms import Form
@@ -24,6 +26,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems k
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "PAUSE", -1.0)
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What the C library is told."""
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(Heap, "_set", lambda self, options: told.extend(options.items()))
+    return told
 
 
 def run_of(*lengths: int, passes: int = 1) -> Run:
@@ -83,6 +93,46 @@ def test_a_run_is_tidied_before_a_step_where_it_holds_more_than_was_said(resting
 
 def test_without_a_rehearsal_nothing_was_said() -> None:
     assert trims(run_of(8, 8, 8, 8)) == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "passes", "kept"),
+    [((8,) * 12, 1, True), ((8,) * 12 + (3,), 1, True), ((4, 8, 8, 12), 1, False), ((8,) * 12, 2, False)],
+    ids=["alike", "with a shorter end", "unequal", "several passes"],
+)
+def test_steps_that_are_alike_keep_their_memory(
+    lengths: tuple[int, ...], passes: int, kept: bool, options: list[tuple[int, int]]
+) -> None:
+    run = run_of(*lengths, passes=passes)
+    assert options == (list(heap.KEEPING.items()) if kept else [])
+    options.clear()
+    run.go(None)
+    assert options == list(heap.USUAL.items())
+
+
+def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(8, 8, 8, 8)
+    monkeypatch.setattr(run, "step", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.go(None)
+    assert options[-len(heap.USUAL) :] == list(heap.USUAL.items())
+
+
+def test_the_next_step_finds_its_pages() -> None:
+    """Each of three tensors, one of them larger than what the library gets from outside its heap by itself."""
+    one = Heap()
+    one.keep()
+    try:
+        sizes, got = (1 << 20, 3 << 20, 10 << 20), []
+        for _ in range(4):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            made = [torch.ones(size) for size in sizes]
+            got.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+            del made
+    finally:
+        one.let_go()
+    pages = 4 * sum(sizes) // resource.getpagesize()
+    assert max(got[1:]) < pages / 10
 
 
 def test_an_evaluation_begins_with_a_tidy_heap() -> None:

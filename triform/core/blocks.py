@@ -23,8 +23,8 @@ class Dropout(nn.Module):
         if not self.training:
             return x
         bits = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
-        gone = bits.view(torch.int16)[: x.numel()].view(x.shape) < self.limit - 2**15
-        return torch.where(gone, 0.0, x * (2**16 / (2**16 - self.limit)))
+        kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= self.limit - 2**15
+        return x * kept * (2**16 / (2**16 - self.limit))
 
 
 class Residual(nn.Module):

@@ -41,4 +41,4 @@ class _Gelu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, wanted: Tensor) -> Tensor:
         (slope,) = ctx.saved_tensors
-        return wanted * slope
+        return slope.mul_(wanted)

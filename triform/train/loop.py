@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Generic, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,6 +40,7 @@ from triform.weights.errors import listed
 LOOKED_AT = 256  # first steps, for the fullest of them
 LEAST_TRIED, MOST_TRIED = 2, 4  # after it
 SCATTERED = 1.3  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
+NEARLY_ALL = 0.9  # of the examples are of one length: steps are alike. The end of a running text may be shorter
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
@@ -160,7 +162,10 @@ class Run(Generic[E, B]):
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
         self.heap = Heap()
-        self.scatters = config.accumulate == 1 and int(examples.lengths.min()) < int(examples.lengths.max())
+        alike = float(np.mean(examples.lengths == examples.lengths.max())) > NEARLY_ALL
+        self.scatters = config.accumulate == 1 and not alike
+        if config.accumulate == 1 and alike:
+            self.heap.keep()
         self.refused = ""  # the last step that was
         self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
         self.rehearsal: Rehearsal | None = None
@@ -202,10 +207,13 @@ class Run(Generic[E, B]):
         self.started = time.monotonic()
         self.began()
         steps = self.feed.steps(Position(*self.state.position))
-        with listening() as wish:
-            while not (why := self.over(wish)):
-                self.step(next(steps))
-                self.look(evaluate, wish)
+        try:
+            with listening() as wish:
+                while not (why := self.over(wish)):
+                    self.step(next(steps))
+                    self.look(evaluate, wish)
+        finally:
+            self.heap.let_go()
         self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
         self.finish()
         state = self.state
