@@ -1,5 +1,4 @@
 """A whole training step (batch, forward, loss, backward, clipping, AdamW) against transformers: same shapes, one run.
-Beside it the floor: a step's products and attention alone, for how far apart two steps made of them can be at most.
 
 Both drop 0.1 of what is added to the residual stream and nothing of attention weights; both step with the fused AdamW.
 `.venv/bin/python -m bench.train`
@@ -72,54 +71,13 @@ def theirs(shape: str, rows: int, tokens: int) -> Run:
     return run
 
 
-def floor(shape: str, rows: int, tokens: int) -> Run:
-    """The products of a step, in memory that is there, and the attention kernel that both sides call; nothing else: no
-    step made of them can be faster."""
-    import torch
-    from torch.nn import functional as F
-
-    torch.set_num_threads(2)
-    size, n = SHAPES[shape], rows * tokens
-    width = size["width"]
-    inside = [products(n, width, out) for out in (3 * width, width, 4 * width)] + [products(n, 4 * width, width)]
-    head = products(n // 4, width, size["vocab"])
-    q, k, v = torch.randn(3, rows, size["heads"], tokens, width // size["heads"]).requires_grad_()
-    wanted = torch.randn_like(q)
-
-    def run() -> None:
-        for _ in range(size["layers"]):
-            for each in inside:
-                each()
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            torch.autograd.grad(mixed, (q, k, v), wanted)
-        for _ in range(4):
-            head()
-
-    return run
-
-
-def products(rows: int, into: int, out: int) -> Run:
-    """Of one matrix: y = x Wᵀ forwards, dx = dy W and dW = dyᵀ x backwards."""
-    import torch
-
-    x, y, weight = torch.randn(rows, into), torch.randn(rows, out), torch.randn(out, into)
-    to_x, to_y, to_weight = (torch.empty_like(each) for each in (x, y, weight))
-
-    def run() -> None:
-        torch.mm(x, weight.T, out=to_y)
-        torch.mm(y, weight, out=to_x)
-        torch.mm(y.T, x, out=to_weight)
-
-    return run
-
-
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
 def row(what: str, *, aim: float, memory_aim: float | None = None, rounds: int = ROUNDS, **settings: Any) -> Row:
-    names = {"triform": "ours", "transformers": "theirs", "floor": "floor"}
+    names = {"triform": "ours", "transformers": "theirs"}
     contenders = [Contender(name, f"bench.train:{run}", **settings) for name, run in names.items()]
-    first, second, least = race(contenders, rounds=rounds)
+    first, second = race(contenders, rounds=rounds)
     size, tokens = SHAPES[settings["shape"]], settings["rows"] * settings["tokens"]
     weights = 12 * size["layers"] * size["width"] ** 2 + size["vocab"] * size["width"]
     scores = 2 * size["layers"] * settings["tokens"] * size["width"]
@@ -132,7 +90,6 @@ def row(what: str, *, aim: float, memory_aim: float | None = None, rounds: int =
         memory_matters=True,
         memory_aim=memory_aim,
         tokens=tokens,
-        beside=f"floor {least.median * 1000:,.0f} ms: at most {second.median / least.median:.2f}×",
     )
 
 
