@@ -27,7 +27,7 @@ def test_value_and_slope(piece: int, of_a_view: bool, monkeypatch: pytest.Monkey
     whole = whole.view(7, 14).requires_grad_()
     x = whole.chunk(2, dim=-1)[0] if of_a_view else whole
     wanted = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    fast, slow = gelu_tanh(x), F.gelu(x, approximate="tanh")
+    fast, slow = gelu_tanh(x.clone()), F.gelu(x, approximate="tanh")
     torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-14)
     slopes = [torch.autograd.grad(y, whole, wanted, retain_graph=True)[0] for y in (fast, slow)]
     torch.testing.assert_close(*slopes, rtol=1e-11, atol=1e-13)
@@ -35,19 +35,36 @@ def test_value_and_slope(piece: int, of_a_view: bool, monkeypatch: pytest.Monkey
 
 def test_as_near_to_the_truth_as_torch() -> None:
     x = torch.linspace(-30, 30, 100_001, requires_grad=True)
-    y = gelu_tanh(x)
+    y = gelu_tanh(x.clone())
     (slope,) = torch.autograd.grad(y.sum(), x)
     exact = x.detach().double().requires_grad_()
     truth = F.gelu(exact, approximate="tanh")
     (steep,) = torch.autograd.grad(truth.sum(), exact)
     assert (y - truth).abs().max() < 2e-6
     assert (slope - steep).abs().max() < 2e-6
-    assert torch.isfinite(gelu_tanh(torch.tensor([-1e9, 1e9], requires_grad=True))).all()
+    assert torch.isfinite(gelu_tanh(torch.tensor([-1e9, 1e9], requires_grad=True) * 1)).all()
+
+
+def test_in_place() -> None:
+    x = torch.randn(4, 5, requires_grad=True) * 1
+    expected = F.gelu(x.detach(), approximate="tanh")
+    y = gelu_tanh(x)
+    assert y.data_ptr() == x.data_ptr()
+    torch.testing.assert_close(x, expected)
+
+
+def test_who_reads_what_was_there_is_told() -> None:
+    """A product that is differentiated by it, say: torch sees that it has changed."""
+    x = torch.randn(4, requires_grad=True) * 1
+    square = x * x
+    gelu_tanh(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        square.sum().backward()
 
 
 def test_a_second_backward_is_refused() -> None:
     """Its slope has become the gradient, in the same memory."""
-    y = gelu_tanh(torch.ones(3, requires_grad=True)).sum()
+    y = gelu_tanh(torch.ones(3, requires_grad=True) * 1).sum()
     y.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward()

@@ -24,7 +24,7 @@ class Dropout(nn.Module):
             return x
         bits = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
         kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= self.limit - 2**15
-        return x * kept * (2**16 / (2**16 - self.limit))
+        return (x * kept).mul_(2**16 / (2**16 - self.limit))
 
 
 class Residual(nn.Module):

@@ -166,6 +166,8 @@ class Run(Generic[E, B]):
         self.scatters = config.accumulate == 1 and not alike
         if config.accumulate == 1 and alike:
             self.heap.keep()
+        if not self.scatters:
+            self.optimizer.make_room()
         self.refused = ""  # the last step that was
         self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
         self.rehearsal: Rehearsal | None = None

@@ -70,12 +70,11 @@ class Optimizer:
         if rest:
             betas, groups = (config.beta1, config.beta2), _groups(rest, config.weight_decay)
             self.parts.append(torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True))
-        if config.accumulate > 1:
-            self._make_room()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """State before the first step, not after it, where it would lie scattered between what the passes freed: with
-        several passes a step that saves as much as they take (see heap.py); with one it costs more than it saves."""
+        several passes a step that saves as much as they take (see heap.py); with one it costs more than it saves,
+        unless what they free is kept."""
         for part in self.parts:
             for weight in (weight for group in part.param_groups for weight in group["params"]):
                 if isinstance(part, Muon):
