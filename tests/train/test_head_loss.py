@@ -89,7 +89,7 @@ def test_never_holds_all_logits(positions: int, monkeypatch: pytest.MonkeyPatch)
     x, weight, bias = pieces(positions, 20)
     with Largest() as made:
         total = head_loss(x, weight, torch.zeros(positions, dtype=torch.long), bias=bias)
-    assert made.numbers <= max(64 // 20 * (20 + 2 * LINE), x.numel(), weight.numel())
+    assert made.numbers <= max(64, x.numel(), weight.numel())
     expected = F.cross_entropy(F.linear(x, weight, bias), torch.zeros(positions, dtype=torch.long), reduction="sum")
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
 
@@ -111,7 +111,7 @@ def test_chunks_are_alike(positions: int, vocab: int) -> None:
     """A remainder of a few positions would read and write the whole gradient of the weight for them alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", 1000)
-        rows = rows_at_once(torch.empty(positions, 1), torch.empty(vocab, 1))
+        rows = rows_at_once(positions, vocab)
     assert rows * vocab <= 1000
     sizes = [len(part) for part in torch.split(torch.arange(positions), rows)]
     assert max(sizes) - min(sizes) < len(sizes)

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 CHUNK = 1 << 24  # logits held at once: 64 MB in float32. Fewer, and the weight's gradient is read and written too often
 WORDS = 1024  # a product is made for so many words at once: 126 GFLOP/s where one for 50,257 words makes 104
-LINE = 16  # numbers
+LINE = 16  # numbers of float32 that a cache line holds
 
 
 def head_loss(
@@ -25,18 +25,19 @@ def head_loss(
     return total
 
 
-def rows_at_once(x: Tensor, weight: Tensor) -> int:
-    """Positions whose logits fit; all chunks alike, none a remainder of a few."""
-    most = max(1, CHUNK // len(weight))
-    chunks = math.ceil(len(x) / most) or 1
-    return math.ceil(len(x) / chunks) or 1
-
-
 def room_for(x: Tensor, weight: Tensor) -> Tensor:
     """One for the logits of every chunk: the system clears memory of that size each time it is got. Its rows are an odd
-    number of cache lines long: none begins inside a line, as every other row of an odd vocabulary would (87 GFLOP/s
+    number of cache lines long: none begins inside a line, as nearly all rows of an odd vocabulary would (87 GFLOP/s
     instead of 104), and they do not all fall on the same few places of the cache, as those of 2ⁿ words would."""
-    return x.new_empty(rows_at_once(x, weight), (-(-len(weight) // LINE) | 1) * LINE)
+    long = (-(-len(weight) // LINE) | 1) * LINE
+    return x.new_empty(rows_at_once(len(x), long), long)
+
+
+def rows_at_once(positions: int, long: int) -> int:
+    """Positions whose rows of logits fit; all chunks alike, none a remainder of a few."""
+    most = max(1, CHUNK // long)
+    chunks = math.ceil(positions / most) or 1
+    return math.ceil(positions / chunks) or 1
 
 
 def fill(room: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -25,7 +25,7 @@ SELDOM = 2.0  # seconds between two times where lengths differ
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # names of malloc.h
 KEEPING = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}  # nothing from outside the heap, nothing of it given back
-# What the library comes to by itself, once large tensors have been freed; it does not go on from its first settings.
+# What the library comes to by itself once large tensors have been freed; told anything, it no longer does that.
 USUAL = {MMAP_MAX: 65536, TRIM_THRESHOLD: 64 << 20, MMAP_THRESHOLD: 32 << 20}
 
 
@@ -36,14 +36,18 @@ class Heap:
         library = ctypes.CDLL(None) if os.name == "posix" else None
         self.trim, self.option = (getattr(library, name, None) for name in ("malloc_trim", "mallopt"))
         self.last = 0.0
+        self.keeps = False
 
     def keep(self) -> None:
         """From now on what is freed stays with the process."""
+        self.keeps = True
         self._set(KEEPING)
 
     def let_go(self) -> None:
-        """No longer."""
-        self._set(USUAL)
+        """No longer, where it was so."""
+        if self.keeps:
+            self.keeps = False
+            self._set(USUAL)
 
     def _set(self, options: Mapping[int, int]) -> None:
         if self.option is not None:
