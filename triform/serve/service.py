@@ -12,6 +12,7 @@ from typing import Any
 from triform.inventory import parameters
 from triform.page.looker import Looker
 from triform.serve.answers import ModelCard
+from triform.serve.awake_clock import AwakeClock
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.indexes import owners
 from triform.serve.limits import Limits
@@ -31,7 +32,9 @@ WATCH = 0.25  # seconds between two looks at the workers
 class Served:
     """A model, its worker, and the tasks it can do."""
 
-    def __init__(self, name: str, model: Loaded, *, limits: Limits, metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self, name: str, model: Loaded, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
+    ) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
         self.task = task_of(model, self.tasks)
@@ -44,6 +47,7 @@ class Served:
             gauge=self.gauge,
             told=lambda event, **fields: log(event, model=name, **fields),
             writes="complete" in self.tasks,
+            clock=clock,
         )
         self.gauge.watch(
             running=lambda: self.worker.running,
@@ -109,8 +113,9 @@ class Service:
         log: Log | None = None,
     ) -> None:
         self.limits, self.log, self.metrics = limits or Limits(), log or Log(), Metrics()
+        clock = AwakeClock(longest=2 * WATCH)
         self.models = {
-            name: Served(name, model, limits=self.limits, metrics=self.metrics, log=self.log)
+            name: Served(name, model, limits=self.limits, metrics=self.metrics, log=self.log, clock=clock)
             for name, model in models.items()
         }
         self.indexes = dict(indexes or {})

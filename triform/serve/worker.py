@@ -39,11 +39,21 @@ class Abandoned(Exception):
 class Worker:
     """`submit`, `cancel` and the numbers are for the event loop's thread; all that begins with `_` for its own."""
 
-    def __init__(self, model: Loaded, *, limits: Limits, gauge: Gauge, told: Callable[..., None], writes: bool) -> None:
+    def __init__(
+        self,
+        model: Loaded,
+        *,
+        limits: Limits,
+        gauge: Gauge,
+        told: Callable[..., None],
+        writes: bool,
+        clock: Callable[[], float],
+    ) -> None:
         self.model, self.limits, self.gauge, self.told = model, limits, gauge, told
         self.writes = writes
         self.open = 0  # answers that were accepted and have not ended
-        self.beat = monotonic()
+        self.clock = clock
+        self.beat = clock()
         self.warm = False
         self.patience = limits.stalled_seconds
         self.pace = Pace()
@@ -81,8 +91,8 @@ class Worker:
 
     @property
     def silent(self) -> float:
-        """Seconds since the last sign of life."""
-        return monotonic() - self.beat
+        """Seconds since the last sign of life, in which this process was awake."""
+        return self.clock() - self.beat
 
     @property
     def ready(self) -> bool:
@@ -148,7 +158,7 @@ class Worker:
 
     def _warm_up(self) -> None:
         for seconds in first_steps(self.model, self.engine):
-            self.beat = monotonic()
+            self.beat = self.clock()
             self.patience = max(self.patience, SLOW * seconds)
         self.warm = True
 
@@ -292,7 +302,7 @@ class Worker:
     def _tell(self) -> None:
         """What has come so far, and a sign of life."""
         self._push()
-        self.beat = monotonic()
+        self.beat = self.clock()
 
     def _push(self) -> None:
         """At once where an answer ends or nothing else is to do; else in groups."""
