@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from triform.threads import prepare_threads
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ _WHERE = {
 }
 
 __all__ = ["Model", "TriformError", "__version__", "build", "cost", "families", "load", "spec"]
+
+
+prepare_threads()
 
 
 def __getattr__(name: str) -> object:

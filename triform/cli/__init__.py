@@ -4,15 +4,20 @@ Owns exit codes: 0 done, 1 a proof or check failed, 2 something to mend (one cle
 A command's file is imported only when that command runs, so that `triform --help` never waits for torch.
 """
 
-import os
 import sys
-from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
+from triform.cli.streams import (
+    describe_encoding_error,
+    open_streams,
+    reader_has_gone,
+    redirect_stdout_to_devnull,
+)
 from triform.errors import TriformError, UnknownName
+from triform.threads import set_threads
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -49,6 +54,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+# of every command: known before torch is imported, or set where it is
+THREADS = click.Option(
+    ["--threads"],
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    expose_value=False,
+    callback=lambda ctx, option, count: None if count is None else set_threads(count),
+    help="Threads to compute with; default: the cores this process may use.",
+)
+
+
 class Lazy(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 
@@ -59,15 +75,10 @@ class Lazy(click.Group):
         if cmd_name not in COMMANDS:
             raise UnknownName("command", cmd_name, COMMANDS)
         module, function = COMMANDS[cmd_name][0].split(":")
-        return getattr(import_module(module), function)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """A reader (head, less) that has gone is no failure, though click would call it one."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            let_go_of_output()
-            return 0
+        command: click.Command = getattr(import_module(module), function)
+        if THREADS not in command.params:
+            command.params.append(THREADS)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -92,26 +103,30 @@ def triform() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """The entry point: our own errors become one line and exit code 2."""
     try:
+        open_streams()
         code = triform.main(args=args, prog_name="triform", standalone_mode=False)
+        sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except UnicodeEncodeError as error:
+        click.echo(f"triform: {describe_encoding_error(error)}", err=True)
+        sys.exit(2)
     except TriformError as error:
         click.echo(f"triform: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
-    except OSError as error:
+    except (OSError, SystemExit) as error:
+        if reader_has_gone(error):
+            redirect_stdout_to_devnull()
+            sys.exit(0)
+        if isinstance(error, SystemExit):
+            raise
         # A full disk, a folder that may not be written to: outside this code. Without a name it is the output itself.
         if error.filename is None:
-            let_go_of_output()
+            redirect_stdout_to_devnull()
         click.echo(f"triform: {error.filename or 'the output cannot be written'}: {error.strerror or error}", err=True)
         sys.exit(2)
-
-
-def let_go_of_output() -> None:
-    """The interpreter must not try to flush to it again."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,7 +6,7 @@ kept in the cache folder. torch is imported when something is measured, not befo
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from triform.control_groups import read_memory_limits
 from triform.errors import InputError
 from triform.weights.shelf import home
 
@@ -104,28 +105,4 @@ def best(run: Callable[[], object], *, seconds: float) -> float:
 def memory() -> int:
     """Bytes this process may use: the machine's, or those of its control groups where one has less."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([whole, *group_limits(Path("/"))])
-
-
-def group_limits(root: Path) -> Iterator[int]:
-    """Bounds of the group this process is in and of all above it: a container, a systemd unit, its slice.
-
-    /proc/self/cgroup names the group, as `0::/system.slice/x.service`; in version 1 `9:memory:/docker/x`.
-    """
-    told = root / "proc/self/cgroup"
-    with suppress(OSError):
-        for line in told.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if "memory" in kinds.split(","):
-                yield from _bounds(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
-            elif not kinds:
-                yield from _bounds(root / "sys/fs/cgroup", path, "memory.max")
-
-
-def _bounds(top: Path, path: str, name: str) -> Iterator[int]:
-    parts = [part for part in path.split("/") if part not in ("", "..")]  # seen from inside, a group may lie above `/`
-    for depth in range(len(parts) + 1):
-        with suppress(OSError):
-            text = top.joinpath(*parts[:depth], name).read_text().strip()
-            if text.isdigit():
-                yield int(text)
+    return min([whole, *read_memory_limits()])
