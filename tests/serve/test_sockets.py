@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import h11
 import pytest
 import uvicorn
 from served_models import run
 from uvicorn.server import ServerState
 
+from triform.serve.http_parser import MAX_PIECES
 from triform.serve.limits import Limits
 from triform.serve.log import Log
-from triform.serve.sockets import LOOKS, Watched, watched
+from triform.serve.sockets import DISCARD_BYTES, LINGER_SECONDS, LOOKS, READ_BYTES, Watched, watched
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LIMITS = Limits(idle_seconds=LOOKS, header_bytes=100)  # one look a second
+FEW = Limits(idle_seconds=LOOKS, connections=2)
 
 
 class Clock:
@@ -61,6 +62,7 @@ class Transport(asyncio.Transport):
     def __init__(self, made: socket.socket) -> None:
         super().__init__({"socket": made})
         self.sent, self.waiting, self.aborted, self.closed, self.reads = b"", 0, False, False, True
+        self.ended = False
 
     def write(self, data: Any) -> None:
         self.sent += data
@@ -73,6 +75,9 @@ class Transport(asyncio.Transport):
 
     def close(self) -> None:
         self.closed = True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def abort(self) -> None:
         self.aborted = True
@@ -231,25 +236,130 @@ def test_requests_behind_each_other_are_answered_in_turn() -> None:
     run(ask())
 
 
-REFUSES = [
-    (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"rubbish\r\n", True),
-    (b"", b"\x16\x03\x01\r\n\r\n", False),
-]
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-@pytest.mark.parametrize(("before", "sent", "cut"), REFUSES, ids=["behind an answer", "at once"])
-def test_rubbish_never_raises(before: bytes, sent: bytes, cut: bool) -> None:
-    """Where an answer was sent before the request was whole, there is no place for another: the line is cut."""
+def test_rubbish_is_refused_and_the_refusal_arrives() -> None:
+    """The sending side is closed at once; what still comes is read and thrown away, else the kernel resets the line."""
+
+    async def ask() -> None:
+        with connected(hasty) as (protocol, transport, clock):
+            protocol.data_received(b"\x16\x03\x01\r\n\r\n")
+            assert b"invalid_request_error" in transport.sent
+            assert (transport.ended, transport.closed, transport.reads) == (True, False, True)
+            assert len(protocol.get_buffer(-1)) == DISCARD_BYTES
+            protocol.buffer_updated(10)
+            clock.turn(int(LINGER_SECONDS))
+            assert transport.aborted
+
+    run(ask())
+
+
+def test_an_answer_before_the_whole_request_ends_the_connection() -> None:
+    """Nothing that still comes is parsed."""
 
     async def ask() -> None:
         with connected(hasty) as (protocol, transport, _):
-            if before:
-                protocol.data_received(before)
-                await turns()
-                assert protocol.conn.our_state is h11.DONE
-            protocol.data_received(sent)
-            assert transport.aborted is cut
-            assert (b"invalid_request_error" in transport.sent) is not cut
+            protocol.data_received(CHUNKED)
+            await turns()
+            assert transport.sent.startswith(b"HTTP/1.1 413")
+            assert b"connection: close" in transport.sent.lower()
+            assert (transport.ended, transport.closed) == (True, False)
+            sent = transport.sent
+            protocol.get_buffer(-1)[:9] = b"rubbish\r\n"
+            protocol.buffer_updated(9)
+            assert transport.sent == sent
+
+    run(ask())
+
+
+SMUGGLED = CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-length: 5\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "says"),
+    [
+        (CHUNKED + b"1\r\nx\r\n" * (MAX_PIECES + 1), b"413", b"in more than 2,048 pieces"),
+        (CHUNKED + b"FFFFFFFFF\r\n", b"413", b"a chunk of 68,719,476,735 bytes"),
+        (SMUGGLED + b"0\r\n\r\n", b"400", b"not both"),
+    ],
+    ids=["tiny chunks", "a huge chunk", "two lengths"],
+)
+def test_bodies_are_bounded_while_they_come(sent: bytes, status: bytes, says: bytes) -> None:
+    async def ask() -> None:
+        app = App()
+        with connected(app) as (protocol, transport, _):
+            for start in range(0, len(sent), READ_BYTES):
+                protocol.buffer_updated(fill(protocol.get_buffer(-1), sent[start : start + READ_BYTES]))
+            await turns()
+            assert transport.sent.startswith(b"HTTP/1.1 " + status)
+            assert says in transport.sent
+            assert transport.ended
+
+    run(ask())
+
+
+def fill(buffer: bytearray, data: bytes) -> int:
+    buffer[: len(data)] = data
+    return len(data)
+
+
+def test_a_body_in_few_pieces_is_read() -> None:
+    async def ask() -> None:
+        app = App(bodies=(b"this",))
+        app.may.set()
+        with connected(app) as (protocol, transport, _):
+            protocol.data_received(CHUNKED + b"1\r\nx\r\n" * MAX_PIECES + b"0\r\n\r\n")
+            await turns()
+            assert b"this" in transport.sent
+
+    run(ask())
+
+
+def test_the_absolute_form_names_path_and_host() -> None:
+    """RFC 9112, 3.2.2: it must be accepted, and its host is the one that is checked."""
+    seen: list[Any] = []
+
+    async def note(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["path"], scope["query_string"], dict(scope["headers"])[b"host"]))
+        await hasty(scope, receive, send)
+
+    async def ask() -> None:
+        with connected(note) as (protocol, _, _clock):
+            protocol.data_received(b"GET http://example.org:80/a?b=c HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await turns()
+            protocol.data_received(b"GET http://example.org HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await turns()
+
+    run(ask())
+    assert seen == [("/a", b"b=c", b"example.org:80"), ("/", b"", b"example.org")]
+
+
+def test_the_longest_idle_connection_makes_place() -> None:
+    """A new connection replaces one that only waits; where all are being answered, it is refused, and hears so."""
+
+    async def ask() -> None:
+        app = App()
+        with connected(app) as (first, one, clock), connected(app) as (second, two, _):
+            second.connections.add(first)
+            first.connections.add(second)
+            second.loop = clock
+            second._idle += 1
+            for answering, gone in ((False, (True, False)), (True, (False, False))):
+                one.aborted = two.aborted = False
+                if answering:
+                    first.data_received(GET)
+                    second.data_received(GET)
+                config = uvicorn.Config(app, http=watched(FEW), log_config=None)
+                state = ServerState()
+                state.connections.update({first, second})
+                protocol = watched(FEW)(config=config, server_state=state, app_state={}, _loop=clock)  # type: ignore
+                transport = Transport(one.get_extra_info("socket"))
+                protocol.connection_made(transport)
+                assert (one.aborted, two.aborted) == gone
+                assert transport.ended is answering
+                assert (b"HTTP/1.1 503" in transport.sent) is answering
+                protocol.connection_lost(None)
 
     run(ask())
 
@@ -270,7 +380,7 @@ def test_whoever_was_answering_a_request_that_breaks_hears_that_nobody_waits() -
             protocol.data_received(b"rubbish\r\n")
             await turns()
             assert transport.sent.startswith(b"HTTP/1.1 400")
-            assert transport.closed
+            assert transport.ended
             assert app.left
 
     run(ask())
