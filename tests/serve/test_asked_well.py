@@ -14,6 +14,7 @@ from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.pauses import pause
 from triform.serve import plainly
+from triform.serve.lanes import MAX_TOKENIZED
 from triform.serve.worker import Worker
 from triform.tasks import named
 from triform.tasks.embed import Embed
@@ -34,7 +35,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/embeddings", {"input": [[1] * 129]}, "at once"),
     ("/v1/embeddings", {"input": [1] * 2**17}, "at most 65,536"),
     ("/v1/embeddings", {"input": ["a", 1]}, "lists of ids"),
-    ("/v1/tokenize", {"text": "the cat " * 50_000}, "at most 65,536"),
+    ("/v1/embeddings", {"input": ["the cat " * 1000] * 40}, "characters; at most 262,144"),
+    ("/v1/fill", {"text": "[MASK] " * 30_000}, "at least"),
+    ("/v1/tokenize", {"text": "the cat " * 50_000}, "characters; at most 262,144"),
+    ("/v1/embeddings", {"input": [[1]] * 10_000}, "more than 8,192 lists"),
 ]
 
 
@@ -122,16 +126,16 @@ def test_texts_are_cut_for_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def ask() -> None:
         async with standing() as (service, made):
-            callers = [Caller(made, body, path="/v1/tokenize") for _ in range(plainly.MOST)]
-            await until(lambda: gate.at == plainly.MOST)
+            callers = [Caller(made, body, path="/v1/tokenize") for _ in range(MAX_TOKENIZED)]
+            await until(lambda: gate.at == MAX_TOKENIZED)
             await callers[0].hang_up()
             more = Caller(made, body, path="/v1/tokenize")
             await more.task
             assert more.sent[0]["status"] == 429
             gate.open.set()
             await asyncio.gather(*(caller.task for caller in callers))
-            assert [caller.sent[0]["status"] for caller in callers[1:]] == [200] * (plainly.MOST - 1)
-            await until(lambda: service.cutting == 0)
+            assert [caller.sent[0]["status"] for caller in callers[1:]] == [200] * (MAX_TOKENIZED - 1)
+            await until(lambda: service.models["cat"].lanes.tokenized.open == 0)
             again = Caller(made, body, path="/v1/tokenize")
             await again.task
             assert again.sent[0]["status"] == 200

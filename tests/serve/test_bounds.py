@@ -263,7 +263,7 @@ def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
         async with serving() as (service, client):
             failed = await client.post("/v1/completions", json=LONG | {"max_tokens": 13})
             again = await client.post("/v1/completions", json=LONG | {"max_tokens": 13})
-            log = service.log._out.getvalue()
+            log = service.log.out.getvalue()
             assert "engine failed" in log
             assert "SECRET" not in log
             return [failed, again]
@@ -353,7 +353,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
     async def ask() -> None:
         async with standing() as (service, made):
             callers = [Caller(made, body, path="/v1/look") for _ in range(8)]
-            await until(lambda: service.looking["cat"] == 8 and gate.at == 1)
+            await until(lambda: service.models["cat"].lanes.views.open == 8 and gate.at == 1)
             ninth = Caller(made, body, path="/v1/look")
             await ninth.task
             assert ninth.sent[0]["status"] == 429
@@ -362,7 +362,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
             gate.open.set()
             await asyncio.gather(*(caller.task for caller in callers))
             assert [caller.sent[0]["status"] for caller in callers[:2]] == [200, 200]
-            assert (gate.passed, service.looking["cat"]) == (2, 0)
+            assert (gate.passed, service.models["cat"].lanes.views.open) == (2, 0)
 
     run(ask())
 
@@ -375,11 +375,12 @@ def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) ->
 
     async def ask() -> None:
         async with standing() as (service, made):
+            views = service.models["cat"].lanes.views
             for asked in range(1, 4):
                 caller = Caller(made, body, path="/v1/look")
-                await until(lambda asked=asked: service.looking["cat"] == min(asked, 2) and gate.at == 1)
+                await until(lambda asked=asked: views.open == min(asked, 2) and gate.at == 1)
                 await caller.hang_up()
-            assert (gate.at, service.looking["cat"]) == (1, 1)
+            assert (gate.at, service.models["cat"].lanes.views.open) == (1, 1)
 
     run(ask())
     gate.open.set()

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from served_models import decoder, pair, run, serving
 
+from triform.serve import grammar
+from triform.serve.worker import Worker
+
 pytest.importorskip("llguidance")
 
 SCHEMA = {
@@ -74,6 +77,39 @@ def test_chat_takes_it_too() -> None:
 def test_what_is_no_grammar_is_refused(wrong: dict[str, Any]) -> None:
     (answer,) = ask([{"model": "cat", "prompt": "the cat", "response_format": wrong}])
     assert answer.status_code == 400, answer.text
+
+
+HOSTILE = [
+    {"type": "regex", "pattern": "a{1000000000}"},
+    {"type": "regex", "pattern": "a{100000}"},
+    {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "x",
+            "schema": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}},
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=["huge", "large", "many properties"])
+def test_a_grammar_that_costs_too_much_reaches_no_worker(monkeypatch: pytest.MonkeyPatch, hostile: Any) -> None:
+    """Its cost shows with the first tokens, which are tried beside the event loop; the client is told in one line."""
+    monkeypatch.setattr(Worker, "submit", lambda *_: pytest.fail("a worker was asked"))
+    (answer,) = ask([{"model": "cat", "prompt": "the cat", "response_format": hostile}])
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "response_format")
+    assert "\n" not in error["message"]
+    assert "<state>" not in error["message"]
+
+
+def test_a_grammar_that_fails_later_is_the_requests_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not tried beforehand, the same grammar fails in the worker: 400 as well, and its neighbour is answered."""
+    monkeypatch.setattr(grammar, "TRIED", 0)
+    free = {"model": "cat", "prompt": "the cat", "max_tokens": 4}
+    failed, neighbour = ask([free | {"response_format": HOSTILE[0]}, free])
+    assert (failed.status_code, failed.json()["error"]["param"]) == (400, "response_format")
+    assert neighbour.status_code == 200
 
 
 def test_it_needs_an_end() -> None:

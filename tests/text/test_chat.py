@@ -300,6 +300,19 @@ def test_the_child_sees_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None
         assert b"SECRET" not in environ
 
 
+def test_after_a_bomb_the_next_process_is_already_there() -> None:
+    """A conversation behind one that broke its process need not wait until another has started."""
+    template = ChatTemplate("{% for m in messages %}{% for _ in range(m.n) %}{% endfor %}{% endfor %}ok", special={})
+    assert template.render([{"n": 1}]) == "ok"
+    first = template._child
+    with pytest.raises(TriformError, match="processor time"):
+        template.render([{"n": 10**5}] * 10**4)
+    assert template._child is not first
+    assert template._child is not None
+    assert template._child.process.poll() is None
+    assert template.render([{"n": 1}]) == "ok"
+
+
 def test_limits_hold_without_asserts() -> None:
     """`python -O` removes asserts; nothing here may depend on one."""
     code = """if 1:

@@ -21,7 +21,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One token of one row.
 
     `text` is what became certain with it: the pieces of a row join to its whole text. `logprob` is the model's own,
-    before temperature, penalties and filters. `token` is None only where a row fails before it can write one.
+    before temperature, penalties and filters. `token` is None only where a row fails before it can write one; `param`
+    is then the field of the request that is to blame, where one is.
     """
 
     request: int
@@ -32,3 +33,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alternatives: tuple[Alternative, ...] = ()
     finish: Finish | None = None
     error: str = ""
+    param: str | None = None

@@ -20,7 +20,11 @@ NUMBERS = 64  # made at a time; which number a position gets does not depend on 
 
 
 class RowError(TriformError):
-    """A row that cannot go on."""
+    """A row that cannot go on; `param` is the field of its request that is to blame, where one is."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class TextStream(Protocol):
@@ -143,7 +147,8 @@ def ending(settings: Settings, token: int) -> Literal["eos", "stop"] | None:
 def failed(error: Exception, *, request: int, sample: int) -> Event:
     """The last event of a row that cannot go on."""
     said = str(error) if isinstance(error, TriformError) else f"{type(error).__name__}: {error}"
-    return Event(request=request, sample=sample, token=None, finish="error", error=said)
+    param = error.param if isinstance(error, RowError) else None
+    return Event(request=request, sample=sample, token=None, finish="error", error=said, param=param)
 
 
 def alternatives(logprobs: Tensor, count: int) -> tuple[Alternative, ...]:

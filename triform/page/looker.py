@@ -84,8 +84,11 @@ class Looker:
 
     def given(self, text: str) -> tuple[int, ...]:
         """The ids of a text, refused before anything is computed where they are too many."""
-        ids = numbered(text) if self.model.tokenizer is None else self.model.tokenizer.encode(text).ids
-        return self._fitting(ids, "text")
+        tokenizer = self.model.tokenizer
+        if tokenizer is None:
+            return self._fitting(numbered(text), "text")
+        tokenizer.refuse_long(text, most=self.model.spec.context)
+        return self._fitting(tokenizer.encode(text).ids, "text")
 
     def target(self, run: Run) -> tuple[int, ...]:
         """Where none is given, what the unchanged model writes."""

@@ -3,11 +3,9 @@
 What a handler gives back is a typed answer, or the events of a stream. Refuses to know sockets.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
@@ -15,10 +13,6 @@ from triform.serve.limits import TOO_LONG, Limits
 from triform.serve.service import Served, Service
 from triform.serve.worker import Worker
 from triform.text.tokenizer import Tokenizer
-from triform.weights.folder import Loaded
-
-LONG = 4096  # characters above which texts are cut into tokens beside the event loop
-T = TypeVar("T")
 
 
 class Call:
@@ -52,24 +46,18 @@ def working(worker: Worker, job: Job) -> Iterator[Job]:
         worker.cancel(job)
 
 
-async def cut(work: Callable[[], T], *, texts: Sequence[str]) -> T:
-    """Work on texts, such as cutting them into tokens: beside the event loop where they are long."""
-    return await asyncio.to_thread(work) if sum(map(len, texts)) > LONG else work()
-
-
-async def ids_of(
-    model: Loaded, texts: Sequence[str], *, most: int, param: str, special: bool = True
-) -> list[tuple[int, ...]]:
+async def ids_of(served: Served, texts: Sequence[str], *, param: str, special: bool = True) -> list[tuple[int, ...]]:
     """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
-    tokenizer = model.words
+    tokenizer, most = served.model.words, served.model.spec.context
     for text in texts:
         refuse_if_surely_long(text, tokenizer, param=param, said=f"the model reads {most:,}", most=most)
-    return [tuple(ids) for ids in await cut(lambda: tokenizer.ids_many(texts, special=special), texts=texts)]
+    found = await served.lanes.tokens.run(lambda: tokenizer.ids_many(texts, special=special))
+    return [tuple(ids) for ids in found]
 
 
 def refuse_if_surely_long(text: str, tokenizer: Tokenizer, *, param: str, said: str, most: int) -> None:
     """By its characters alone."""
-    least = -(-len(text) // longest_token(tokenizer))
+    least = tokenizer.least_tokens(text)
     if least > most:
         counted = f"the {param} has {len(text):,} characters, at least {least:,} tokens"
         raise Refusal(f"{counted}; {said}", param=param, code=TOO_LONG)
@@ -79,9 +67,3 @@ def refuse_if_long(tokens: int, limits: Limits) -> None:
     if tokens > limits.prompt_tokens:
         said = f"the texts have {tokens:,} tokens; at most {limits.prompt_tokens:,} are accepted in one request"
         raise Refusal(said, code=TOO_LONG)
-
-
-@lru_cache(maxsize=64)
-def longest_token(tokenizer: Tokenizer) -> int:
-    """Characters a token may stand for at most; a tokenizer may drop characters, so this errs on the long side."""
-    return 1 + max((len(tokenizer.token_of(id) or "") for id in range(tokenizer.vocab)), default=0)

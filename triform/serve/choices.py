@@ -31,7 +31,7 @@ from triform.serve.answers import (
 )
 from triform.serve.asks import Writing
 from triform.serve.call import Call, working
-from triform.serve.faults import Refusal
+from triform.serve.faults import failed_writing
 from triform.serve.jobs import Job
 from triform.serve.service import Served
 from triform.text.tokenizer import Tokenizer
@@ -66,8 +66,7 @@ class Shape(ABC):
                 by_choice: dict[int, list[Event]] = {}
                 for part, event in group:
                     if event.finish == "error":
-                        said = f"the model failed while writing: {event.error}"
-                        raise Refusal(said, status=500, code="generation_failed")
+                        raise failed_writing(event.error, param=event.param)
                     by_choice.setdefault(part * n + event.sample, []).append(event)
                     written += 1
                 self.usage = Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)

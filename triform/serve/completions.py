@@ -3,7 +3,6 @@
 Owns the translation of their words into settings. Refuses to know how text is written.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -46,7 +45,7 @@ async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[byt
         raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
     text = await rendered(served, asked)
     special = not served.model.words.is_begun(text)
-    prompts = await ids_of(served.model, [text], most=served.model.spec.context, param="messages", special=special)
+    prompts = await ids_of(served, [text], param="messages", special=special)
     limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
     settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)
     shape = ChatShape(call, served, asked, alternatives=(asked.top_logprobs or 0) if asked.logprobs else None)
@@ -69,7 +68,7 @@ def each_of(given: str | list[Any], *, param: str) -> list[str | list[int]]:
 async def _ids(served: Served, prompts: list[str | list[int]]) -> list[tuple[int, ...]]:
     texts = [one for one in prompts if isinstance(one, str)]
     if texts:
-        return await ids_of(served.model, texts, most=served.model.spec.context, param="prompt")
+        return await ids_of(served, texts, param="prompt")
     return [tuple(one) for one in prompts if not isinstance(one, str)]
 
 
@@ -79,7 +78,8 @@ async def rendered(served: Served, asked: ChatAsk) -> str:
         for one in asked.messages
     ]
     template: Any = served.model.template
-    return await asyncio.to_thread(template.render, messages)
+    text: str = await served.lanes.templates.run(lambda: template.render(messages))
+    return text
 
 
 def _content(content: str | list[Any]) -> str:

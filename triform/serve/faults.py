@@ -62,6 +62,12 @@ def refusal(error: BaseException) -> Refusal:
     return Refusal("the server failed at this request; others are not affected", status=500, code="internal_error")
 
 
+def failed_writing(error: str, *, param: str | None = None) -> Refusal:
+    """An answer that could not be written to its end: 400 where a field of the request is to blame, else ours."""
+    status = 500 if param is None else 400
+    return Refusal(f"the model failed while writing: {error}", status=status, param=param, code="generation_failed")
+
+
 Why = Literal["stopping", "busy", "stalled"]
 
 

@@ -1,10 +1,10 @@
 """`response_format`: text that is JSON of a schema, or that a regular expression matches; through llguidance, an extra.
 
-Schemas and expressions come from strangers: they are bounded, compiled beside the event loop by an engine whose work
-is linear in the text, and nothing they refer to is fetched. Knows the rows' histories, over which it lays its ban.
+Schemas and expressions come from strangers: they are bounded, compiled and tried beside the event loop by an engine
+whose work is linear in the text and bounded per token, and nothing they refer to is fetched. Knows the rows' histories,
+over which it lays its ban.
 """
 
-import asyncio
 import json
 import math
 from typing import Any
@@ -25,6 +25,15 @@ from triform.serve.service import Served
 DEEPEST = 32  # levels of a schema
 PARAM = "response_format"
 COMPACT = {"whitespace_flexible": False}  # a model that likes blanks would write them for ever
+TRIED = 4  # tokens written by a new grammar before a worker sees it: its cost shows with the first of them
+# Work of the library's lexer, in its own units: 20,000 take about 40 ms, in which other answers of the model wait.
+BOUNDS = {
+    "initial_lexer_fuel": 100_000,
+    "step_lexer_fuel": 20_000,
+    "max_lexer_states": 20_000,
+    "max_grammar_size": 50_000,
+    "verbose_errors": False,
+}
 ANY_OBJECT = '{"type": "object"}'
 
 
@@ -36,16 +45,36 @@ class Banned(Untouched):
 
     def add(self, token: int) -> None:
         self.history.add(token)
-        if not self.matcher.consume_token(token):
-            raise RowError(f"the text has left its grammar: {self.matcher.get_error()[:200]}")
+        consume(self.matcher, token)
 
     def changed(self, logits: Tensor) -> Tensor:
-        bits = np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8)
-        allowed = torch.from_numpy(np.unpackbits(bits, bitorder="little", count=len(logits)).astype(np.bool_))
+        allowed = torch.from_numpy(allowed_tokens(self.matcher, vocab=len(logits)))
         return self.history.changed(logits).masked_fill(~allowed.to(logits.device), -math.inf)
 
     def fork(self) -> "Banned":
         return Banned(self.history.fork(), self.matcher.deep_copy())
+
+
+def allowed_tokens(matcher: Any, *, vocab: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Which tokens may come next."""
+    bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+    refuse_failed(matcher)
+    return np.unpackbits(bits, bitorder="little", count=vocab).astype(np.bool_)
+
+
+def consume(matcher: Any, token: int) -> None:
+    matcher.consume_token(token)
+    refuse_failed(matcher)
+
+
+def refuse_failed(matcher: Any) -> None:
+    if matcher.is_error():
+        raise RowError(f"the grammar cannot be followed: {first_line(matcher.get_error())}", param=PARAM)
+
+
+def first_line(error: str) -> str:
+    """What the library says, without the state it prints behind it."""
+    return " ".join(error.partition("\n")[0].split())[:200]
 
 
 class Compiled:
@@ -65,7 +94,7 @@ async def grammar_of(served: Served, asked: Writing, settings: Settings, *, limi
         return None
     if not settings.eos or settings.ignore_eos or served.model.tokenizer is None:
         raise Refusal("a response_format needs a tokenizer with an end token, and ignore_eos off", param=PARAM)
-    return await asyncio.to_thread(compiled, served, wanted, settings.eos, limits)
+    return await served.lanes.grammars.run(lambda: compiled(served, wanted, settings.eos, limits))
 
 
 def compiled(served: Served, wanted: AsJson | AsSchema | AsRegex, eos: tuple[int, ...], limits: Limits) -> Compiled:
@@ -76,13 +105,23 @@ def compiled(served: Served, wanted: AsJson | AsSchema | AsRegex, eos: tuple[int
             source = guidance.LLMatcher.grammar_from_regex(text)
         else:
             source = guidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)
-        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0)
-    except ValueError as error:
-        raise Refusal(f"this grammar cannot be used: {str(error)[:200]}", param=PARAM) from None
-    if matcher.is_error():
-        said = " ".join(matcher.get_error().split())
-        raise Refusal(f"this grammar cannot be used: {said[:200]}", param=PARAM)
+        limits_of_parser = guidance.LLParserLimits(**BOUNDS)
+        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0, limits=limits_of_parser)
+        refuse_failed(matcher)
+        try_out(matcher.deep_copy(), vocab=served.model.spec.vocab, eos=eos)
+    except (ValueError, RowError) as error:
+        raise Refusal(f"this grammar cannot be used: {first_line(str(error))}", param=PARAM) from None
     return Compiled(matcher)
+
+
+def try_out(matcher: Any, *, vocab: int, eos: tuple[int, ...]) -> None:
+    """A few tokens of a text under the grammar, one after another: here nobody else waits for it."""
+    for _ in range(TRIED):
+        (allowed,) = allowed_tokens(matcher, vocab=vocab).nonzero()
+        tokens = [int(token) for token in allowed if token not in eos]
+        if not tokens:
+            return
+        consume(matcher, tokens[0])
 
 
 def written(wanted: AsJson | AsSchema | AsRegex, limits: Limits) -> str:

@@ -18,6 +18,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # one request
     body_bytes: int = 2**20
     header_bytes: int = 2**14
+    characters: int = 2**18  # of all texts of a request, looked at before any is cut into tokens
     prompt_tokens: int = 2**16  # of all texts of a request; what is written on from must also fit its model's context
     max_tokens: int = 4096
     n: int = 8
@@ -78,6 +79,10 @@ BOUNDS = {
 
 def within(asked: msgspec.Struct, limits: Limits) -> None:
     """Refuses the first field that is over its bound."""
+    characters = {name: count_characters(getattr(asked, name)) for name in asked.__struct_fields__}
+    if (total := sum(characters.values())) > limits.characters:
+        said = f"the texts have {total:,} characters; at most {limits.characters:,} are accepted in one request"
+        raise Refusal(said, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
     for name in asked.__struct_fields__:
         if name in BOUNDS:
             _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
@@ -100,6 +105,17 @@ def _within(name: str, value: Any, *, most: int, what: str = "", code: str | Non
     if isinstance(size, int) and not isinstance(size, bool) and size > most:
         said = what.format(size) or (f"{name} has {size} entries" if counted else f"{name}={size}")
         raise Refusal(f"{said}; at most {most:,} are accepted", param=name, code=code)
+
+
+def count_characters(value: Any) -> int:
+    """Of all texts in a value; a list that begins with a number is a list of ids."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, msgspec.Struct):
+        return sum(count_characters(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], int):
+        return sum(map(count_characters, value))
+    return 0
 
 
 def _ids(prompt: Any) -> int:

@@ -3,12 +3,9 @@
 from typing import Any
 
 from triform.page.answers import answer
-from triform.serve.beside import beside
 from triform.serve.call import Call
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.page import Posted, named
-
-MOST = 8  # questions that may wait for their turn at one model
 
 
 async def look(call: Call, posted: Posted) -> dict[str, Any]:
@@ -23,19 +20,4 @@ async def look(call: Call, posted: Posted) -> dict[str, Any]:
         raise Refusal(f"the model {posted.model[:80]!r} is not served here", status=404, param="model")
     looker = named(lookers, posted.model)
     call.notes["model"] = looker.name
-    waiting = call.service.looking
-    if waiting[looker.name] >= MOST:
-        raise unavailable("busy")
-    turn = call.service.turns[looker.name]
-    waiting[looker.name] += 1
-
-    def ended() -> None:
-        turn.release()
-        waiting[looker.name] -= 1
-
-    try:
-        await turn.acquire()
-    except BaseException:
-        waiting[looker.name] -= 1
-        raise
-    return await beside(lambda: answer(looker, posted.ask), ended=ended)
+    return await call.service.models[looker.name].lanes.views.run(lambda: answer(looker, posted.ask))

@@ -6,13 +6,10 @@ from starlette.responses import Response
 
 from triform.serve.answers import Health, ModelCard, ModelList, Tokenized
 from triform.serve.asks import TokenizeAsk
-from triform.serve.beside import beside
 from triform.serve.call import Call, refuse_if_long, refuse_if_surely_long
-from triform.serve.faults import Refusal, unavailable
+from triform.serve.faults import Refusal
 from triform.serve.limits import Limits
 from triform.weights.folder import Loaded
-
-MOST = 4  # texts that are cut into tokens at once: each takes a core and holds its tokens
 
 
 async def health(call: Call) -> Health:
@@ -40,19 +37,12 @@ async def model(call: Call, name: str) -> ModelCard:
 
 async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
     """A `Tokenized`, made and spelled beside the event loop."""
-    service = call.service
-    model, limits = service.known(asked.model).model, service.limits
+    served, limits = call.service.known(asked.model), call.service.limits
+    model = served.model
     call.notes["model"] = asked.model
     most = limits.prompt_tokens
     refuse_if_surely_long(asked.text, model.words, param="text", said=f"at most {most:,} are accepted", most=most)
-    if service.cutting >= MOST:
-        raise unavailable("busy")
-    service.cutting += 1
-
-    def ended() -> None:
-        service.cutting -= 1
-
-    body = await beside(lambda: tokenized(asked, model, limits), ended=ended)
+    body = await served.lanes.tokenized.run(lambda: tokenized(asked, model, limits))
     return Response(body, media_type="application/json")
 
 

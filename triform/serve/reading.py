@@ -6,13 +6,18 @@ is bounded by the types themselves, but for schemas, which stay bytes until thei
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from triform.serve.faults import Refusal
 from triform.serve.limits import Limits, within
+
+MAX_LISTS = 8192
+NEXT_LIST = re.compile(rb"\]\s*,\s*\[")
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -58,6 +63,7 @@ def too_large(size: int, limits: Limits) -> Refusal:
 
 def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T:
     """The typed request in a body."""
+    refuse_many_lists(body)
     try:
         asked = decoder.decode(body)
         within(asked, limits)  # first: what is small enough is soon looked through a second time
@@ -74,6 +80,12 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
             raise
         raise Refusal(mended(str(error))) from None
     return asked
+
+
+def refuse_many_lists(body: bytes) -> None:
+    """Before they are made: 170,000 lists in a body of 1 MiB took the event loop a tenth of a second."""
+    if body.count(b"[") > MAX_LISTS and next(islice(NEXT_LIST.finditer(body), MAX_LISTS, None), None) is not None:
+        raise Refusal(f"the body has more than {MAX_LISTS:,} lists")
 
 
 def mended(said: str) -> str:

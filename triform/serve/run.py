@@ -14,7 +14,7 @@ import uvicorn
 from triform.errors import TriformError
 from triform.serve.app import app
 from triform.serve.guard import Access
-from triform.serve.log import Forward
+from triform.serve.log import Forward, logged_stderr
 from triform.serve.service import Service
 from triform.serve.sockets import watched
 
@@ -39,7 +39,8 @@ def run(service: Service, *, access: Access, listening: socket.socket) -> int:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [Forward(service.log)], False
     server = Server(config, service)
-    server.run(sockets=[listening])
+    with logged_stderr(service.log):
+        server.run(sockets=[listening])
     service.log("stopped", code=server.code)
     return server.code
 

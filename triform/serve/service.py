@@ -5,7 +5,6 @@ Owns the workers' lives. Refuses to know HTTP and files.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from triform.serve.answers import ModelCard
 from triform.serve.awake_clock import AwakeClock
 from triform.serve.faults import Refusal, unavailable
 from triform.serve.indexes import owners
+from triform.serve.lanes import make_lanes
 from triform.serve.limits import Limits
 from triform.serve.log import Log
 from triform.serve.metrics import Gauge, Metrics
@@ -40,6 +40,7 @@ class Served:
         self.task = task_of(model, self.tasks)
         self.indexes: set[str] = set()  # that were made with it
         self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
+        self.lanes = make_lanes(limits)
         self.gauge = Gauge(metrics, name, model.spec)
         self.worker = Worker(
             model,
@@ -122,9 +123,6 @@ class Service:
         self._place_indexes()
         held = self.limits.look_bytes // max(1, len(self.models))
         self.lookers = {name: Looker(name, served.model, held=held) for name, served in self.models.items()}
-        self.looking: Counter[str] = Counter()  # questions of the page that wait for an answer
-        self.turns = {name: asyncio.Lock() for name in self.models}  # of those questions, one at a time
-        self.cutting = 0  # texts that are being cut into tokens for whoever wants to see them
         self.stopping = False
         self.lost = asyncio.Event()
         self.calls: set[asyncio.Task[None]] = set()  # requests that are being answered

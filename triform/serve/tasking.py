@@ -17,9 +17,9 @@ from triform.generate.events import Event
 from triform.observe.cost import cost as cost_of
 from triform.serve.answers import Answers, Embedding, EmbeddingList, Usage
 from triform.serve.asks import AnswerAsk, ClassifyAsk, CostAsk, EmbeddingAsk, FillAsk, SearchAsk, TagAsk, WritingAsk
-from triform.serve.call import Call, cut, refuse_if_long, working
+from triform.serve.call import Call, refuse_if_long, working
 from triform.serve.completions import checked, each_of
-from triform.serve.faults import Refusal
+from triform.serve.faults import Refusal, failed_writing
 from triform.serve.jobs import Job, Question
 from triform.serve.questions import check, check_ids, parts_of, vectors_of_ids
 from triform.serve.service import Served
@@ -124,7 +124,7 @@ async def _batched(
     least = limits.batch_characters // max(1, limits.rows // rows) if rows else 0
     named_key = (task, *(key or sorted(settings.items())))
     texts, run = [" ".join(parts_of(one)) for one in asked], named(task).run
-    counts = await cut(lambda: check(task, asked, model=served.model), texts=texts)
+    counts = await served.lanes.tokens.run(lambda: check(task, asked, model=served.model))
     questions = tuple(
         Question(run, one, settings, named_key, max(least, len(text))) for one, text in zip(asked, texts, strict=True)
     )
@@ -166,7 +166,7 @@ async def _searched(
     """What has rows of its own, in the pauses of which the engine's rows go on."""
     found = await _batched(call, served, task, asked, settings, rows=beams)
     texts, writer = [one.text for one in found.answers], served.model.words.target
-    wrote = [len(ids) for ids in await cut(lambda: writer.ids_many(texts), texts=texts)]
+    wrote = [len(ids) for ids in await served.lanes.tokens.run(lambda: writer.ids_many(texts))]
     served.gauge.searched(wrote, beams=beams)
     call.notes["written"] = sum(wrote)
     usage = found.usage
@@ -187,7 +187,9 @@ async def _engine_written(
         raise TypeError(f"{name} does not write")
     wanted = {"max_tokens": min(task.max_tokens, most_written(model.spec))} | settings
     texts = [task.prompt(one) for one in questions]
-    prompts = await cut(lambda: [prompt_ids(one, model, room=wanted["max_tokens"]) for one in texts], texts=texts)
+    prompts = await served.lanes.tokens.run(
+        lambda: [prompt_ids(one, model, room=wanted["max_tokens"]) for one in texts]
+    )
     requests = checked(served, [prompt.ids for prompt in prompts], settings_of(model, wanted))
     read = sum(len(prompt.ids) for prompt in prompts)
     written: list[list[Event]] = [[] for _ in questions]
@@ -209,15 +211,15 @@ async def _engine_written(
 
 async def _answered(call: Call, served: Served, questions: Sequence[Asked]) -> Answers[Any]:
     """What `Answer.written` does: of a context in several windows the likeliest answer."""
-    task, texts = AnswerTask(), [one.context for one in questions]
-    windows = await cut(lambda: [task.windows(one, model=served.model) for one in questions], texts=texts)
+    task = AnswerTask()
+    windows = await served.lanes.tokens.run(lambda: [task.windows(one, model=served.model) for one in questions])
     found = await _engine_written(call, served, "answer", about_each(questions, windows), {})
     return Answers(model=served.name, answers=tuple(likeliest(iter(found.answers), windows)), usage=found.usage)
 
 
 def told_or_refused(written: Answer) -> Answer:
     if written.finish == "error":
-        raise Refusal(f"the model failed while writing: {written.error}", status=500, code="generation_failed")
+        raise failed_writing(written.error)
     return written
 
 

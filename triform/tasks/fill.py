@@ -155,6 +155,7 @@ def mask_of(tokenizer: Tokenizer) -> int:
 
 
 def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, list[int]]:
+    tokenizer.refuse_long(text, most=most)
     encoding = tokenizer.encode(text)
     places = [at for at, id in enumerate(encoding.ids) if id == tokenizer.mask]
     if not places:

@@ -184,7 +184,7 @@ def prompt_ids(text: str, model: Loaded, *, room: int) -> Prompt:
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
     tokenizer = model.words
-    ids = tokenizer.encode(text).ids
+    ids = tuple(tokenizer.ids_many([text])[0])
     if model.spec.form == "encoder-decoder":
         tail: tuple[int, ...] = ids[-1:] if ids[-1:] == (tokenizer.eos,) else ()
         most = model.spec.context

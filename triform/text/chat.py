@@ -92,18 +92,24 @@ class ChatTemplate:
             return [text for some in _together(asked) for text in self._ask(some)]
 
     def _ask(self, asked: list[bytes]) -> list[str]:
-        if self._child is None or self._child.owner != os.getpid():  # a fork must not share its parent's pipes
-            self._child = Child()
-            self._end = weakref.finalize(self, self._child.end)
-        answers = self._child.ask(b"[" + b",".join([json.dumps(self.source).encode(), *asked]) + b"]", count=len(asked))
+        child = self._child
+        if child is None or child.owner != os.getpid():  # a fork must not share its parent's pipes
+            child = self._start_child()
+        answers = child.ask(b"[" + b",".join([json.dumps(self.source).encode(), *asked]) + b"]", count=len(asked))
         if answers is None:
-            self._child = None
-            raise ChatError(f"the chat template {self._end()}")
+            reason = self._end()
+            self._start_child()  # it imports jinja2 meanwhile: the next conversation need not wait for that
+            raise ChatError(f"the chat template {reason}")
         for what, text in answers:
             if what != TEXT:
                 reason = "".join(c if c.isprintable() else " " for c in text.decode("utf-8", "replace"))
                 raise ChatError(f"the chat template does not take this conversation: {reason}")
         return [text.decode("utf-8", "surrogatepass") for _, text in answers]
+
+    def _start_child(self) -> "Child":
+        self._child = child = Child()
+        self._end = weakref.finalize(self, child.end)
+        return child
 
 
 def _as_json(given: Mapping[str, Any]) -> bytes:

@@ -161,6 +161,21 @@ class Tokenizer:
         """One more than the largest id: the rows an embedding needs."""
         return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
 
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters that one token may stand for at most; a tokenizer may drop some, so this errs on the long side."""
+        return 1 + max(map(len, self._core.get_vocab(with_added_tokens=True)), default=0)
+
+    def least_tokens(self, text: str) -> int:
+        """How many tokens a text has at least, by its length alone: cheap for a text of any length."""
+        return -(-len(text) // self.longest_token)
+
+    def refuse_long(self, text: str, *, most: int) -> None:
+        """Before it is cut into tokens, where its characters alone say that it has more than `most`."""
+        if (least := self.least_tokens(text)) > most:
+            counted = f"the text has {len(text):,} characters, at least {least:,} tokens"
+            raise InputError(f"{counted}; the model reads {most:,}: shorten it")
+
     def id_of(self, token: str) -> int | None:
         return self._core.token_to_id(token)
 
