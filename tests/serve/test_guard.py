@@ -52,6 +52,7 @@ def test_every_route_but_health_needs_the_key() -> None:
     [
         *((host, 200) for host in ("localhost:80", "127.0.0.1", "[::1]:8000", "LOCALHOST")),
         *((host, 421) for host in ("evil.example", "localhost.evil.example", "", "127.0.0.1.evil")),
+        *((host, 421) for host in ("[::1]evil", "localhost:evil", "localhost:@evil.com", "127.0.0.1:99999", "[::1")),
     ],
 )
 def test_only_known_hosts(host: str, status: int) -> None:

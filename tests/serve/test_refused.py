@@ -70,6 +70,7 @@ def test_what_no_route_takes() -> None:
                     error = answer.json()["error"]
                     assert set(error) == {"message", "type", "param", "code"}, said
                     assert error["message"], said
+                    assert ("surrogate" in error["message"]) is (what == "half a surrogate"), said
                 for headers in (
                     {"content-type": "text/plain"},
                     {"content-type": "application/json", "content-encoding": "gzip"},

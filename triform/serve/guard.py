@@ -6,6 +6,7 @@ Decided by the raw path and headers alone, before any route is looked up. Knows 
 import base64
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,8 @@ from triform.serve.faults import Refusal
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST = 8  # characters of a key
 ANY = "*"
+HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/?#\s]+))(:(?P<port>[0-9]{0,5}))?", re.ASCII)
+LARGEST_PORT = 65535
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +86,10 @@ def right_host(given: list[str], allowed: tuple[str, ...]) -> bool:
     """A page elsewhere that points its own name at this machine (DNS rebinding) says that name here."""
     if ANY in allowed:
         return True
-    if len(given) != 1:
+    named = HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if named is None or int(named["port"] or 0) > LARGEST_PORT:
         return False
-    name = given[0].rpartition("]")[0].removeprefix("[") if given[0].startswith("[") else given[0].partition(":")[0]
+    name = named["address"] or named["name"]
     return name.lower() in (one.lower() for one in allowed)
 
 

@@ -17,6 +17,7 @@ from triform.serve.faults import Refusal
 from triform.serve.limits import Limits, within
 
 MAX_LISTS = 8192
+HALF_CHARACTER = "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
 NEXT_LIST = re.compile(rb"\]\s*,\s*\[")
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -71,11 +72,13 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `")
         raise Refusal(mended(said), param=place.rstrip("`").removeprefix("$").lstrip(".") or None) from None
+    except msgspec.DecodeError as error:
+        raise Refusal(HALF_CHARACTER if half_character(body) else mended(str(error))) from None
     except UnicodeDecodeError as error:
         raise Refusal(f"byte {error.start} of a text is not UTF-8") from None
     except RecursionError:
         raise Refusal("the JSON is nested too deeply") from None
-    except ValueError as error:  # msgspec's DecodeError, and what json says of itself
+    except ValueError as error:  # what json says of itself
         if isinstance(error, Refusal):
             raise
         raise Refusal(mended(str(error))) from None
@@ -86,6 +89,15 @@ def refuse_many_lists(body: bytes) -> None:
     """Before they are made: 170,000 lists in a body of 1 MiB took the event loop a tenth of a second."""
     if body.count(b"[") > MAX_LISTS and next(islice(NEXT_LIST.finditer(body), MAX_LISTS, None), None) is not None:
         raise Refusal(f"the body has more than {MAX_LISTS:,} lists")
+
+
+def half_character(body: bytes) -> bool:
+    """A \\ud800 without its other half, which msgspec takes for the end of the data."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, UnicodeEncodeError)
+    return False
 
 
 def mended(said: str) -> str:
