@@ -1,16 +1,24 @@
 """Little models: made once, kept under a name that says all, made again when damaged."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from triform.lecture import experiments, trained
-from triform.lecture.experiments import masks, recall, recurrent, trial
+from triform.cli import main
+from triform.errors import TriformError
+from triform.first_numbers import build
+from triform.lecture import experiments, registry, trained
+from triform.lecture.experiments import masks, recall, recurrent, trial, unmasked
 from triform.lecture.lesson import Evidence
 from triform.lecture.real import DataAbsent
+from triform.tasks import demo
+from triform.train import loop
 from triform.train.config import Config
+from triform.train.feed import Step
+from triform.weights import folder as folders
 
 SHORT = Config(seed=0, steps=2, batch_tokens=256, dropout=0.0)
 
@@ -40,6 +48,78 @@ def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
     assert trained.little("decoder", config=SHORT).spec.form == "decoder"
 
 
+def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path) -> None:
+    """As one that an older version kept after half a training; nor one whose files cannot be verified."""
+    whole = trained.little("decoder", config=SHORT)
+    (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    for memo in ({}, {trained.STEPS: 1}):
+        folders.write(place, model=whole._replace(network=build(whole.spec, seed=9), memo=memo))
+        trained.little.cache_clear()
+        again = trained.little("decoder", config=SHORT)
+        assert again.network.token.weight.equal(whole.network.token.weight)
+    folders.write(place, model=whole._replace(network=build(whole.spec, seed=9)))
+    (place / "manifest.json").unlink()
+    with pytest.raises(TriformError, match="manifest"):
+        trained.read_model(place, steps=SHORT.steps)
+
+
+def interrupt_first_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A signal comes while the first step is made."""
+    step = loop.Run.step
+
+    def interrupted(run: loop.Run, at: Step) -> None:
+        step(run, at)
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(loop.Run, "step", interrupted)
+
+
+CALLERS = {
+    "little": lambda: trained.little("decoder", config=SHORT),
+    "trial": lambda: trial.learn(trial.fresh(trial.spec()), config=SHORT),
+    "experiment": lambda: experiments.run(experiments.experiment("heads")),
+    "recall": lambda: recall.recall(distances=(1,), steps=9),
+    "race": lambda: experiments.run(experiments.experiment("rnn-world")),
+    "unmasked": unmasked.copies,
+    "demo": lambda: demo.translates(demo.Sizes(40, 4, 2, 2, 2), loop.ignore),
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_a_stopped_training_is_no_result(caller: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_first_step(monkeypatch, signal.SIGINT)
+    with pytest.raises(loop.Interrupted):
+        CALLERS[caller]()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["0.5"], ["--experiment", "heads"], ["--all"], ["--book", "book"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_training_ends_the_command(
+    command: list[str], number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_first_step(monkeypatch, number)
+    monkeypatch.setattr(registry, "lessons", lambda: (registry.chapter("embeddings").lessons[1],))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["lecture", *command])
+    assert stop.value.code == code
+    assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_between_trainings_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told_to_end() -> Evidence:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("it went on")
+
+    one = registry.lesson("2.5")
+    monkeypatch.setattr(registry, "lessons", lambda: (msgspec.structs.replace(one, run=told_to_end),))
+    with pytest.raises(SystemExit) as stop:
+        main(["lecture", "--all"])
+    assert stop.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_another_config_is_another_model() -> None:
     recipe = trained.decoder()
     assert recipe.name(SHORT) != recipe.name(SHORT.replace(steps=3))
@@ -56,9 +136,14 @@ def test_findings_are_remembered_until_something_changes(tmp_path: Path) -> None
     ask = {"make": make, "kind": dict[str, int]}
     assert trained.remembered("x", "a", **ask) == trained.remembered("x", "a", **ask) == {"found": 1}
     assert trained.remembered("x", "b", **ask) == {"found": 2}
-    (kept,) = (path for path in tmp_path.glob("x-*.json") if b"1" in path.read_bytes())
+    (kept,) = (path for path in tmp_path.glob("x-*.json") if b'"found":1' in path.read_bytes())
     kept.write_text("[")
     assert trained.remembered("x", "a", **ask) == {"found": 3}
+    kept.write_bytes(kept.read_bytes().replace(b'"found":3', b'"found":4'))
+    assert trained.remembered("x", "a", **ask) == {"found": 4}, "made again: the changed file is not believed"
+    kept.write_text('{"found": 5}')
+    assert trained.remembered("x", "a", **ask) == {"found": 5}, "made again: nothing proves that it was finished"
+    assert len(made) == 5
 
 
 def test_every_word_of_the_world_is_a_token() -> None:

@@ -18,7 +18,7 @@ from triform.train.checkpoint import CheckpointError
 from triform.train.config import Config, from_toml
 from triform.train.events import AnyEvent, Began, Saved, Stepped
 from triform.train.language import NextToken
-from triform.train.loop import Outcome, ignore, ready, train
+from triform.train.loop import Interrupted, Outcome, ignore, ready, train
 from triform.train.validation import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -108,12 +108,29 @@ def test_killed_at_random_moments(count: int, tmp_path: Path, undisturbed: str, 
 
 
 def test_asked_to_stop_it_saves_and_stops(tmp_path: Path, undisturbed: str) -> None:
+    """And says so by an exception: the child never comes to the line that tells the weights."""
     last = killed_after(tmp_path, 12, by=signal.SIGTERM)
-    assert last.startswith("weights")
-    assert last.split()[1] != undisturbed
+    assert last.startswith("Ended")
     steps = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert any(int(name.removeprefix("step-")) % 7 for name in steps), "saved where it was, not at a round number"
     kills(tmp_path, [], undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("at", "ended_by_it"), [(2, True), (3, False)])
+def test_a_signal_is_never_taken_for_an_end(number: int, at: int, ended_by_it: bool) -> None:
+    """Not even where it comes during the last step: what follows the training must not go on."""
+
+    def press(event: AnyEvent) -> None:
+        if isinstance(event, Stepped) and event.step == at:
+            signal.raise_signal(number)
+
+    with pytest.raises(Interrupted) as stop:
+        run(None, steps=3, watch=press)
+    assert stop.value.number == number
+    assert stop.value.outcome.step == at
+    assert stop.value.outcome.signal == (number if ended_by_it else 0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # --- within one process ---------------------------------------------------------------------------------------------

@@ -1,11 +1,17 @@
 """The command line: a command parses, calls one function, and prints.
 
-Owns exit codes: 0 done, 1 a proof or check failed, 2 something to mend (one clear line), 130 stopped by Ctrl-C.
+Owns exit codes: 0 done, 1 a proof or check failed, 2 something to mend (one clear line), 130 stopped by Ctrl-C, 143 by
+SIGTERM (a server that has ended its requests in time: 0).
 A command's file is imported only when that command runs, so that `triform --help` never waits for torch.
 """
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -18,6 +24,7 @@ from triform.cli.streams import (
 )
 from triform.errors import TriformError, UnknownName
 from triform.threads import set_threads
+from triform.train.stopping import exit_code
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -104,7 +111,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     """The entry point: our own errors become one line and exit code 2."""
     try:
         open_streams()
-        code = triform.main(args=args, prog_name="triform", standalone_mode=False)
+        with exit_on_sigterm():
+            code = triform.main(args=args, prog_name="triform", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
@@ -116,9 +124,10 @@ def main(args: list[str] | None = None) -> NoReturn:
     except TriformError as error:
         click.echo(f"triform: {error}", err=True)
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as stop:
         click.echo("stopped", err=True)
-        sys.exit(130)
+        # click turns Ctrl-C into its own Abort; a training knows which signal ended it.
+        sys.exit(exit_code(getattr(stop.__cause__ or stop, "number", signal.SIGINT)))
     except (OSError, SystemExit) as error:
         if reader_has_gone(error):
             redirect_stdout_to_devnull()
@@ -130,3 +139,21 @@ def main(args: list[str] | None = None) -> NoReturn:
             redirect_stdout_to_devnull()
         click.echo(f"triform: {error.filename or 'the output cannot be written'}: {error.strerror or error}", err=True)
         sys.exit(2)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that temporary files are removed and the terminal is restored. It is no
+    KeyboardInterrupt: a chat goes on after that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(exit_code(number))
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -51,6 +51,7 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
       triform train complete shakespeare.txt --out poet --resume
     """
     from triform.tasks import training
+    from triform.train.stopping import exit_code
 
     wish = training.Wish(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
     screen = Console(stderr=True)
@@ -63,7 +64,7 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     click.echo(prepared.out)
     if outcome.stopped:
         screen.print("it is a model as it is, and can go on: the same command with --resume")
-        ctx.exit(130)
+        ctx.exit(exit_code(outcome.signal))
 
 
 def run(prepared: "Prepared", screen: Console) -> "Outcome":

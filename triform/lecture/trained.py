@@ -2,10 +2,12 @@
 encoder of the lessons): trained here on the little world, once, and kept.
 
 A model's folder is named by the hash of everything that decides it (spec, data, config), so a changed recipe is another
-model and nothing stale is ever read. Kept below `TRIFORM_HOME`, or the folder that `TRIFORM_LECTURE` names. Refuses to
-know what the models are for.
+model and nothing stale is ever read. What is kept proves that it was finished: a model's folder says how many steps it
+was trained, a finding carries its SHA-256. Without that proof, or where files have changed, it is made again. Kept
+below `TRIFORM_HOME`, or the folder that `TRIFORM_LECTURE` names. Refuses to know what the models are for.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -28,6 +30,8 @@ from triform.train.examples import Listed, Place, SourceTarget, Tokens
 from triform.train.language import Language, NextToken, Translate
 from triform.train.loop import train
 from triform.weights import folder as folders
+from triform.weights import manifest
+from triform.weights.box import Box
 from triform.weights.folder import Loaded
 from triform.weights.generation import Generation
 from triform.weights.shelf import home
@@ -36,6 +40,7 @@ Name: TypeAlias = Literal["decoder", "pair"]
 
 SENTENCES = 6000
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "eos": "</s>", "mask": "[MASK]"}
+STEPS = "trained_steps"  # in a model's memo
 CONFIG = Config(seed=0, steps=500, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
 
 
@@ -47,18 +52,41 @@ def kept() -> Path:
 Found = TypeVar("Found")
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A finding that was finished: `sha256` is of the bytes of `found`."""
+
+    sha256: str
+    found: msgspec.Raw
+
+
 def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
-    """What `make` finds, made once: kept as JSON under a name that says all that decides it."""
+    """What `make` finds, made once: kept as JSON under a name that says all that decides it. Nothing is kept where
+    `make` does not come to its end."""
     path = kept() / f"{name}-{digest(*parts)[:16]}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return read_finding(path, kind)
     except (OSError, msgspec.MsgspecError):
         found = make()
+    write_finding(path, found)
+    return found
+
+
+def read_finding(path: Path, kind: type[Found]) -> Found:
+    stored = msgspec.json.decode(path.read_bytes(), type=Kept)
+    if hashlib.sha256(stored.found).hexdigest() != stored.sha256:
+        raise msgspec.ValidationError(f"{path} is not as it was written")
+    return msgspec.json.decode(stored.found, type=kind)
+
+
+def write_finding(path: Path, found: object) -> None:
+    encoded = msgspec.json.encode(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.encode(found))
-    draft.replace(path)
-    return found
+    try:
+        draft.write_bytes(msgspec.json.encode(Kept(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 class World(NamedTuple):
@@ -138,21 +166,32 @@ def end_of(tokenizer: Tokenizer) -> int:
 
 @lru_cache(maxsize=8)
 def little(name: Name, *, config: Config = CONFIG) -> Loaded:
-    """A little model, read if it has been trained before; a damaged one is trained again."""
+    """A little model, read if it has been trained to its end before; a damaged one is trained again."""
     recipe = RECIPES[name]()
     place = kept() / f"{name}-{recipe.name(config)}"
     if place.is_dir():
         try:
-            return folders.read(place)
+            return read_model(place, steps=config.steps)
         except TriformError:
             pass
     network = build(recipe.spec, seed=config.seed)
-    train(network, objective=recipe.objective, examples=recipe.examples, config=config)
+    outcome = train(network, objective=recipe.objective, examples=recipe.examples, config=config)
     start = end_of(recipe.tokenizer)
-    made = Loaded(recipe.spec, network, recipe.tokenizer, generation=Generation(first=start, eos=start))
+    generation, memo = Generation(first=start, eos=start), {STEPS: outcome.step}
+    made = Loaded(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
     place.parent.mkdir(parents=True, exist_ok=True)
     folders.write(place, model=made)
-    return folders.read(place)
+    return read_model(place, steps=config.steps)
+
+
+def read_model(place: Path, *, steps: int | None) -> Loaded:
+    """A model that was trained for all its steps, with the files that were written then."""
+    if manifest.read(Box(place)) is None:
+        raise TriformError(f"{place} has no {manifest.NAME}: its files cannot be verified")
+    found = folders.read(place)
+    if (made := found.memo.get(STEPS)) != steps:
+        raise TriformError(f"{place} was trained for {made} steps, not for {steps}")
+    return found
 
 
 def glance(model: Loaded, text: str) -> View:

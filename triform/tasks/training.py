@@ -33,7 +33,7 @@ from triform.train.config import Config, read_toml
 from triform.train.events import Watch
 from triform.train.examples import Examples, check
 from triform.train.keeping import CONFIG
-from triform.train.loop import Outcome, Run
+from triform.train.loop import Interrupted, Outcome, Run
 from triform.train.objectives import Objective, OfWholePass
 from triform.train.process import forget_peak, peak
 from triform.train.validation import Evaluate, Score
@@ -242,8 +242,12 @@ def _characters(rows: list[Any]) -> int:
 
 
 def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
+    """A run that a signal ended is kept as it is, to be resumed: its outcome says so."""
     rows = judging_rows(prepared)
-    return run.go(evaluated(prepared, rows, run) if rows else None)
+    try:
+        return run.go(evaluated(prepared, rows, run) if rows else None)
+    except Interrupted as interrupted:
+        return interrupted.outcome
 
 
 def evaluated(prepared: Prepared, rows: list[Any], run: Run[Any, Any]) -> Evaluate:

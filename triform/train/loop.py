@@ -53,7 +53,20 @@ class Outcome(NamedTuple):
     best_step: int | None
     skipped: int
     elapsed: float
-    stopped: bool = False  # by a signal: it can go on
+    signal: int = 0  # that ended it before its end: it can go on
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.signal)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal came while a run was training. It is raised, not returned, so that no caller can take half a training
+    for a whole one; nothing that only expects errors catches it."""
+
+    def __init__(self, outcome: Outcome, *, number: int) -> None:
+        super().__init__(outcome.why)
+        self.outcome, self.number = outcome, number
 
 
 def ignore(event: AnyEvent) -> None:
@@ -71,7 +84,9 @@ def train(
     evaluate: Evaluate | None = None,
     watch: Watch = ignore,
 ) -> Outcome:
-    """Trains the network in place. Checkpoints and metrics.jsonl go below `folder`; None: nothing is kept on disk."""
+    """Trains the network in place. Checkpoints and metrics.jsonl go below `folder`; None: nothing is kept on disk.
+
+    Ctrl-C and SIGTERM end it after the step being made, with a checkpoint; then it raises `Interrupted`."""
     run = ready(
         network, objective=objective, examples=examples, config=config, folder=folder, resume=resume, watch=watch
     )
@@ -206,6 +221,7 @@ class Run(Generic[E, B]):
         return (time.monotonic() - begun) / self.feed.tokens(step)
 
     def go(self, evaluate: Evaluate | None) -> Outcome:
+        """To the end. Raises `Interrupted` if a signal came meanwhile, even during the last step."""
         self.started = time.monotonic()
         self.began()
         steps = self.feed.steps(Position(*self.state.position))
@@ -219,8 +235,11 @@ class Run(Generic[E, B]):
         self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
         self.finish()
         state = self.state
-        stopped = bool(wish.name) and why.endswith(wish.name)
-        return Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed, stopped)
+        ended_by = wish.number if why.endswith(wish.name) else 0
+        outcome = Outcome(state.step, why, state.best, state.best_step, self.guard.skipped, self.elapsed, ended_by)
+        if wish.number:
+            raise Interrupted(outcome, number=wish.number)
+        return outcome
 
     def look(self, evaluate: Evaluate | None, wish: Wish) -> None:
         """After a step: evaluated where it is time or the end; then saved, once, where it is time, best or the end."""

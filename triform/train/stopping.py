@@ -8,10 +8,19 @@ from types import FrameType
 
 
 class Wish:
-    """What a signal has asked for: the name of it, or nothing."""
+    """What a signal has asked for: its number, or 0."""
 
     def __init__(self) -> None:
-        self.name = ""
+        self.number = 0
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self.number).name if self.number else ""
+
+
+def exit_code(number: int) -> int:
+    """Of a command that a signal ended, as shells count it: 130 after SIGINT, 143 after SIGTERM."""
+    return 128 + number
 
 
 @contextmanager
@@ -25,7 +34,7 @@ def listening() -> Iterator[Wish]:
     def heard(number: int, frame: FrameType | None) -> None:
         if wish.name:
             raise KeyboardInterrupt
-        wish.name = signal.Signals(number).name
+        wish.number = number
 
     before = {each: signal.signal(each, heard) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
