@@ -37,6 +37,7 @@ second table has what is so beside what was said. The verdict follows from the t
 | ✓ | it holds |
 | ◐ | it holds with a condition, which is named |
 | ✗ | a mistake on the slide; the right value stands beside it |
+| ? | not settled: a timing that did not come out, as on a busy machine |
 
 **The numbers of the sections** are those of a list of all that the lectures say: 4.5 is the fifth thing in lecture 4.
 The chapters are ordered by theme, so a chapter has sections from several lectures. E1 to E24 are the mistakes.
@@ -249,7 +250,7 @@ def of_experiments(found: Found) -> Iterator[str]:
     yield from ("# The experiments", "")
     yield "Small models, trained for a minute or so on the little world, the last ones for longer on Multi30k, all from"
     yield "seed 0. Losses are mean −log p of the next word, in sentences the model has not seen. Seconds are of the"
-    yield "machine that printed this."
+    yield "machine that ran them."
     yield ""
     for lesson in experiments.experiments():
         if lesson.id in found:

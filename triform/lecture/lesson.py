@@ -13,18 +13,20 @@ import msgspec
 
 from triform.lecture.plots import Plot
 
-Verdict: TypeAlias = Literal["holds", "holds with a condition", "mistake on the slide"]
+Verdict: TypeAlias = Literal["holds", "holds with a condition", "not settled", "mistake on the slide"]
 HOLDS: Verdict = "holds"
 CONDITION: Verdict = "holds with a condition"
+UNSETTLED: Verdict = "not settled"  # a timing did not come out: a busy machine shows nothing about a slide
 MISTAKE: Verdict = "mistake on the slide"
-SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", MISTAKE: "✗"}
+SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", UNSETTLED: "?", MISTAKE: "✗"}
 
 Kind: TypeAlias = Literal["computed", "trained", "measured"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence held against a run. With `only_if` it is a sentence that needs a condition: `holds` is under it,
-    `anyway` without it. A `mistake` is one that must not hold."""
+    `anyway` without it. A `mistake` is one that must not hold. A `timed` one rests on a clock: where it does not come
+    out, the machine may have been busy, so the slide is not blamed."""
 
     says: str
     found: str
@@ -32,11 +34,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     only_if: str = ""
     anyway: bool = False
     mistake: bool = False
+    timed: bool = False
 
     @property
     def verdict(self) -> Verdict:
         if not self.holds:
-            return MISTAKE
+            return UNSETTLED if self.timed else MISTAKE
         return CONDITION if self.only_if and not self.anyway else HOLDS
 
     @property
@@ -66,7 +69,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """The worst of the claims."""
         found = {claim.verdict for claim in self.claims}
-        return next((worst for worst in (MISTAKE, CONDITION) if worst in found), HOLDS)
+        return next((worst for worst in (MISTAKE, UNSETTLED, CONDITION) if worst in found), HOLDS)
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,8 @@ class Done(NamedTuple):
         wrong += [f"not so: {fact.says}" for fact in self.evidence.facts if not fact.holds]
         if self.evidence.verdict != self.lesson.expects:
             wrong.insert(0, f"the run says {self.evidence.verdict!r}, expected was {self.lesson.expects!r}")
+        if any(each.timed and not each.holds for each in (*self.evidence.claims, *self.evidence.facts)):
+            wrong.append("it rests on a clock: run it again when the machine is idle")
         return "; ".join(wrong)
 
     def plain(self) -> dict[str, Any]:
@@ -165,6 +170,11 @@ def do(lesson: Lesson) -> Done:
 
 def claim(says: str, holds: bool, found: str = "", *, only_if: str = "", anyway: bool = False) -> Claim:
     return Claim(says=says, found=found, holds=bool(holds), only_if=only_if, anyway=bool(anyway))
+
+
+def timed_claim(says: str, holds: bool, found: str) -> Claim:
+    """A sentence that rests on a clock."""
+    return Claim(says=says, found=found, holds=bool(holds), timed=True)
 
 
 def slip(says: str, holds: bool, found: str = "") -> Claim:

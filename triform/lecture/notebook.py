@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from triform.lecture import registry, slides
-from triform.lecture.lesson import SIGNS, Chapter, Claim, Done, Table, do
+from triform.lecture.lesson import CONDITION, SIGNS, Chapter, Claim, Done, Table, do
 from triform.lecture.plots import draw
 
 
@@ -25,6 +25,8 @@ class Shown:
     def _repr_html_(self) -> str:
         evidence = self.done.evidence
         parts = [_claims(evidence.claims), _claims(evidence.facts), f"<p><b>{escape(evidence.verdict)}</b></p>"]
+        if self.done.trouble:
+            parts.append(f"<p>This lesson's own check fails: {escape(self.done.trouble)}</p>")
         parts += [_table(table) for table in evidence.tables]
         parts += [draw(plot).svg for plot in evidence.plots]
         return "".join(parts)
@@ -60,8 +62,17 @@ def _code(id: str, text: str) -> dict[str, Any]:
 
 
 def _claims(claims: tuple[Claim, ...]) -> str:
-    rows = (f"<tr><td>{SIGNS[c.verdict]}</td><td>{escape(c.says)}</td><td>{escape(c.found)}</td></tr>" for c in claims)
+    rows = (
+        f"<tr><td>{SIGNS[each.verdict]}</td><td>{_sentence(each)}</td><td>{escape(each.found)}</td></tr>"
+        for each in claims
+    )
     return f"<table>{''.join(rows)}</table>" if claims else ""
+
+
+def _sentence(claim: Claim) -> str:
+    """With its condition, where it holds with one."""
+    only = f" <i>– only if {escape(claim.only_if)}</i>" if claim.verdict == CONDITION else ""
+    return escape(claim.says) + only
 
 
 def _table(table: Table) -> str:

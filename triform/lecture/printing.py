@@ -3,20 +3,22 @@
 Refuses to know where lessons come from; SVG is `plots.py`'s.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.box import HEAVY_HEAD, Box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from triform.lecture import slides
-from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, SIGNS, Chapter, Claim, Done, Table, Verdict
+from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, SIGNS, UNSETTLED, Chapter, Claim, Done, Table, Verdict
 from triform.lecture.plots import Bars, Heat, Lines, Plot
 from triform.lecture.quiz import Answered, Question
 from triform.observe.plot import short
 
-COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", MISTAKE: "red"}
+COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", UNSETTLED: "magenta", MISTAKE: "red"}
 SHADES = " ░▒▓█"
 EIGHTHS = "▁▂▃▄▅▆▇█"
 BAR = 40  # characters of the longest bar
@@ -32,7 +34,7 @@ def lesson(done: Done) -> RenderableType:
     ]
     if done.evidence.facts:
         parts.append(said(done.evidence.facts, "and this is so", "found"))
-    parts += [cells(each) for each in done.evidence.tables]
+    parts += [WholeCells(each) for each in done.evidence.tables]
     parts += [picture(each) for each in done.evidence.plots]
     end = Text.assemble((f"{SIGNS[verdict]} {verdict}", f"bold {COLOURS[verdict]}"))
     if one.mistakes:
@@ -43,7 +45,7 @@ def lesson(done: Done) -> RenderableType:
     return Panel(Group(*between(parts), "", end), title=title, title_align="left", border_style=COLOURS[verdict])
 
 
-def between(parts: list[RenderableType]) -> Iterator[RenderableType]:
+def between(parts: Sequence[RenderableType]) -> Iterator[RenderableType]:
     for number, part in enumerate(parts):
         if number:
             yield ""
@@ -51,7 +53,9 @@ def between(parts: list[RenderableType]) -> Iterator[RenderableType]:
 
 
 def said(claims: tuple[Claim, ...], what: str, found: str) -> RichTable:
-    table = RichTable("", what, found, box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("", what, found):
+        table.add_column(name, overflow="fold")
     for each in claims:
         verdict = each.verdict
         text = Text(each.says)
@@ -61,11 +65,46 @@ def said(claims: tuple[Claim, ...], what: str, found: str) -> RichTable:
     return table
 
 
-def cells(given: Table) -> RichTable:
-    table = RichTable(*given.columns, title=given.title, title_justify="left", title_style="italic")
-    for row in given.rows:
-        table.add_row(*map(Text, row))
-    return table
+class WholeCells:
+    """A table in which every cell can be read: without lines where it is too wide with them, and in parts, each with
+    the first column, where it is too wide without."""
+
+    def __init__(self, given: Table) -> None:
+        self.given = given
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        everything = list(range(len(self.given.columns)))
+        title = Text(self.given.title, style="italic")
+        if self.least_width(everything, between=3) + 1 <= options.max_width:
+            yield Group(title, self.part(everything, box=HEAVY_HEAD))
+        else:
+            parts = [self.part(columns, box=None) for columns in self.parts(options.max_width)]
+            yield Group(title, *between(parts))
+
+    def parts(self, most: int) -> list[list[int]]:
+        """The numbers of the columns, in as few parts as fit."""
+        found = [[0]]
+        for column in range(1, len(self.given.columns)):
+            if len(found[-1]) > 1 and self.least_width([*found[-1], column], between=1) > most:
+                found.append([0])
+            found[-1].append(column)
+        return found
+
+    def least_width(self, columns: list[int], *, between: int) -> int:
+        """With no word broken."""
+        return sum(max(cell_len(word) for word in self.words(column)) + between for column in columns)
+
+    def words(self, column: int) -> list[str]:
+        return [word for row in (self.given.columns, *self.given.rows) for word in row[column].split() or [""]]
+
+    def part(self, columns: list[int], *, box: Box | None) -> RichTable:
+        table = RichTable(box=box, padding=(0, 1) if box else (0, 1, 0, 0))
+        for column in columns:
+            single = all(len(row[column].split()) <= 1 for row in (self.given.columns, *self.given.rows))
+            table.add_column(Text(self.given.columns[column]), overflow="fold", no_wrap=single)
+        for row in self.given.rows:
+            table.add_row(*(Text(row[column]) for column in columns))
+        return table
 
 
 def picture(given: Plot) -> RenderableType:
@@ -115,7 +154,9 @@ def contents(chapters: tuple[Chapter, ...]) -> RichTable:
 
 def summary(found: list[Done]) -> RichTable:
     """All lessons in a line each."""
-    table = RichTable("", "lesson", "verdict", "check", box=None, padding=(0, 1, 0, 0))
+    table = RichTable(box=None, padding=(0, 1, 0, 0))
+    for name in ("", "lesson", "verdict", "check"):
+        table.add_column(name, overflow="fold")
     for done in found:
         verdict = done.evidence.verdict
         check = Text("holds") if done.passes else Text(done.trouble, style="bold red")
@@ -136,7 +177,9 @@ def question(asked: Question) -> RenderableType:
 
 def answer(given: Answered) -> RenderableType:
     """Each option with what the run gave."""
-    table = RichTable("", "option", "the run", box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("", "option", "the run"):
+        table.add_column(name, overflow="fold")
     for letter in given.options:
         found = given.evidence[letter]
         table.add_row("✓" if found.holds else " ", letter, Text(found.found, style="dim"))

@@ -52,6 +52,20 @@ def same(one: Tensor, other: Tensor, *, within: float = 1e-9) -> bool:
     return one.shape == other.shape and bool((one - other).abs().max() <= within)
 
 
+def compare(one: Tensor, other: Tensor, *, within: float = 1e-9) -> tuple[bool, str]:
+    """Whether they are equal, and what a lesson says of it: for the last two arguments of a claim."""
+    if one.shape != other.shape:
+        return False, f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
+    if same(one, other, within=within):
+        return True, f"equal within {within:.0e}".replace("e-0", "e-")
+    return False, f"differ by up to {float((one - other).abs().max()):.2g}"
+
+
+def count(cells: Tensor) -> str:
+    """How many cells of a table are true."""
+    return f"{int(cells.sum())} of {cells.numel()}"
+
+
 @torch.no_grad()
 def hidden(model: Loaded, *tokens: int) -> Tensor:
     """What the stack gives for one text, [T, D]"""

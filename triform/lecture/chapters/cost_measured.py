@@ -9,7 +9,7 @@ from triform.core.masks import Sight
 from triform.families import gpt2, named
 from triform.first_numbers import build
 from triform.lecture import slides
-from triform.lecture.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table
+from triform.lecture.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table, timed_claim
 from triform.lecture.plots import curve, lines
 from triform.observe.cost import cost
 from triform.observe.cost_growth import slope
@@ -49,9 +49,10 @@ def layer_seconds(n: int) -> tuple[float, float]:
     kind="measured",
 )
 def crossover() -> Evidence:
-    """24bnd² = 4bn²d at n = 6d. For GPT-2 small that is 4,608 tokens, four times more than it can read: in everything
-    it ever computes, the matrices cost more than the n² of attention. A clock says about the same: the second picture
-    times both parts of one layer, where the n² part also has its softmax to compute."""
+    """24bnd² = 4bn²d at n = 6d. For GPT-2 small that is 4,608 tokens, more than four times what it can read: in
+    everything it ever computes, the matrices cost more FLOPs than the n² of attention. The second picture times both
+    parts of one layer, where the n² part also has its softmax to compute; where they cross there depends on the
+    machine."""
     small = named("gpt2-small")
     (at,) = crossovers(small)
     wide = replace(small, context=100_000)
@@ -75,8 +76,8 @@ def crossover() -> Evidence:
                 near(at.widths, 6.0) and near(share[4608], 0.5, 1e-6),
                 f"n = {at.n:,.0f} for GPT-2 small",
             ),
-            claim("GPT-2 small never gets there", small.context < at.n, f"it reads {small.context:,}"),
-            claim(
+            claim("GPT-2 small never gets there", 4 * small.context < at.n, f"it reads {small.context:,}"),
+            timed_claim(
                 "by the clock, too, it does not dominate at n = d",
                 timed[1][1] < timed[1][0],
                 f"{1e3 * timed[1][1]:.2f} ms against {1e3 * timed[1][0]:.2f} ms of the matrices; it takes longer from "
@@ -132,13 +133,13 @@ def intensity() -> Evidence:
     at = [2.0**power for power in range(-2, 11)]
     return Evidence(
         claims=(
-            claim(
+            timed_claim(
                 "writing is bound by memory",
                 step < machine.ridge,
                 f"{step:.2f} FLOPs a byte; this machine's ridge is at {machine.ridge:.1f}: "
                 f"{machine.peak_flops / 1e9:.0f} GFLOP/s over {machine.bandwidth / 1e9:.1f} GB/s",
             ),
-            claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs a byte"),
+            timed_claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs a byte"),
         ),
         facts=(claim("a batch raises it", batch > 2 * step, f"{batch:.2f} at 16 rows; the cache is each row's own"),),
         tables=(table("FLOPs a byte, GPT-2 small, float32", ["operation", *ways], rows),),
@@ -166,7 +167,7 @@ def intensity() -> Evidence:
 )
 def parallel() -> Evidence:
     """Positions are computed together: a text of 64 tokens takes far less than 64 times one token. Layers are not: each
-    waits for the one before it, and time grows in step with depth."""
+    waits for the one before it, and time grows nearly in step with depth."""
 
     def seconds(layers: int, n: int) -> float:
         network = build(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
@@ -179,8 +180,10 @@ def parallel() -> Evidence:
     grown = slope(list(depth.items()))
     return Evidence(
         claims=(
-            claim("positions in parallel", many < 32 * one, f"64 tokens take {many / one:.1f} times one token's time"),
-            claim("layers one after another", 0.6 < grown < 1.3, f"time ~ depth^{grown:.2f}"),
+            timed_claim(
+                "positions in parallel", many < 32 * one, f"64 tokens take {many / one:.1f} times one token's time"
+            ),
+            timed_claim("layers one after another", 0.6 < grown < 1.3, f"time ~ depth^{grown:.2f}"),
         ),
         plots=(
             lines(

@@ -9,7 +9,7 @@ from triform.core.masks import Sight, whole
 from triform.lecture import slides
 from triform.lecture.chapters.alignment import alignment, not_one_word
 from triform.lecture.lesson import CONDITION, Chapter, Evidence, claim, lesson, table
-from triform.lecture.untrained import ids, pair, random, same, translator
+from triform.lecture.untrained import compare, count, ids, pair, random, same, translator
 from triform.observe.view import look
 
 
@@ -85,7 +85,7 @@ def no_mask() -> Evidence:
             ),
         ),
         facts=(
-            claim("with the filling hidden: as alone", same(masked, alone), "equal within 1e-9"),
+            claim("with the filling hidden: as alone", *compare(masked, alone)),
             claim(
                 "with the filling seen: not",
                 not same(unmasked, alone, within=1e-3),
@@ -192,13 +192,17 @@ def patterns() -> Evidence:
     cpu = torch.device("cpu")
     return Evidence(
         claims=(
-            claim("the encoder attends to both sides", bool(cells["encoder"].all()), "16 of 16 cells"),
+            claim(
+                "the encoder attends to both sides", bool(cells["encoder"].all()), f"{count(cells['encoder'])} cells"
+            ),
             claim(
                 "the decoder attends to its own past",
                 bool(cells["decoder"].equal(torch.ones(3, 3, dtype=torch.bool).tril())),
-                "6 of 9 cells, the triangle",
+                f"{count(cells['decoder'])} cells",
             ),
-            claim("the decoder attends to the whole encoder", bool(cells["cross"].all()), "12 of 12 cells"),
+            claim(
+                "the decoder attends to the whole encoder", bool(cells["cross"].all()), f"{count(cells['cross'])} cells"
+            ),
         ),
         facts=(
             claim(

@@ -1,4 +1,4 @@
-"""The feed-forward network: each position alone, and most of the parameters."""
+"""The feed-forward network: each position alone, and in most models the largest part."""
 
 import torch
 from torch.nn import functional as F
@@ -7,9 +7,9 @@ from triform.families import bert, named
 from triform.inventory import Part, inventory
 from triform.lecture import slides, trained
 from triform.lecture.experiments.facts import fact_losses
-from triform.lecture.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, table
+from triform.lecture.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
 from triform.lecture.plots import bars, heat
-from triform.lecture.untrained import decoder, encoder, random, same
+from triform.lecture.untrained import compare, count, decoder, encoder, random, same
 from triform.observe.view import look
 from triform.spec import ModelSpec
 
@@ -59,6 +59,7 @@ def thirds() -> Evidence:
     whole = shares(base)
     found = {name: shares(named(name)) for name in SHARES}
     rows = [[name, *(f"{x:.1f}" for x in each)] for name, each in found.items()]
+    largest = [name for name, each in ({"vaswani-base": whole} | found).items() if each[1] == max(each)]
     return Evidence(
         claims=(
             claim(
@@ -82,6 +83,11 @@ def thirds() -> Evidence:
                 "with its 37,000 embeddings: 30 : 40 : 30",
                 [round(x) for x in whole] == [30, 40, 30],
                 " : ".join(f"{x:.1f}" for x in whole),
+            ),
+            claim(
+                "the feed-forward is the largest part in most of these models",
+                len(largest) > len(SHARES) // 2 + 1,
+                f"{len(largest)} of {len(SHARES) + 1}",
             ),
             *(
                 claim(
@@ -127,18 +133,18 @@ def each_position() -> Evidence:
     entered, flow = look(decoder(), [3, 1, 4, 1, 5, 9]).record.call(path).inputs
     layer = decoder().network.get_submodule(path)
     with torch.no_grad():
-        moved = same(layer(entered[:, order], flow), layer(entered, flow)[:, order])
+        moved = compare(layer(entered[:, order], flow), layer(entered, flow)[:, order])
         everywhere = layer(entered[:, :1].expand(-1, 6, -1), flow)[0]
     return Evidence(
         claims=(
-            claim("position by position = all at once", same(one_by_one, at_once), "equal within 1e-9"),
+            claim("position by position = all at once", *compare(one_by_one, at_once)),
             claim(
                 "all positions share one set of weights",
                 same(everywhere, everywhere[:1].expand(6, -1)),
                 "one vector put at six positions: six equal answers",
             ),
         ),
-        facts=(claim("reordering positions reorders answers (a running model's layer)", moved, "equal within 1e-9"),),
+        facts=(claim("reordering positions reorders answers (a running model's layer)", *moved),),
     )
 
 
@@ -168,11 +174,15 @@ def global_local() -> Evidence:
     names = [str(i) for i in range(5)]
     return Evidence(
         claims=(
-            claim("attention: a nudge of one token moves all", bool(moves["attention"].all()), "25 of 25 pairs"),
+            claim(
+                "attention: a nudge of one token moves all",
+                bool(moves["attention"].all()),
+                f"{count(moves['attention'])} pairs",
+            ),
             claim(
                 "feed-forward: it moves only that one",
                 moves["feedforward"].equal(torch.eye(5, dtype=torch.float64)),
-                "5 of 25 pairs, the diagonal",
+                f"{count(moves['feedforward'])} pairs",
             ),
         ),
         plots=tuple(
@@ -189,8 +199,9 @@ def global_local() -> Evidence:
     slide="FFN(x) = f(xW_1 + b_1)W_2 + b_2 with a hidden width of usually 2 to 8 times d.",
 )
 def hidden_width() -> Evidence:
-    """All released models here lie within 2 to 8; four is the habit, gated feed-forwards take about 8/3 because they
-    have three matrices instead of two."""
+    """All released models here lie within 2 to 8. Those without a gate take 4. A gated feed-forward has three matrices
+    instead of two, so 8/3 gives it as many numbers as 4 gives the others; Llama 2 is there, and the other gated models
+    here are not."""
     low, high = slides.FEEDFORWARD_WIDTHS
     found = {}
     for name in (
@@ -207,8 +218,19 @@ def hidden_width() -> Evidence:
         stack = next(iter(spec.stacks.values()))
         found[name] = (stack.feedforward.width / spec.width, stack.feedforward.gated)
     inside = [low <= times <= high for times, _ in found.values()]
+    plain = [times for times, gated in found.values() if not gated]
+    near_8_3 = [name for name, (times, gated) in found.items() if gated and near(times, 8 / 3, 0.05)]
+    gated = {name: times for name, (times, gated) in found.items() if gated}
     return Evidence(
         claims=(claim(f"d_ff is {low} to {high} times d", all(inside), f"{sum(inside)} of {len(inside)} models"),),
+        facts=(
+            claim("without a gate: 4", set(plain) == {4.0}, f"{plain.count(4.0)} of {len(plain)} models"),
+            claim(
+                "gated, about 8/3: Llama 2 alone",
+                near_8_3 == ["llama-2-7b"],
+                f"{len(near_8_3)} of {len(gated)}: {numbers(list(gated.values()))}",
+            ),
+        ),
         tables=(
             table(
                 "Feed-forward width / width",
@@ -231,8 +253,8 @@ def hidden_width() -> Evidence:
 def facts_kept() -> Evidence:
     """Our decoder has learned facts of the little world (a mole is a mammal). With the feed-forwards switched off it
     forgets them. It forgets them with attention switched off as well, because then it does not know what it is asked
-    about: a fact needs both. And asked nonsense it still names a word with confidence, for a softmax always does; that
-    is all a hallucination takes, and no part of the model is to blame alone."""
+    about: a fact needs both. And asked nonsense (the same words backwards) it still prefers some word to the others by
+    far, though with a low probability: it answers what has no answer."""
     found = fact_losses(trained.little("decoder"))
     spoilt = found.feedforward - found.whole
     return Evidence(
@@ -252,9 +274,10 @@ def facts_kept() -> Evidence:
                 f"{found.whole:.2f} → {found.attention:.2f}",
             ),
             claim(
-                "nonsense gets a confident answer as well",
-                found.nonsense > 0.05,
-                f"probability of the likeliest word after words in random order: {found.nonsense:.2f}",
+                "nonsense gets an answer as well",
+                found.nonsense > 10 * found.even,
+                f"after the words backwards the likeliest word has {found.nonsense:.2f}, after the words in order "
+                f"{found.sense:.2f}; even shares would be {found.even:.4f}",
             ),
         ),
         tables=(
@@ -275,6 +298,6 @@ CHAPTER = Chapter(
     name="feedforward",
     title="The feed-forward network",
     opening="Attention gathers; then each position thinks by itself. The feed-forward network is two matrices and a "
-    "bend between them, the same at every position, and in most models it has most of the parameters.",
+    "bend between them, the same at every position, and in most models here it is the largest part.",
     lessons=(each_position, global_local, thirds, hidden_width, facts_kept),
 )

@@ -9,7 +9,7 @@ from triform.lecture.experiments.adjectives import best_head
 from triform.lecture.formula import attention
 from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
 from triform.lecture.plots import bars
-from triform.lecture.untrained import decoder, random, same
+from triform.lecture.untrained import compare, decoder, random
 from triform.observe.cost import cost
 from triform.observe.interventions import without_heads
 from triform.observe.view import look
@@ -37,7 +37,7 @@ def formula() -> Evidence:
         heads.append((q @ k.T / 8**0.5 + mask).softmax(-1) @ v)
     mine = torch.cat(heads, dim=1) @ weights["out.weight"].T + weights["out.bias"]
     return Evidence(
-        claims=(claim("Concat(heads) W^O is the layer's answer", same(mine, out), "equal within 1e-9"),),
+        claims=(claim("Concat(heads) W^O is the layer's answer", *compare(mine, out)),),
         tables=(
             table(
                 "Four heads of a width of 32",
@@ -67,10 +67,8 @@ def added() -> Evidence:
         off = look(model, [3, 1, 4, 1, 5]).record.call("decoder.blocks.0.attention.f.out").output[0]
     return Evidence(
         claims=(
-            claim("Σ over heads of head_j W_O[j] = Concat(heads) W_O", same(each.sum(0), out), "equal within 1e-9"),
-            claim(
-                "a head switched off takes away its ΔE and nothing else", same(out - off, each[2]), "equal within 1e-9"
-            ),
+            claim("Σ over heads of head_j W_O[j] = Concat(heads) W_O", *compare(each.sum(0), out)),
+            claim("a head switched off takes away its ΔE and nothing else", *compare(out - off, each[2])),
         ),
         plots=(
             bars("Length of what each head adds to token 4", {f"head {j}": float(each[j, 4].norm()) for j in range(4)}),

@@ -10,7 +10,7 @@ from triform.lecture import slides
 from triform.lecture.formula import causal
 from triform.lecture.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, near, numbers, printed, slip, table
 from triform.lecture.plots import heat
-from triform.lecture.untrained import same
+from triform.lecture.untrained import compare, same
 
 NAMES = [str(i) for i in range(12)]
 
@@ -96,8 +96,7 @@ def found_back(scores: Tensor, row: int, lost: tuple[int, ...]) -> float:
 )
 def not_multiplied() -> Evidence:
     """A product with −inf turns a negative score into +inf: the forbidden key takes everything, and softmax is not a
-    number. Multiplying by 0 where it is allowed would also wipe out every score. Addition does neither. This very
-    mistake has been shipped in a widely used library, and found later."""
+    number. Multiplying by 0 where it is allowed would also wipe out every score. Addition does neither."""
     scores, mask = raw_scores()[[1, 7, 10, 11]], causal(12)[[1, 7, 10, 11]]
     product, total = scores * mask, scores + mask
     soft_product, soft_total = product.softmax(-1), total.softmax(-1)
@@ -170,8 +169,7 @@ def after_softmax() -> Evidence:
             ),
             claim(
                 "masking after softmax works just as well",
-                same(divided, before),
-                "equal within 1e-9",
+                *compare(divided, before),
                 only_if="the rest is divided by its sum",
                 anyway=same(after, before),
             ),

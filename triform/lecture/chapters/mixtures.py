@@ -107,17 +107,19 @@ def who_attends() -> Evidence:
     weights = view.attention(*best).values
     labels = [label.strip() for label in view.texts["decoder"].labels]
     cats = weights[cat, [fat, ginger]]
+    others = [weight for at, weight in enumerate(weights[cat].tolist()) if at not in (fat, ginger)]
     return Evidence(
         claims=(
             claim(
                 "some head lets cat's query meet 'fat' and 'ginger' best",
-                bool(cats.sum() > 0.5),
-                f"layer {best[0]}, head {best[1]}: {cats.sum():.2f} of the attention",
+                bool(cats.sum() > 0.5 and cats.min() > max(others)),
+                f"layer {best[0]}, head {best[1]}: {cats.sum():.2f} of the attention; no other word has more than "
+                f"{max(others):.2f}",
             ),
             slip(
                 "'fat' and 'ginger' attend to 'cat'",
                 bool(weights[[fat, ginger], cat].max() > 0),
-                "their weight on cat is 0: cat comes later",
+                f"their weights on cat, which comes later: {numbers(weights[[fat, ginger], cat].tolist())}",
             ),
         ),
         facts=(claim("'cat' attends to 'fat' and 'ginger'", bool((cats > 0).all()), numbers(cats.tolist())),),

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from triform.core.batch import Text
 from triform.core.forms import DecoderOnly
-from triform.families import gpt2
+from triform.families import gpt2, named
 from triform.first_numbers import build
 from triform.lecture import slides
 from triform.lecture.lesson import MISTAKE, Evidence, claim, lesson, slip
 from triform.lecture.plots import curve, lines
-from triform.lecture.untrained import decoder, encoder, random, same
+from triform.lecture.untrained import compare, encoder, random, same
 from triform.lecture.variants import without_norms, without_residuals
 from triform.observe.view import look
 from triform.spec import ModelSpec, NoHead, replace
@@ -34,8 +34,8 @@ def post_norm(x: Tensor, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
 )
 def two_norms() -> Evidence:
     """The slide's own list has a norm after attention, and so has the paper: LN(LN(X+Z)+R). Leaving the inner one out
-    gives other numbers. Today's models mostly move both norms in front (pre-norm); both ways are values of one field
-    here, `norm_at`."""
+    gives other numbers. GPT-2 and Llama have both norms in front (pre-norm); both ways are values of one field here,
+    `norm_at`."""
     x, z, r = (random(4, 16, seed=seed) for seed in (1, 2, 3))
     paper, slide = post_norm(x, z, r)
     model = encoder(layers=1)
@@ -44,7 +44,8 @@ def two_norms() -> Evidence:
     entered, out = view.record.call(path).inputs[0], view.record.call(path).output
     attention, forward = (view.record.call(f"{path}.{part}.f").output for part in ("attention", "feedforward"))
     mine, wrong = post_norm(entered, attention, forward)
-    places = {spec.stacks[side].norm_at for spec, side in ((model.spec, "encoder"), (decoder().spec, "decoder"))}
+    released = ("vaswani-base", "bert-base", "gpt2-small", "llama-3-8b")
+    places = {name: next(iter(named(name).stacks.values())).norm_at for name in released}
     return Evidence(
         claims=(
             slip(
@@ -54,13 +55,17 @@ def two_norms() -> Evidence:
             ),
         ),
         facts=(
-            claim("the output is LN(LN(X + Z) + R)", same(mine, out), "equal within 1e-9, on a running block"),
+            claim("the output of a running block is LN(LN(X + Z) + R)", *compare(mine, out)),
             claim(
                 "on any numbers the two differ",
                 not same(paper, slide, within=1e-3),
                 f"by up to {float((paper - slide).abs().max()):.2f}",
             ),
-            claim("post-norm and pre-norm can both be built", places == {"post", "pre"}, "bert: post, gpt2: pre"),
+            claim(
+                "2017 and BERT: post-norm; GPT-2 and Llama: pre-norm",
+                list(places.values()) == ["post", "post", "pre", "pre"],
+                ", ".join(f"{name}: {place}" for name, place in places.items()),
+            ),
         ),
     )
 
@@ -91,9 +96,9 @@ def first_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[floa
     "(x − mean)/√(var + ε) · γ + β.",
 )
 def gradients() -> Evidence:
-    """In a stack of 24 blocks without residuals and norms the gradient at the bottom is many thousand times smaller
-    than at the top. With residuals it is not (and, at the first step, not with norms alone either); and the norm is the
-    formula, to the last digit."""
+    """In a stack of 24 blocks without residuals and norms the gradient at the bottom is many powers of ten smaller than
+    at the top. With residuals it is not (and, at the first step, not with norms alone either); and the norm is the
+    formula, within rounding."""
     spec = gpt2(vocab=20, width=32, layers=24, heads=4, context=16)
     spec = replace(spec, head=NoHead())
     both = first_gradients(spec, residual=True, norm=True)
@@ -103,6 +108,7 @@ def gradients() -> Evidence:
     x, gamma, beta = random(3, 7, seed=1), random(7, seed=2), random(7, seed=3)
     norm = nn.LayerNorm(7, eps=1e-5, dtype=torch.float64)
     norm.weight.data, norm.bias.data = gamma, beta
+    normed = norm(x).detach()
     middle = x - x.mean(-1, keepdim=True)
     formula, other = (
         middle / (x.var(-1, keepdim=True, unbiased=by) + 1e-5).sqrt() * gamma + beta for by in (False, True)
@@ -114,20 +120,25 @@ def gradients() -> Evidence:
             claim(
                 "without residuals and norms gradients vanish",
                 neither[0] < 1e-4 * neither[-1],
-                "bottom / top below 1e-4",
+                f"bottom / top = {neither[0] / neither[-1]:.0e}",
             ),
             claim(
                 "with residuals they do not",
                 both[0] > 0.1 * both[-1] and only_residual[0] > 0.1 * only_residual[-1],
-                f"bottom / top = {both[0] / both[-1]:.1f}",
+                f"bottom / top = {both[0] / both[-1]:.1f}; without norms {only_residual[0] / only_residual[-1]:.1f}",
             ),
-            claim("LayerNorm is the printed formula", same(norm(x), formula), "equal within 1e-9"),
+            claim("LayerNorm is the printed formula", *compare(normed, formula)),
         ),
         facts=(
             claim(
+                "with norms alone they do not, before training",
+                only_norm[0] > 0.1 * only_norm[-1],
+                f"bottom / top = {only_norm[0] / only_norm[-1]:.1f}",
+            ),
+            claim(
                 "variance here divides by d, not d − 1",
-                not same(norm(x), other, within=1e-3),
-                "the other one gives other numbers",
+                not same(normed, other, within=1e-3),
+                f"with d − 1 the numbers differ by up to {float((normed - other).abs().max()):.2f}",
             ),
         ),
         plots=(

@@ -11,7 +11,7 @@ from triform.inventory import parameters
 from triform.lecture import slides
 from triform.lecture.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
 from triform.lecture.plots import curve, heat, lines
-from triform.lecture.untrained import encoder, hidden, ids, random, same, unplaced_decoder
+from triform.lecture.untrained import compare, encoder, hidden, ids, random, same, unplaced_decoder
 from triform.lecture.variants import joined_positions
 from triform.spec import Learned, NoPosition
 from triform.spec import Sinusoid as SinusoidSpec
@@ -41,9 +41,9 @@ def of_the_code(positions: int, width: int) -> Tensor:
     expects=CONDITION,
 )
 def no_order() -> Evidence:
-    """Without positions, reordering an encoder's input reorders its output and changes not a number. With positions it
-    does. A decoder is not quite so blind: its mask lets the third token see two others, and order shows through
-    that."""
+    """Without positions, reordering an encoder's input reorders its output and changes no number by more than rounding.
+    With positions it does. A decoder is not quite so blind: its mask lets the third token see two others, and order
+    shows through that."""
     order = torch.tensor([4, 2, 0, 3, 1])
     tokens = torch.tensor([3, 1, 4, 5, 9])
     with torch.no_grad():
@@ -105,7 +105,7 @@ def sinusoids() -> Evidence:
         turned.append(mine[:-k, 2 * i : 2 * i + 2] @ rotation.T)
     moved = torch.cat(turned, dim=1)
     distance = torch.cdist(mine, mine) + 10 * torch.eye(count, dtype=torch.float64)
-    signs = (mine[:, ::2] > 0).int()
+    signs = mine[1:, ::2].sign()  # sin 0 = 0 has no sign: from position 1 on
     flips = (signs[1:] != signs[:-1]).sum(0)
     model = encoder(position=SinusoidSpec())
     p, d = model.spec.stacks["encoder"].attention.head_width, model.spec.width
@@ -121,7 +121,7 @@ def sinusoids() -> Evidence:
             claim(
                 "like a binary counter: later digits change more slowly",
                 bool((flips[:-1] >= flips[1:]).all()),
-                f"sign changes within 128: {' '.join(map(str, flips[:8].tolist()))} …",
+                f"sign changes of the sines within {count}: {' '.join(map(str, flips[:8].tolist()))} …",
             ),
         ),
         facts=(
@@ -214,7 +214,7 @@ def add_or_join() -> Evidence:
     general = joined_positions(build(plain, seed=0), width=width)
     more = sum(each.numel() for each in general.parameters()) - parameters(plain)
     identity = torch.cat((torch.eye(d), torch.eye(d)), dim=1).double()
-    table_of = of_the_code(512, 64)
+    table_of = of_the_code(512, width)
     nearest = float((torch.cdist(table_of, table_of) + 10 * torch.eye(512)).min())
     return Evidence(
         claims=(
@@ -224,9 +224,13 @@ def add_or_join() -> Evidence:
                 "W = [I I]",
             ),
             claim("it has more parameters", more == 2 * width**2, f"2d² = {more:,} more at d = {width}"),
-            claim("any pair of rows differs", nearest > 0.01, f"512 rows, the nearest two are {nearest:.2f} apart"),
+            claim(
+                "any pair of rows differs",
+                nearest > 0.01,
+                f"512 rows at d = {width}, the nearest two are {nearest:.2f} apart",
+            ),
         ),
-        facts=(claim("W[x; p] = W_1 x + W_2 p", same(joined, apart), "equal within 1e-9"),),
+        facts=(claim("W[x; p] = W_1 x + W_2 p", *compare(joined, apart)),),
         tables=(
             table(
                 "Schemes in this house",

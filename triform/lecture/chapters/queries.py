@@ -11,7 +11,7 @@ from triform.lecture.chapters.spellings import columns, not_a_kernel, printed_fo
 from triform.lecture.formula import attention
 from triform.lecture.lesson import Chapter, Evidence, claim, lesson, near, numbers, table
 from triform.lecture.plots import curve, lines
-from triform.lecture.untrained import decoder, random, same
+from triform.lecture.untrained import compare, decoder, random, same
 from triform.observe.view import look
 
 
@@ -30,18 +30,15 @@ def formula() -> Evidence:
     roads = {}
     for name, sight in {"no mask": Sight(False, None), "causal mask": Sight(True, None)}.items():
         slow = written_out(q, k, v, added=sight.matrix(6, 6), scale=8**-0.5).mixed
-        roads[name] = same(slow, kernel(q, k, v, sight))
+        roads[name] = compare(slow, kernel(q, k, v, sight))
     return Evidence(
         claims=(
             claim(
                 "softmax(QKᵀ/√d_k)V is what the kernel computes",
-                same(line, kernel(q, k, v, Sight(False, None))),
-                "equal within 1e-9",
+                *compare(line, kernel(q, k, v, Sight(False, None))),
             ),
         ),
-        facts=tuple(
-            claim(f"step by step = the kernel, {name}", holds, "equal within 1e-9") for name, holds in roads.items()
-        ),
+        facts=tuple(claim(f"step by step = the kernel, {name}", *found) for name, found in roads.items()),
     )
 
 
@@ -106,8 +103,7 @@ def one_query() -> Evidence:
         claims=(
             claim(
                 "b_1 = Σ softmax(q_1·k_i/√d) v_i is the first row of the matrix formula",
-                same(b, attention(q, k, v)[0]),
-                "equal within 1e-9",
+                *compare(b, attention(q, k, v)[0]),
             ),
             claim(
                 "a share of a value is a share of each of its numbers",
@@ -154,9 +150,9 @@ def batched() -> Evidence:
     return Evidence(
         claims=(
             claim("QKᵀ has the shape b × n × n", tuple(scores.shape) == (3, 5, 5), "3 × 5 × 5"),
-            claim("the batched formula = each text alone", same(together, alone), "equal within 1e-9"),
+            claim("the batched formula = each text alone", *compare(together, alone)),
         ),
-        facts=(claim("a whole model: batched = alone", same(batch, single), "equal within 1e-9"),),
+        facts=(claim("a whole model: batched = alone", *compare(batch, single)),),
     )
 
 
@@ -168,12 +164,15 @@ def batched() -> Evidence:
     "query-key space.",
 )
 def root_d() -> Evidence:
-    """A dot product of d random numbers spreads like √d. Undivided, softmax of such scores puts nearly all on one key,
-    and nearly no gradient comes back through it; divided by √d, both stay the same at every width."""
+    """A dot product of d random numbers spreads like √d. Undivided, softmax of such scores puts nearly all on one key
+    at a large width, and the scores, so queries and keys, get little gradient back through it. The values do not
+    suffer: their gradient goes by the shares themselves, which sum to 1 however sharp they are. Divided by √d, the
+    shares and the gradient of the scores are about the same at every width."""
     widths, keys, rows = (4, 16, 64, 256), 16, 2000
     spread: list[float] = []
     entropy: dict[bool, list[float]] = {True: [], False: []}
     slope: dict[bool, list[float]] = {True: [], False: []}
+    whole: list[float] = []
     for width in widths:
         q, k = random(rows, width, seed=1), random(rows, keys, width, seed=2)
         scores = torch.einsum("rd,rkd->rk", q, k)
@@ -182,6 +181,7 @@ def root_d() -> Evidence:
             shares = (scores / width**0.5 if divided else scores).softmax(-1)
             entropy[divided].append(float(-(shares * shares.clamp_min(1e-300).log()).sum(-1).mean()))
             slope[divided].append(float((shares * (1 - shares)).mean()))  # ∂share/∂score
+            whole += [float(shares.sum(-1).min()), float(shares.sum(-1).max())]
     return Evidence(
         claims=(
             claim(
@@ -202,9 +202,19 @@ def root_d() -> Evidence:
                 numbers(spread, 1),
             ),
             claim(
-                "undivided, the gradient through softmax shrinks with d",
-                slope[False][-1] < 0.2 * slope[True][-1],
-                f"{slope[False][-1]:.4f} against {slope[True][-1]:.4f} at d = 256",
+                "undivided, the gradient of a score shrinks with d",
+                slope[False] == sorted(slope[False], reverse=True) and slope[False][-1] < 0.2 * slope[True][-1],
+                f"mean ∂ share / ∂ score: {numbers(slope[False], 4)}",
+            ),
+            claim(
+                "divided, it does not",
+                max(slope[True]) / min(slope[True]) < 1.1,
+                numbers(slope[True], 4),
+            ),
+            claim(
+                "the values' gradient, Σ shares, does not depend on it",
+                all(near(total, 1.0) for total in whole),
+                f"between {min(whole):.4f} and {max(whole):.4f}, divided or not",
             ),
         ),
         plots=(

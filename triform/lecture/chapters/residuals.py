@@ -9,7 +9,7 @@ from triform.core.blocks import Residual
 from triform.lecture import slides
 from triform.lecture.chapters.norms import geometry, gradients, two_norms
 from triform.lecture.lesson import Chapter, Evidence, claim, lesson, table
-from triform.lecture.untrained import decoder, encoder, hidden, same
+from triform.lecture.untrained import compare, decoder, encoder, hidden, same
 from triform.observe.view import look
 
 
@@ -102,8 +102,7 @@ def whole_block() -> Evidence:
         claims=(
             claim(
                 "the two lines, twice, are the encoder",
-                same(x, view.record.call("encoder").output),
-                "equal within 1e-9",
+                *compare(x, view.record.call("encoder").output),
             ),
         )
     )

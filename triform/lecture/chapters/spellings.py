@@ -6,7 +6,7 @@ from triform.lecture import slides
 from triform.lecture.formula import attention
 from triform.lecture.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table
 from triform.lecture.plots import heat
-from triform.lecture.untrained import decoder, random, same
+from triform.lecture.untrained import compare, decoder, random, same
 from triform.observe.view import look
 
 
@@ -28,13 +28,12 @@ def columns() -> Evidence:
             claim(
                 "Q, K are p×n and V is m×n", (q.shape, k.shape, v.shape) == ((3, 5), (3, 5), (2, 5)), "3×5, 3×5, 2×5"
             ),
-            claim("q_i = W_Qᵀ x_i is row i of X W_Q", same(q.T, x @ wq), "equal within 1e-9"),
+            claim("q_i = W_Qᵀ x_i is row i of X W_Q", *compare(q.T, x @ wq)),
         ),
         facts=(
             claim(
                 "the column form, transposed rightly, is the row form",
-                same(z.T, attention(x @ wq, x @ wk, x @ wv)),
-                "equal within 1e-9",
+                *compare(z.T, attention(x @ wq, x @ wk, x @ wv)),
             ),
         ),
         tables=(
@@ -132,7 +131,7 @@ def not_a_kernel() -> Evidence:
             ),
         ),
         facts=(
-            claim("q_jᵀk_i = x_jᵀ W_Q W_Kᵀ x_i", same(scores, x @ product @ x.T), "equal within 1e-9"),
+            claim("q_jᵀk_i = x_jᵀ W_Q W_Kᵀ x_i", *compare(scores, x @ product @ x.T)),
             claim(
                 "symmetric where W_Q = W_K",
                 same(alike, alike.T) and not same(product, product.T),
@@ -180,8 +179,7 @@ def printed_formula() -> Evidence:
         facts=(
             claim(
                 "V softmax_rows(QᵀK/√p)ᵀ is the row formula",
-                same(right.T, attention(q.T, k.T, v.T)),
-                "equal within 1e-9",
+                *compare(right.T, attention(q.T, k.T, v.T)),
             ),
             claim("with the transpose, the mask works", near(float(first_right), 0.0), "the first token does not move"),
         ),

@@ -31,7 +31,9 @@ class FactLosses(NamedTuple):
     feedforward: float
     attention: float
     layers: tuple[tuple[float, float], ...]  # feed-forward, attention
-    nonsense: float
+    sense: float  # the probability of the likeliest word, after the words in order
+    nonsense: float  # and after the words backwards
+    even: float  # were all words equally likely
 
 
 @torch.no_grad()
@@ -48,14 +50,20 @@ def fact_losses(model: Loaded) -> FactLosses:
     def parts(name: str, which: Iterable[int]) -> list[str]:
         return [f"decoder.blocks.{layer}.{name}.drop" for layer in which]
 
-    shuffled = [[ids[0], *reversed(ids[1:-1])] for ids in texts]
+    backwards = [[ids[0], *reversed(ids[1:-1])] for ids in texts]
+
+    def likeliest(asked: list[list[int]]) -> float:
+        return sum(float(said(model, ids).max()) for ids in asked) / len(asked)
+
     return FactLosses(
         len(texts),
         loss(),
         loss(*parts("feedforward", range(layers))),
         loss(*parts("attention", range(layers))),
         tuple((loss(*parts("feedforward", [i])), loss(*parts("attention", [i]))) for i in range(layers)),
-        sum(float(said(model, ids).max()) for ids in shuffled) / len(shuffled),
+        likeliest([ids[:-1] for ids in texts]),
+        likeliest(backwards),
+        1 / model.spec.vocab,
     )
 
 

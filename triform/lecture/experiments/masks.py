@@ -20,10 +20,9 @@ WRITTEN = 25  # sentences
     kind="trained",
 )
 def mask_after() -> Evidence:
-    """Trained three ways. Divided by what is left, the run is that of the right mask, number for number. Not divided,
-    the loss in training falls lower than an honest model's can: the weights it keeps are smaller when a masked score is
-    large, and it learns to read the next word out of that. When it writes there is no next word to read, and it fails.
-    So it does not just work; it cheats."""
+    """Trained three ways. Divided by what is left, it comes to the loss of the right mask. Not divided, it comes to a
+    lower one: the weights it keeps are smaller when a masked score is large (lesson 4.7), so the next word shows
+    through. When it writes there is no next word to read, and its loss is far higher. So it does not just work."""
     base = spec()
     networks = {
         "before": fresh(base),

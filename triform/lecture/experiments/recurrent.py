@@ -19,7 +19,7 @@ from triform.data.world import rows
 from triform.first_numbers import build
 from triform.lecture import slides, trained
 from triform.lecture.chapters.alignment import GOLD, SENTENCE, TRANSLATION, hits
-from triform.lecture.lesson import Evidence, claim, lesson, table
+from triform.lecture.lesson import Evidence, claim, lesson, table, timed_claim
 from triform.lecture.plots import Heat, curve, heat, lines
 from triform.lecture.real import data
 from triform.lecture.rnn import Recurrent, alignment
@@ -144,7 +144,9 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
 
     return Evidence(
         claims=(
-            claim("at equal time the Transformer is ahead", ahead(at_time), f"{told(at_time)} after {least:.0f} s"),
+            timed_claim(
+                "at equal time the Transformer is ahead", ahead(at_time), f"{told(at_time)} after {least:.0f} s"
+            ),
             claim("at equal steps it is, too", ahead(at_steps), told(at_steps)),
         ),
         facts=(
@@ -226,7 +228,8 @@ def bahdanau(network: Recurrent, tokenizer: Tokenizer) -> Heat:
     kind="trained",
 )
 def rnn_multi30k() -> Evidence:
-    """The same comparison on real sentences: 29,000 captions of pictures in English and German, judged on the 1,000 of
-    the test set. (Where the data is not on the machine, the experiment says so and how to name its folder.)"""
+    """The same comparison on real sentences, at the learning rates found on the little world: 29,000 captions of
+    pictures in English and German, judged on the 1,000 of the test set. (Where the data is not on the machine, the
+    experiment says so and how to name its folder.)"""
     course = multi30k()
     return compared(race(course, networks(course)), "Multi30k")
