@@ -70,40 +70,39 @@ class WholeCells:
     the first column, where it is too wide without."""
 
     def __init__(self, given: Table) -> None:
-        self.given = given
+        self.title, self.columns = given.title, list(zip(given.columns, *given.rows, strict=True))
+        self.least = [
+            max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in self.columns
+        ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        everything = list(range(len(self.given.columns)))
-        title = Text(self.given.title, style="italic")
-        if self.least_width(everything, between=3) + 1 <= options.max_width:
-            yield Group(title, self.part(everything, box=HEAVY_HEAD))
+        everything, most = list(range(len(self.columns))), options.max_width
+        boxed = most - 3 * len(everything) - 1  # what the lines leave
+        if sum(self.least) <= boxed:
+            tables = [self.part(everything, boxed, HEAVY_HEAD)]
         else:
-            parts = [self.part(columns, box=None) for columns in self.parts(options.max_width)]
-            yield Group(title, *between(parts))
+            tables = [self.part(part, most - len(part), None) for part in self.parts(most)]
+        yield Group(Text(self.title, style="italic"), *between(tables))
 
     def parts(self, most: int) -> list[list[int]]:
-        """The numbers of the columns, in as few parts as fit."""
+        """The numbers of the columns, in as few parts as fit without lines."""
         found = [[0]]
-        for column in range(1, len(self.given.columns)):
-            if len(found[-1]) > 1 and self.least_width([*found[-1], column], between=1) > most:
+        for column in range(1, len(self.columns)):
+            if len(found[-1]) > 1 and sum(self.least[i] + 1 for i in (*found[-1], column)) > most:
                 found.append([0])
             found[-1].append(column)
         return found
 
-    def least_width(self, columns: list[int], *, between: int) -> int:
-        """With no word broken."""
-        return sum(max(cell_len(word) for word in self.words(column)) + between for column in columns)
-
-    def words(self, column: int) -> list[str]:
-        return [word for row in (self.given.columns, *self.given.rows) for word in row[column].split() or [""]]
-
-    def part(self, columns: list[int], *, box: Box | None) -> RichTable:
+    def part(self, columns: list[int], room: int, box: Box | None) -> RichTable:
         table = RichTable(box=box, padding=(0, 1) if box else (0, 1, 0, 0))
-        for column in columns:
-            single = all(len(row[column].split()) <= 1 for row in (self.given.columns, *self.given.rows))
-            table.add_column(Text(self.given.columns[column]), overflow="fold", no_wrap=single)
-        for row in self.given.rows:
-            table.add_row(*(Text(row[column]) for column in columns))
+        spare = room - sum(self.least[i] for i in columns)
+        for i in columns:
+            more = max(0, min(spare, max(map(cell_len, self.columns[i])) - self.least[i]))
+            spare -= more
+            width = self.least[i] + more if spare >= 0 else min(self.least[i], room // len(columns))
+            table.add_column(Text(self.columns[i][0]), overflow="fold", width=width)
+        for row in zip(*(self.columns[i][1:] for i in columns), strict=True):
+            table.add_row(*map(Text, row))
         return table
 
 

@@ -9,6 +9,7 @@ from triform.lecture.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, 
 from triform.lecture.plots import curve, lines
 from triform.lecture.untrained import decoder, ids, pair, random, same, writer
 from triform.observe.cost import cost
+from triform.observe.cost_load import Phase
 from triform.observe.view import look
 from triform.spec import ModelSpec
 
@@ -74,6 +75,14 @@ def saved() -> Evidence:
     lengths = (8, 16, 32, 64)
     with_cache = [sum(cost(spec, phase="step", length=n).total.forward for n in range(1, most + 1)) for most in lengths]
     without = [sum(cost(spec, phase="prefill", length=n).total.forward for n in range(1, most + 1)) for most in lengths]
+    phases: tuple[Phase, Phase] = ("step", "prefill")
+    once, again = (
+        [
+            sum(cost(spec, phase=phase, length=n).row("feed-forward", stack="decoder").forward for n in range(1, m + 1))
+            for m in lengths
+        ]
+        for phase in phases
+    )
     return Evidence(
         claims=(
             claim(
@@ -87,7 +96,15 @@ def saved() -> Evidence:
                 f"{printed_slice.shape[1]} old keys instead of 1 new one",
             ),
         ),
-        facts=(claim("k_new = W_k x[:, −1]", same(right, keys[:, -1:]), "the last row"),),
+        facts=(
+            claim("k_new = W_k x[:, −1]", same(right, keys[:, -1:]), "the last row"),
+            claim(
+                "in the matrices: n with the cache, n(n + 1)/2 without",
+                [a / once[0] for a in once] == [n / lengths[0] for n in lengths]
+                and [b / a for a, b in zip(once, again, strict=True)] == [(n + 1) / 2 for n in lengths],
+                f"feed-forward, n = {lengths[-1]}: {once[-1]:,} and {again[-1]:,} FLOPs",
+            ),
+        ),
         plots=(
             lines(
                 "FLOPs to write n tokens (width 32, 2 layers)",

@@ -160,6 +160,7 @@ def decoding_table() -> Evidence:
     step: 2bnd numbers."""
     rows, whole, longer = layer("step"), layer(), layer("step", n=2 * N)
     grown = [longer[name].forward / row.forward for name, row in rows.items()]
+    read = sum(rows[name].moved for name in SCORES) // 4 - 2 * B * D  # float32; a query is read, an answer written
     return Evidence(
         claims=(
             claim(
@@ -178,6 +179,11 @@ def decoding_table() -> Evidence:
                 "a step: 24bd² + 4bnd",
                 sum(row.forward for row in rows.values()) == 24 * B * D * D + 4 * B * N * D,
                 f"{24 * B * D * D + 4 * B * N * D:,}",
+            ),
+            claim(
+                "the whole cache is read: 2bnd numbers",
+                read == 2 * B * N * D,
+                f"{read:,}, beside one query and one answer",
             ),
         ),
         tables=(
