@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triform.lecture import registry, trained
+from triform.lecture import registry, timing, trained
 from triform.lecture.chapters import cost_measured, forms, rnn
 from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, UNSETTLED, Claim, Done, Evidence, claim, do, timed_claim
 from triform.lecture.notebook import Shown
@@ -67,9 +67,9 @@ def test_a_timing_that_does_not_come_out_blames_no_slide() -> None:
 
 
 def test_on_a_disturbed_clock_lessons_do_not_call_the_slide_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything takes a second, as where others use the machine; and it computes no faster than it reads."""
+    """Everything takes a second, and the machine computes more slowly than it reads."""
     for module in (rnn, cost_measured):
-        monkeypatch.setattr(module, "best", lambda run, *, seconds: 1.0)
+        monkeypatch.setattr(module, "processor_seconds", lambda run, *, seconds: 1.0)
     monkeypatch.setattr(cost_measured, "measure", lambda: Machine(peak_flops=1.0, bandwidth=1e3))
     measured = [each for each in registry.lessons() if each.kind == "measured"]
     assert {each.id for each in measured} == {"4.2", "4.24", "4.26", "4.31"}
@@ -78,6 +78,18 @@ def test_on_a_disturbed_clock_lessons_do_not_call_the_slide_wrong(monkeypatch: p
         assert not done.passes
         assert done.evidence.verdict == (lesson.expects if lesson.id == "4.24" else UNSETTLED)
         assert "when the machine is idle" in done.trouble
+
+
+def test_lessons_time_the_processor_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock on the wall says how long rounds are made, the processor's how long one takes."""
+    wall, processor = iter([0.0, 1.0, 2.0]), iter([7.0, 7.5, 8.0, 8.25])
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(timing, "process_time", lambda: next(processor))
+    threads: list[int] = []
+    before = torch.get_num_threads()
+    assert timing.processor_seconds(lambda: threads.append(torch.get_num_threads()), seconds=1.5) == 0.25
+    assert threads == [1, 1, 1]
+    assert torch.get_num_threads() == before
 
 
 # --- models that err ------------------------------------------------------------------------------------------------

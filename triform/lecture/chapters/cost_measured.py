@@ -11,11 +11,12 @@ from triform.first_numbers import build
 from triform.lecture import slides
 from triform.lecture.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table, timed_claim
 from triform.lecture.plots import curve, lines
+from triform.lecture.timing import processor_seconds
 from triform.observe.cost import cost
 from triform.observe.cost_growth import slope
 from triform.observe.cost_limits import crossovers
 from triform.observe.cost_rows import SCORES
-from triform.observe.machine import best, measure
+from triform.observe.machine import measure
 from triform.spec import ModelSpec, replace
 
 WIDTH = 128  # of the layer that is timed
@@ -29,14 +30,14 @@ def quadratic_share(spec: ModelSpec, n: int) -> float:
 
 @torch.no_grad()
 def layer_seconds(n: int) -> tuple[float, float]:
-    """One layer over n positions: its matrices, and its scores with their use."""
+    """Processor time of one layer over n positions: its matrices, and its scores with their use."""
     network = build(gpt2(vocab=8, width=WIDTH, layers=1, heads=2, context=8), seed=0)
     block = network.get_submodule("decoder.blocks.0")
     qkv, out, forward = (block.get_submodule(name) for name in ("attention.f.qkv", "attention.f.out", "feedforward.f"))
     x, q = torch.rand(1, n, WIDTH), torch.rand(1, 2, n, WIDTH // 2)
     kernel = Attend(scale=1.0)
-    matrices = best(lambda: (qkv(x), out(x), forward(x, None)), seconds=0.1)
-    return matrices, best(lambda: kernel(q, q, q, Sight(False, None)), seconds=0.1)
+    matrices = processor_seconds(lambda: (qkv(x), out(x), forward(x, None)), seconds=0.1)
+    return matrices, processor_seconds(lambda: kernel(q, q, q, Sight(False, None)), seconds=0.1)
 
 
 @lesson(
@@ -94,7 +95,7 @@ def crossover() -> Evidence:
                 marks=((768.0, "n = d"), (4608.0, "n = 6d")),
             ),
             lines(
-                f"Measured: one layer of width {WIDTH}",
+                f"Measured: one layer of width {WIDTH}, processor time of one thread",
                 "n",
                 "seconds",
                 [
@@ -173,7 +174,7 @@ def parallel() -> Evidence:
         network = build(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
         text = Text.of(torch.zeros(1, n, dtype=torch.long))
         with torch.no_grad():
-            return best(lambda: network(text), seconds=0.15)
+            return processor_seconds(lambda: network(text), seconds=0.15)
 
     depth = {layers: seconds(layers, 16) for layers in (2, 4, 8, 16)}
     one, many = seconds(4, 1), seconds(4, 64)
@@ -187,7 +188,7 @@ def parallel() -> Evidence:
         ),
         plots=(
             lines(
-                "Seconds of a pass over 16 tokens",
+                "Seconds of a pass over 16 tokens, processor time of one thread",
                 "layers",
                 "s",
                 [curve("measured", list(depth), list(depth.values()))],

@@ -179,6 +179,7 @@ def wish() -> Evidence:
 
     a = chances(slides.WISH, ("car", "phone", "sat", "of"))
     an = chances("I want to buy an", ("apple",))
+    adjectives = chances(slides.WISH, ("small", "new"))
     found = a | an
     real = standing("smollm2")
     rows = []
@@ -197,8 +198,15 @@ def wish() -> Evidence:
             ),
             claim(
                 "car, apple and phone are words for this gap",
-                min(found[word] for word in slides.WISHES) > 2 * max(found["sat"], found["of"]),
-                ", ".join(f"{word} {p:.5f}" for word, p in found.items()),
+                min(found[word] for word in slides.WISHES) > 10 * max(found["sat"], found["of"]),
+                ", ".join(f"{word} {p:.1e}" for word, p in found.items()) + " ('an' for apple)",
+            ),
+        ),
+        facts=(
+            claim(
+                "an adjective is likelier still",
+                min(adjectives.values()) > max(a.values()),
+                ", ".join(f"{word} {p:.1e}" for word, p in adjectives.items()),
             ),
         ),
         tables=tuple(table("SmolLM2-135M after the same words", ["word", "p"], rows) for _ in rows[:1]),

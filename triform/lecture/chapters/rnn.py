@@ -14,9 +14,9 @@ from triform.lecture.experiments.recall import COLOURS, recall
 from triform.lecture.lesson import CONDITION, Chapter, Claim, Evidence, claim, lesson, near, table, timed_claim
 from triform.lecture.plots import curve, lines
 from triform.lecture.rnn import Bahdanau, Recurrent
+from triform.lecture.timing import processor_seconds
 from triform.lecture.untrained import random, same
 from triform.observe.cost_growth import slope
-from triform.observe.machine import best
 from triform.train.examples import Place, SourceTarget
 from triform.train.language import Translate
 
@@ -98,7 +98,9 @@ def step_seconds(n: int) -> tuple[float, float]:
     def run(network: nn.Module) -> None:
         network(Pair(text, text)).square().mean().backward()
 
-    return best(lambda: run(recurrent), seconds=0.2), best(lambda: run(transformer), seconds=0.2)
+    return processor_seconds(lambda: run(recurrent), seconds=0.4), processor_seconds(
+        lambda: run(transformer), seconds=0.4
+    )
 
 
 @lesson(
@@ -110,9 +112,9 @@ def step_seconds(n: int) -> tuple[float, float]:
     kind="measured",
 )
 def in_parallel() -> Evidence:
-    """A training pass of each over texts of growing length. The RNN's decoder waits for itself at every position; the
-    Transformer does all positions at once, and its pass is the shorter one at every length. How many times shorter
-    depends on the length and on the machine: see the table."""
+    """A training pass of each over texts of growing length, in one thread. The RNN's decoder waits for itself at every
+    position; the Transformer does all positions at once, and its pass is the shorter one at every length. How many
+    times shorter depends on the length and on the machine: see the table."""
     times = {n: step_seconds(n) for n in LENGTHS}
     ratio = {n: a / b for n, (a, b) in times.items()}
     return Evidence(
@@ -126,7 +128,7 @@ def in_parallel() -> Evidence:
         facts=one_trainer(),
         tables=(
             table(
-                "Milliseconds of a training pass, one thread",
+                "Milliseconds of a training pass (processor time, one thread)",
                 ["n", "RNN with attention", "Transformer"],
                 [[n, f"{1e3 * a:.1f}", f"{1e3 * b:.1f}"] for n, (a, b) in times.items()],
             ),
