@@ -14,6 +14,7 @@ from triform.cli import asking
 from triform.cli.asking import CHUNK, Ask, answer
 from triform.cli.questions import count_of
 from triform.data import files, portions
+from triform.data.columns import Layout
 from triform.data.rows import Question, Text
 from triform.errors import InputError, TriformError
 from triform.tasks.task import Reply
@@ -98,7 +99,7 @@ def test_every_format(
     name: str, text: str, column: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text(text)
-    ask(file=str(tmp_path / name), column=column)
+    ask(file=str(tmp_path / name), layout=Layout({} if column is None else {"text": column}))
     assert capsys.readouterr().out.splitlines() == ["ONE", "", "TWO"]
 
 
@@ -264,11 +265,11 @@ def test_a_line_without_end_on_standard_input_is_not_held(
 
 def test_columns_by_number_and_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bare.csv").write_text("1,one\n2,two\n")
-    ask(file=str(tmp_path / "bare.csv"), column="1")
+    ask(file=str(tmp_path / "bare.csv"), layout=Layout({"text": 1}))
     assert capsys.readouterr().out.splitlines() == ["ONE", "TWO"]
     (tmp_path / "in.csv").write_text("a,b\n1,2\n")
     with pytest.raises(TriformError, match="has no column 'c'; it has 'a', 'b'"):
-        ask(file=str(tmp_path / "in.csv"), column="c")
+        ask(file=str(tmp_path / "in.csv"), layout=Layout({"text": "c"}))
     with pytest.raises(TriformError, match="is a folder; name a file in it"):
         ask(file=str(tmp_path))
     (tmp_path / "q.txt").write_text("Who?\n")

@@ -191,3 +191,55 @@ def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(("time", "said"), [(0.034, "0.034 s"), (1.26, "1.3 s"), (12.4, "12 s"), (1234.0, "1,234 s")])
 def test_seconds_are_said_as_people_say_them(time: float, said: str) -> None:
     assert seconds(time) == said
+
+
+# --- columns and formats --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tickets(tmp_path: Path) -> Path:
+    lines = [f"{number},the cat {number} was {word},{word}" for number in range(20) for word in ("good", "bad")]
+    path = tmp_path / "tickets.csv"
+    path.write_text("id,subject,queue\n" + "\n".join(lines) + "\n")
+    return path
+
+
+NAMED = ("--text-column", "subject", "--label-column", "queue")
+
+
+def test_columns_are_named_remembered_and_refused_when_others(
+    tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    code, _, err = train(capsys, tickets, out, "--steps", "2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "name them: --text-column subject --label-column queue" in err
+    assert not out.exists()
+    assert train(capsys, tickets, out, "--steps", "2", *NAMED)[0] == 0
+    assert 'columns = {"text" = "subject", "labels" = "queue"}' in (out / "run.toml").read_text()
+    assert train(capsys, tickets, out, "--resume")[0] == 0
+    assert train(capsys, tickets, out, "--resume", "--label-column", "queue")[0] == 0
+    code, _, err = train(capsys, tickets, out, "--resume", "--text-column", "id")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "columns was {'text': 'subject', 'labels': 'queue'}, is {'text': 'id'" in err
+    assert run(capsys, "eval", out, tickets)[0] == 2
+    assert run(capsys, "eval", out, tickets, *NAMED, "--json")[0] == 0
+    code, said, _ = run(capsys, "run", out, "--file", tickets, "--text-column", "subject")
+    assert (code, len(said.splitlines())) == (0, 40)
+
+
+def test_lint_ends_with_2_where_no_row_is_good(tickets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "lint", tickets, "--task", "classify", *NAMED)[0] == 0
+    tickets.write_text("text,label\n,a\n,b\n")
+    code, said, err = run(capsys, "lint", tickets, "--task", "classify", "--json")
+    assert (code, json.loads(said)["rows"]) == (2, 0)
+    assert "no row of" in err
+
+
+def test_a_format_is_named_where_the_name_does_not_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train"
+    path.write_text("text\tlabel\na\t1\nb\t2\n")
+    code, _, err = run(capsys, "lint", path, "--task", "classify")
+    assert code == 2
+    assert "--format jsonl or json or csv or tsv" in err
+    assert run(capsys, "lint", path, "--task", "classify", "--format", "tsv")[0] == 0

@@ -194,6 +194,7 @@ def test_files_without_a_row(tmp_path: Path):
     (tmp_path / "b.txt").write_text("\n\n")
     report = lint(tmp_path / "b.txt", kind=Text)
     assert (report.rows, counts(report)) == (0, {"blank": 2})
+    assert report.without_rows == (str(tmp_path / "b.txt"),)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triform.data import files, jsons, plain, tables
+from triform.data.columns import Layout
 from triform.data.files import DataError
 from triform.data.readers import placed, read
 from triform.data.rows import (
@@ -197,7 +198,7 @@ def test_parquet(tmp_path: Path):
     records = [{"translation": {"en": f"dog {n}", "de": f"Hund {n}"}} for n in range(3000)] + [{"translation": None}]
     parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "a.parquet")
     columns = {"source": "translation.en", "target": "translation.de"}
-    *rows, last = read(tmp_path / "a.parquet", kind=Pair, columns=columns)
+    *rows, last = read(tmp_path / "a.parquet", kind=Pair, layout=Layout(columns))
     assert rows == [Pair(f"dog {n}", f"Hund {n}") for n in range(3000)]
     assert (last.line, last.kind) == (3001, "wrong type")
     with pytest.raises(DataError, match="not a whole Parquet file"):
@@ -363,8 +364,9 @@ def test_bad_questions(tmp_path: Path):
 def test_a_broken_element_of_an_array_costs_itself_only(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jsons, "BLOCK", block)
     path = write(tmp_path / "a.json", '[{"text": "a"},\n{"text": b},\n\n {"text":\n"c"},\n{"text": d}, {"text": e}]')
-    assert bad(path, Text) == [(2, "not JSON"), (6, "not JSON"), (6, "not JSON")]
-    assert [each.line for each in placed(path, kind=Text)] == [1, 2, 4, 6, 6]
+    assert bad(path, Text) == [(2, "not JSON"), (4, "not JSON"), (5, "not JSON")]
+    assert [each.line for each in placed(path, kind=Text)] == [1, 2, 3, 4, 5]
+    assert str(next(each for each in read(path, kind=Text) if isinstance(each, Bad))).startswith(f"{path}:item 2: not")
 
 
 def test_bad_messages(tmp_path: Path):
@@ -402,7 +404,7 @@ def test_no_bytes_can_do_more_harm_than_one_clear_error(raw, kind, tmp_path_fact
     ],
 )
 def test_columns_by_usual_name_by_place_and_as_asked(content: str, columns, tmp_path: Path):
-    rows = list(read(write(tmp_path / "a.csv", content), kind=Scored, columns=columns))
+    rows = list(read(write(tmp_path / "a.csv", content), kind=Scored, layout=Layout(columns or {})))
     assert rows == [Scored("a", "b", 3.0)]
 
 
@@ -419,13 +421,13 @@ def test_columns_by_usual_name_by_place_and_as_asked(content: str, columns, tmp_
 )
 def test_columns_that_are_not_there(content: str, columns, says: str, tmp_path: Path):
     with pytest.raises(TriformError, match=says):
-        list(read(write(tmp_path / "a.csv", content), kind=Labelled, columns=columns))
+        list(read(write(tmp_path / "a.csv", content), kind=Labelled, layout=Layout(columns or {})))
 
 
 def test_a_value_inside_a_value(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"translation": {"en": "dog", "de": "Hund"}}')
     columns = {"source": "translation.en", "target": "translation.de"}
-    assert list(read(path, kind=Pair, columns=columns)) == [Pair("dog", "Hund")]
+    assert list(read(path, kind=Pair, layout=Layout(columns))) == [Pair("dog", "Hund")]
 
 
 # --- whole files ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from triform.data import cache, ragged
 from triform.data.cache import Part, Rows, TokenCache, digest, file_hash, place_of
+from triform.data.columns import Layout
 from triform.data.files import DataError
 from triform.data.ragged import Cache
 from triform.data.readers import read
@@ -83,7 +84,7 @@ def test_rows_are_made_once_and_again_when_something_changed(tmp_path: Path, mon
     assert Rows(moved, kind=Labelled, cache=Cache(folder)).where(0) == f"{moved}:2"
     assert len(made) == 1  # another time or name is not another content
     moved.rename(path)
-    assert fingerprint(columns={"text": "label"}) != first
+    assert fingerprint(layout=Layout({"text": "label"})) != first
     assert fingerprint(kind=Text) != first
     status, content = path.stat(), path.read_text()
     path.write_text(content.replace("text 1,", "text X,"))
@@ -97,7 +98,7 @@ def test_the_ending_is_part_of_what_a_file_says(tmp_path: Path):
     for name in ("a.csv", "a.tsv"):
         (tmp_path / name).write_text("a,b\tc,d\n")
     one, other = (
-        Rows(tmp_path / name, kind=Pair, cache=Cache(tmp_path / "cache"), columns={"source": 0, "target": 1})
+        Rows(tmp_path / name, kind=Pair, cache=Cache(tmp_path / "cache"), layout=Layout({"source": 0, "target": 1}))
         for name in ("a.csv", "a.tsv")
     )
     assert (one[0].source, other[0].source) == ("a", "a,b")

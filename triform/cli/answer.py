@@ -5,11 +5,12 @@ from typing import Any
 import click
 
 from triform.cli import asking
+from triform.data import rows
 
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text, rows.Asking)
 @asking.url_option
 @click.option("--context", help="The file with the text that the questions are about.")
 def answer(model: str, context: str | None, url: str | None, **given: Any) -> None:
@@ -28,18 +29,18 @@ def answer(model: str, context: str | None, url: str | None, **given: Any) -> No
 def ask_about(context: str | None, ask: asking.Ask, run: asking.Run, *, about: dict[str, Any]) -> None:
     """Questions about the text in a file; without one, about the texts that stand beside them."""
     from triform.cli.questions import whole_text
-    from triform.data.rows import Asking, Text
     from triform.errors import TriformError
     from triform.tasks.spans import Asked
 
     if context is None and (ask.texts or ask.file is None):
         raise TriformError("a question needs a text to answer it from: --context FILE, or --file with both")
     known = whole_text(context) if context is not None else ""
+    old, new = ("text", "question") if context is None else ("question", "text")
     asking.answer(
-        ask,
+        ask._replace(layout=ask.layout.rename_field(old, new)),
         run,
         about=about,
-        kind=Asking if context is None else Text,
+        kind=rows.Asking if context is None else rows.Text,
         of_row=lambda row: Asked(row.question, row.context) if context is None else Asked(row.text, known),
         of_text=lambda text: Asked(text, known),
     )

@@ -6,7 +6,7 @@ is counted, and the rest goes on. Refuses to know tasks and models: they are a f
 
     @click.command()
     @click.argument("model")
-    @asking.options
+    @asking.options(Text)
     def tag(model: str, **given: Any) -> None:
         opened = open_model(model)
         asking.answer(asking.Ask(**given), lambda texts: task.run(texts, model=opened.loaded), about={"model": model})
@@ -25,7 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from triform.cli import questions
+from triform.cli.layout import layout_options
 from triform.cli.out_file import OutFile
+from triform.data.columns import Layout
 from triform.data.portions import portions
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
@@ -40,19 +42,23 @@ class Ask(NamedTuple):
 
     texts: tuple[str, ...] = ()
     file: str | None = None
-    column: str | None = None
+    layout: Layout = Layout()
     whole: bool = False
     as_json: bool = False
     out: str | None = None
     resume: bool = False
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same words for every task."""
+def options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The same words for every task; `kinds` of rows are what its files may hold."""
+    return lambda command: _with_options(command, kinds)
+
+
+def _with_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]) -> Callable[..., Any]:
     whole = "The file, or standard input, is one text; not a text a line."
     for option in (
         click.option("--json", "as_json", is_flag=True, help="For machines: one object a line."),
-        file_options,
+        file_options(*kinds),
         click.option("--whole", is_flag=True, help=whole),
         click.argument("texts", nargs=-1, metavar="[TEXT]..."),
     ):
@@ -80,12 +86,16 @@ def runner(task: str, model: str, *, url: str | None, **settings: Any) -> Run:
     return lambda asked: named(task).run(asked, model=loaded, **settings)
 
 
-def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def file_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """From a file into a file."""
+    return lambda command: _with_file_options(command, kinds)
+
+
+def _with_file_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]) -> Callable[..., Any]:
     for option in (
+        layout_options(*kinds),
         click.option("--resume", is_flag=True, help="Go on with an --out that was stopped."),
         click.option("--out", help="Write the answers to this file; it appears when it is whole."),
-        click.option("--column", help="The column with the text: its name; or its number, from 0, where none has one."),
         click.option("--file", "-f", help="Read a file: lines, JSONL, CSV, TSV, JSON, Parquet; also .gz."),
     ):
         command = option(command)
@@ -134,7 +144,7 @@ def asked_of(
     if ask.file is None:
         return (each if isinstance(each, Bad) else of_text(each.text) for each in questions.on_stdin()), None
     path = Path(ask.file)
-    found = questions.in_file(path, kind=kind, column=ask.column)
+    found = questions.in_file(path, kind=kind, layout=ask.layout)
     return (each if isinstance(each, Bad) else of_row(each) for each in found), questions.count_of(path)
 
 
@@ -155,7 +165,7 @@ def into_file(
 ) -> None:
     """Answers behind those that are there already, where a stopped run goes on."""
     size = Path(ask.file).stat().st_size if ask.file and Path(ask.file).is_file() else None
-    given = {"texts": ask.texts, "file": ask.file, "bytes": size, "column": ask.column, "whole": ask.whole}
+    given = {"texts": ask.texts, "file": ask.file, "bytes": size, "layout": ask.layout, "whole": ask.whole}
     out = OutFile(ask.out or "", about=dict(about) | given | {"json": ask.as_json}, resume=ask.resume)
     if out.finished:
         click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)

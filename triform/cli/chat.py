@@ -13,7 +13,8 @@ from triform.cli import asking
 from triform.cli.complete import Meter, asked, sampling_options, write_as_it_comes
 from triform.cli.models import open_model
 from triform.cli.questions import checked, on_stdin
-from triform.data.rows import Text
+from triform.data.columns import Layout
+from triform.data.rows import Chat, Message, Text
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Elsewhere(Conversation):
 @click.option("--system", help="What the model is told before the conversation.")
 @sampling_options
 @click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
-@asking.file_options
+@asking.file_options(Chat, Text)
 @asking.url_option
 def chat(
     model: str, message: str | None, system: str | None, stats: bool, as_json: bool, url: str | None, **options: Any
@@ -140,7 +141,7 @@ def chat(
       triform chat smollm2 "What is the capital of France?" --temperature 0
       triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
     """
-    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")})
+    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")})
     if as_json or ask.file or ask.out:
         asked_here = () if message is None else (message,)
         answer_each(model, ask._replace(texts=asked_here), system=system, url=url, wanted=asked(**options))
@@ -166,12 +167,10 @@ def chat(
 
 def answer_each(model: str, ask: asking.Ask, *, system: str | None, url: str | None, wanted: dict[str, Any]) -> None:
     """Every conversation of a file, or every text of one as a message, answered once."""
-    from triform.data.formats import ending, formats_of
-    from triform.data.rows import Chat, Message
     from triform.tasks.chat import conversation
 
     opening = () if system is None else (Message("system", system),)
-    whole = ask.file is not None and ask.column is None and ending(Path(ask.file)) in formats_of(Chat)
+    whole = ask.file is not None and holds_conversations(Path(ask.file), ask.layout)
     asking.answer(
         ask,
         asking.runner("chat", model, url=url, **wanted),
@@ -180,6 +179,16 @@ def answer_each(model: str, ask: asking.Ask, *, system: str | None, url: str | N
         of_row=lambda row: (*opening, *(row.messages if whole else conversation(row.text))),
         of_text=lambda text: (*opening, *conversation(text)),
     )
+
+
+def holds_conversations(path: Path, layout: Layout) -> bool:
+    """Whole conversations, unless a column with single messages is named, or the format has no room for them."""
+    from triform.data.formats import ending, formats_of
+
+    known = formats_of(Chat)
+    keys = {each.key for each in known.values()}
+    carried = ending(path) in known if layout.format is None else layout.format in keys
+    return "messages" in layout.columns or ("text" not in layout.columns and carried)
 
 
 def typed() -> Iterator[str]:

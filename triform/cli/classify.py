@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.cli import asking
+from triform.data import rows
 
 if TYPE_CHECKING:
     from triform.tasks.classify import Classified
@@ -17,7 +18,7 @@ BAR = 30
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 @click.option("--top", default=5, show_default=True, type=click.IntRange(min=1), help="How many labels to tell.")
 def classify(model: str, top: int, url: str | None, **given: Any) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from triform.cli import asking
 from triform.cli.models import open_model
 from triform.cli.questions import whole_text
+from triform.data.rows import Text
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Meter:
 @click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
 @click.option("--stream/--no-stream", default=None, help="Print as it is written; default: on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
-@asking.file_options
+@asking.file_options(Text)
 @asking.url_option
 def complete(
     model: str, texts: tuple[str, ...], stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
@@ -88,7 +89,7 @@ def complete(
       triform complete models/stories --file openings.txt --out stories.txt
     """
     ask = asking.Ask(
-        texts, as_json=as_json, **{name: options.pop(name) for name in ("file", "column", "out", "resume")}
+        texts, as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")}
     )
     url = options.pop("url")
     wanted = asked(**options)

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from triform.cli import asking
+from triform.data import rows
 from triform.errors import TriformError
 
 ENDING = ".safetensors"
@@ -23,7 +24,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 def embed(model: str, url: str | None, **given: Any) -> None:
     """Texts as vectors. An --out that ends in .safetensors holds one tensor, `vectors`, a row for each text.

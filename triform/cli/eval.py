@@ -11,7 +11,10 @@ from rich.text import Text
 
 from triform.cli import asking
 from triform.cli.complete import asked
+from triform.cli.layout import layout_options
 from triform.cli.models import open_model
+from triform.data.columns import Layout
+from triform.data.rows import ROWS
 
 if TYPE_CHECKING:
     from triform.tasks.task import Scores, Task
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many rows, the first.")
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width, where the model writes.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: all scores, with how they were counted.")
+@layout_options(*ROWS)
 def evaluate(
     model: str,
     data: str,
@@ -36,6 +40,7 @@ def evaluate(
     limit: int | None,
     beams: int | None,
     as_json: bool,
+    layout: Layout,
 ) -> None:
     """Judge MODEL on the rows of DATA: a file, two parallel files as test.en-de, or a folder with a test file.
 
@@ -50,8 +55,9 @@ def evaluate(
 
     loaded = open_model(model).loaded
     found = chosen(loaded, task)
-    rows, skipped = read_rows(data, kind=found.kind, limit=limit)
-    beside = found.baselines(rows, train=rows_to_train_on(found, data=data, train=train)) if baseline else {}
+    rows, skipped = read_rows(data, kind=found.kind, limit=limit, layout=layout)
+    learned = rows_to_train_on(found, data=data, train=train, layout=layout) if baseline else []
+    beside = found.baselines(rows, train=learned) if baseline else {}
     tally = asking.Tally()
     columns = {model: judge(found, rows, loaded, tally, asked(beams=beams)), **beside}
     if as_json:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.cli import asking
+from triform.data import rows
 
 if TYPE_CHECKING:
     from triform.tasks.fill import Filled
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 @click.option(
     "-k", "--candidates", default=5, show_default=True, type=click.IntRange(min=1), help="How many for each mask."

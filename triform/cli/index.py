@@ -4,7 +4,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from triform.cli.layout import layout_options
 from triform.cli.models import open_model
+from triform.data.columns import Layout
+from triform.data.rows import Text
 
 
 @click.command()
@@ -12,12 +15,14 @@ from triform.cli.models import open_model
 @click.option("--model", required=True, help="The encoder that makes the vectors.")
 @click.option("--out", required=True, help="The folder of the index; one that is there is brought up to date.")
 @click.option("--hnsw", is_flag=True, help="Also a graph for very large indexes, nearly exact (needs usearch).")
-def index(places: tuple[str, ...], model: str, out: str, hnsw: bool) -> None:
+@layout_options(Text)
+def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, layout: Layout) -> None:
     """Make files searchable: cut them into passages and embed those. Done again, only what has changed is embedded.
 
     \b
     Examples:
       triform index docs --model minilm --out docs.index
+      triform index articles.csv --text-column body --model minilm --out articles.index
       triform index notes.txt faq.jsonl --model minilm --out all.index
     """
     from triform.tasks.index import make
@@ -33,6 +38,7 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool) -> None:
             name=model,
             out=out,
             graph=hnsw,
+            layout=layout,
             progress=lambda count, total: bar.update(task, completed=count, total=total),
         )
     for file, why in done.skipped.items():

@@ -5,6 +5,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from triform.cli.layout import layout_options
+from triform.data.columns import Layout
+from triform.data.rows import ROWS
+
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
@@ -12,12 +16,16 @@ from rich.console import Console
 @click.option("--valid", type=click.Path(path_type=Path), help="Rows to be judged by: leaks from DATA are counted.")
 @click.option("--strict", is_flag=True, help="Exit code 2 if anything is wrong.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: counts, first places and classes.")
-def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool) -> None:
+@layout_options(*ROWS)
+def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool, layout: Layout) -> None:
     """Count what is wrong with the rows in DATA, a file or a folder, before anything learns from them.
+
+    Exit code 2 if no row is left that can be used.
 
     \b
     Examples:
       triform lint reviews.csv --task classify
+      triform lint tickets.csv --task classify --text-column subject --label-column queue
       triform lint train.en-de --task translate --valid val.en-de --strict
       triform lint rows.jsonl --task chat --json | jq .problems
     """
@@ -26,10 +34,11 @@ def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool)
 
     kind = named(task).kind
     with Console(stderr=True).status(f"reading {data}"):
-        report = linted(kind, data, valid=valid or beside(data, kind))
+        report = linted(kind, data, valid=valid or beside(data, kind, layout), layout=layout)
     if as_json:
         click.echo(report.to_json())
     else:
         Console().print(report)
+    report.refuse_if_none_good()
     if strict:
         report.refuse()

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from triform.data.columns import Layout
 from triform.data.files import LONGEST, DataError, Fault, decoded, lines, numbered, opened
-from triform.data.formats import ending, formats_of, use
+from triform.data.formats import ending, formats_of
 from triform.data.readers import read
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
@@ -24,15 +25,13 @@ def checked(text: str) -> str:
     return text
 
 
-def in_file(path: Path, *, kind: type[Row], column: str | None) -> Iterator[Row | Bad]:
-    """The rows of a file; where texts are asked for, one whose name says nothing (test.en, a list) has one a line."""
+def in_file(path: Path, *, kind: type[Row], layout: Layout) -> Iterator[Row | Bad]:
+    """The rows of a file; where texts are asked for, one whose name says nothing (test.en, a list) has one per line."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
-    if ending(path) in formats_of(kind) or not path.exists():
-        columns = None if column is None else {kind.needs[0]: int(column) if column.isdecimal() else column}
-        return read(path, kind=kind, columns=columns)
-    if kind is not Text:
-        raise DataError(f"{path} does not end like a file of {kind.__name__} rows; {use(kind)}")
+    told = layout.format is not None or ending(path) in formats_of(kind) or not path.exists()
+    if told or kind is not Text:
+        return read(path, kind=kind, layout=layout)
     return _texts(lines(path), path)
 
 

@@ -7,11 +7,12 @@ import click
 from triform.cli import asking
 from triform.cli.answer import ask_about
 from triform.cli.models import open_model
+from triform.data import rows
 
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text, rows.Asking)
 @asking.url_option
 @click.option("--context", help="Of a model that answers questions: the file with the text they are about.")
 def run(model: str, url: str | None, context: str | None, **given: Any) -> None:

@@ -6,6 +6,7 @@ import click
 
 from triform.cli import asking
 from triform.cli.models import open_model
+from triform.data import rows
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("index")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 @click.option("-k", default=5, show_default=True, type=click.IntRange(min=1), help="How many passages.")
 @click.option("--model", help="The model the index was made with, where it stands elsewhere now.")
@@ -52,5 +53,5 @@ def there(index: str, *, k: int, model: str | None, url: str) -> asking.Run:
 
 def show(answer: "Hits") -> None:
     for hit in answer.hits:
-        click.echo(click.style(f"{hit.score:.3f}  {hit.file}:{hit.line}", bold=True))
+        click.echo(click.style(f"{hit.score:.3f}  {hit.place}", bold=True))
         click.echo(f"       {' '.join(hit.text.split())}")

@@ -6,11 +6,12 @@ import click
 
 from triform.cli import asking
 from triform.cli.complete import asked
+from triform.data import rows
 
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens of a summary.")

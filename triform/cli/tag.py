@@ -6,11 +6,13 @@ from typing import Any
 import click
 
 from triform.cli import asking
+from triform.data import rows
+from triform.data.columns import Layout
 
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text, rows.Tagged)
 @asking.url_option
 def tag(model: str, url: str | None, **given: Any) -> None:
     """The entities in a text: their kind, where they stand, and the text there.
@@ -22,15 +24,27 @@ def tag(model: str, url: str | None, **given: Any) -> None:
       triform tag models/wnut17 --file report.txt --whole
       triform tag models/wnut17 --file test.conll --json
     """
-    from triform.data.formats import ending, formats_of
-    from triform.data.rows import Tagged, Text
-
     ask = asking.Ask(**given)
-    words = ask.file is not None and ending(Path(ask.file)) in formats_of(Tagged).keys() - formats_of(Text).keys()
+    words = ask.file is not None and holds_tokens(Path(ask.file), ask.layout)
     asking.answer(
         ask,
         asking.runner("tag", model, url=url),
         about={"model": model, "url": url},
-        kind=Tagged if words else Text,
+        kind=rows.Tagged if words else rows.Text,
         of_row=lambda row: row.texts[0],
     )
+
+
+def holds_tokens(path: Path, layout: Layout) -> bool:
+    """One token per line, not one text: by the columns or the format that was named, by the ending, else by content."""
+    from triform.data.formats import ending, formats_of
+    from triform.data.sniff import sniff_key
+
+    if "text" in layout.columns or {"tokens", "tags"} & layout.columns.keys():
+        return "text" not in layout.columns
+    if layout.format is not None:
+        return layout.format == "conll"
+    texts, tokens = formats_of(rows.Text), formats_of(rows.Tagged)
+    if ending(path) in texts or ending(path) in tokens:
+        return ending(path) in tokens.keys() - texts.keys()
+    return path.is_file() and sniff_key(path) == "conll"

@@ -8,6 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triform.cli.layout import layout_options
+from triform.data.rows import ROWS
+
 if TYPE_CHECKING:
     from triform.data.ragged import Cache
     from triform.tasks.record import Finished
@@ -35,6 +38,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, as if it had never stopped.")
 @click.option("--fit", is_flag=True, help="Where memory is short, compute each step in as many passes as fit.")
 @click.option("--strict", is_flag=True, help="Refuse data with anything wrong in it.")
+@layout_options(*ROWS)
 @click.pass_context
 def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes: float | None, **given: Any) -> None:
     """Train a model to do TASK from the rows in DATA: a file, or a folder with train and valid files.
@@ -45,6 +49,7 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     \b
     Examples:
       triform train classify reviews.csv --out reviews
+      triform train classify tickets.csv --out queues --text-column subject --label-column queue
       triform train translate train.en-de --valid val.en-de --out en-de --size small --minutes 60
       triform train tag train.conll --from minilm --out tagger --set learning_rate=1e-4
       triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from triform.cli import asking
 from triform.cli.complete import asked
+from triform.data import rows
 
 if TYPE_CHECKING:
     from triform.tasks.translate import Translated
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model")
-@asking.options
+@asking.options(rows.Text)
 @asking.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens of a translation.")

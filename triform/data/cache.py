@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.files import DataError
+from triform.data.columns import Layout
+from triform.data.files import DataError, name_place
 from triform.data.order import Indices
 from triform.data.portions import portions
 from triform.data.ragged import Cache, Ragged, RaggedWriter, narrow
-from triform.data.readers import Placed, placed
+from triform.data.readers import AS_NAMED, Placed, placed
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, sources
 from triform.errors import UnknownName
@@ -37,18 +38,17 @@ class Rows(Sequence[R]):
     A copy as JSON lines in the cache: all formats, .gz too, become one that has an offset for each row.
     """
 
-    def __init__(
-        self, paths: Paths, *, kind: type[R], cache: Cache, columns: Mapping[str, str | int] | None = None
-    ) -> None:
-        found = sources(paths, kind=kind)
+    def __init__(self, paths: Paths, *, kind: type[R], cache: Cache, layout: Layout = AS_NAMED) -> None:
+        found = sources(paths, kind=kind, format=layout.format)
         self.hashes = {str(file): file_hash(file) for source in found for file in source.files}
         content = [(source.format.name, [self.hashes[str(file)] for file in source.files]) for source in found]
         self.files = [str(source.files[0]) for source in found]
-        self.fingerprint = digest(code_of(Path(__file__).parent), kind.__name__, columns or {}, content)
+        self.units = [source.format.unit for source in found]
+        self.fingerprint = digest(code_of(Path(__file__).parent), kind.__name__, layout.columns, content)
         self._decode = msgspec.json.Decoder(tuple[int, int, kind]).decode  # type: ignore[valid-type]
         self._rows, self.bad = cache.get(
             f"rows-{self.fingerprint[:16]}",
-            fill=lambda filling: _write_rows(placed(paths, kind=kind, columns=columns), self.files, filling),
+            fill=lambda filling: _write_rows(placed(paths, kind=kind, layout=layout), self.files, filling),
             use=lambda made: (Ragged(made, name="rows"), _bad_counts(made)),
         )
 
@@ -67,7 +67,7 @@ class Rows(Sequence[R]):
     def where(self, index: int) -> str:
         """The place of a row, for whoever has to look at it: `train.csv:17`."""
         file, line, _ = self._decode(self._rows[index].tobytes())
-        return f"{self.files[file]}:{line}"
+        return name_place(self.files[file], line, self.units[file])
 
 
 class Part(Sequence[R]):

@@ -34,6 +34,9 @@ FaultKind: TypeAlias = Literal[
 ]
 
 
+Unit: TypeAlias = Literal["line", "item", "row"]  # what the number of a place counts: lines, or records without lines
+
+
 class DataError(TriformError):
     """A file or folder that cannot be read as rows at all."""
 
@@ -45,6 +48,11 @@ class Fault(Exception):
         super().__init__(f"{kind}: {detail}")
         self.kind: FaultKind = kind
         self.detail = detail
+
+
+def name_place(file: str, number: int, unit: Unit) -> str:
+    """`train.csv:17`; of an array in JSON, whose records may share a line, `train.json:item 17`."""
+    return f"{file}:{number}" if unit == "line" else f"{file}:{unit} {number}"
 
 
 @contextmanager

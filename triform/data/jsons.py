@@ -25,16 +25,20 @@ def json_lines(files: tuple[Path, ...], ask: Ask) -> Records:
 
 
 def json_file(files: tuple[Path, ...], ask: Ask) -> Records:
-    """A JSON array of objects, {"data": [...]} around one, SQuAD's articles of paragraphs, or JSON lines after all."""
+    """A JSON array of objects, {"data": [...]} around one, SQuAD's articles of paragraphs, or JSON lines after all.
+
+    Objects are numbered from 1, not by their lines: many may stand in one.
+    """
     with opened(files[0]) as file:
         head = after_bom(file.read(BLOCK), files[0])
         inside = _nesting(head)
         if not inside:
             yield from json_lines(files, ask)
             return
-        for number, raw in _elements(file, head, inside=inside, name=str(files[0])):
-            for record in _records(_parsed(raw)):
-                yield number, pick(record, ask)
+        elements = _elements(file, head, inside=inside, name=str(files[0]))
+        records = (record for raw in elements for record in _records(_parsed(raw)))
+        for number, record in enumerate(records, start=1):
+            yield number, pick(record, ask)
 
 
 def _nesting(head: bytes) -> bytes:
@@ -49,10 +53,10 @@ def _nesting(head: bytes) -> bytes:
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 
 
-def _elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    """The bytes of each object that stands inside these brackets, with the line where it begins."""
+def _elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -> Iterator[bytes]:
+    """The bytes of each object that stands inside these brackets."""
     held, stack, line = head, bytearray(), 1
-    seen, counted, start = 0, 0, None  # looked through; lines counted; where an object begins that is not complete
+    seen, start = 0, None  # looked through; where an object begins that is not complete
     while True:
         for mark in _MARK.finditer(held, seen):
             found = mark[0]
@@ -64,14 +68,13 @@ def _elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -> Iter
             elif found in b"}]":
                 del stack[-1:]
                 if stack == inside and start is not None:
-                    line += held.count(b"\n", counted, start)
-                    yield line, held[start : mark.end()]
-                    counted, start = start, None
+                    yield held[start : mark.end()]
+                    start = None
             seen = mark.end()
         keep = seen if start is None else start
-        line += held.count(b"\n", counted, keep)
+        line += held.count(b"\n", 0, keep)
         block = file.read(BLOCK)
-        held, seen, counted, start = held[keep:] + block, seen - keep, 0, None if start is None else 0
+        held, seen, start = held[keep:] + block, seen - keep, None if start is None else 0
         if len(held) > LONGEST + BLOCK or len(stack) > DEEPEST:
             raise DataError(f"{name} has an object without end after line {line}; is a quote or bracket missing?")
         if not block:

@@ -8,7 +8,7 @@ the size of the data, plus the names of the classes; 32 bytes a row are kept in 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 import numpy as np
 
-from triform.data.files import UTF8_BOM, DataError, FaultKind, opened
-from triform.data.readers import Placed, scan
+from triform.data.columns import Layout
+from triform.data.files import UTF8_BOM, DataError, FaultKind, Unit, name_place, opened
+from triform.data.readers import AS_NAMED, Placed, scan
 from triform.data.repeats import Places, Repeats
 from triform.data.rows import Chat, R, Row, Scored, Tagged
-from triform.data.sources import Paths, sources
+from triform.data.sources import Paths, name_paths, sources
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,11 +48,18 @@ class Report(msgspec.Struct, frozen=True):
     rows: int
     classes: dict[str, int]
     problems: tuple[Problem, ...]
+    without_rows: tuple[str, ...] = ()  # what was named and has no good row
 
     @property
     def skipped(self) -> int:
         """Rows that will not be read."""
         return sum(problem.count for problem in self.problems if problem.skipped)
+
+    def refuse_if_none_good(self) -> None:
+        """Where no row is left to learn from or to be judged by, nothing can be done with the data."""
+        if self.without_rows:
+            why = f": {self.problems[0].detail}" if self.problems else ""
+            raise DataError(f"no row of {self.without_rows[0]} can be used{why}")
 
     def refuse(self) -> None:
         """For those who want perfect data: one line if anything is wrong."""
@@ -81,7 +89,7 @@ def lint(
     paths: Paths,
     *,
     kind: type[Row],
-    columns: Mapping[str, str | int] | None = None,
+    layout: Layout = AS_NAMED,
     valid: Paths | None = None,
     labels: Collection[str] | None = None,
     longest: int | None = None,
@@ -93,7 +101,7 @@ def lint(
     tally = _Tally()
     with Repeats() as whole, Repeats() as inputs:
         classes: Counter[str] = Counter()
-        for place, row in tally.rows(paths, kind=kind, columns=columns):
+        for place, row in tally.rows(paths, kind=kind, layout=layout):
             classes.update(row.classes)
             whole.note(msgspec.json.encode(row), place=place)
             inputs.note(msgspec.json.encode(row.shown), place=place)
@@ -101,14 +109,16 @@ def lint(
         if not tally.files:
             raise DataError(f"no {kind.__name__} row in {paths}: there is nothing in it")
         if len(classes) == 1:
-            tally.add("single class", f"{tally.files[0]}:1", f"every row is {next(iter(classes))!r}")
-        held_out = len(tally.files) << FILE
-        for place, row in tally.rows(valid, kind=kind, columns=columns) if valid is not None else ():
+            tally.add("single class", tally.where(1), f"every row is {next(iter(classes))!r}")
+        held_out, learned = len(tally.files) << FILE, tally.good
+        for place, row in tally.rows(valid, kind=kind, layout=layout) if valid is not None else ():
             inputs.note(msgspec.json.encode(row.shown), place=place)
             tally.add_all(_worries(row, longest=longest, known=classes if labels is None else labels), place)
         tally.add_repeats("duplicate", whole.again())
         tally.add_repeats("leak", (_leaked(*found, held_out) for found in inputs.again()))
-    return Report(tally.good, dict(classes), tally.problems())
+    good = [(paths, learned)] + ([] if valid is None else [(valid, tally.good - learned)])
+    without_rows = tuple(name_paths(named) for named, rows in good if not rows)
+    return Report(tally.good, dict(classes), tally.problems(), without_rows)
 
 
 class _Tally:
@@ -117,20 +127,22 @@ class _Tally:
     def __init__(self) -> None:
         self.good = 0
         self.files: list[str] = []
+        self.units: list[Unit] = []
         self.counts: Counter[str] = Counter()
         self.examples: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
 
-    def rows(self, paths: Paths, *, kind: type[R], columns: Mapping[str, str | int] | None) -> Iterator[tuple[int, R]]:
+    def rows(self, paths: Paths, *, kind: type[R], layout: Layout) -> Iterator[tuple[int, R]]:
         """Good rows and their places, as numbers that grow from row to row; bad ones are counted."""
-        for path in (path for source in sources(paths, kind=kind) for path in source.files):
+        for path in (path for source in sources(paths, kind=kind, format=layout.format) for path in source.files):
             with opened(path) as head:
                 if head.read(len(UTF8_BOM)) == UTF8_BOM:
                     self.add("BOM", f"{path}:1", "the file begins with one; it is left out")
         file = ""
-        for found in scan(paths, kind=kind, columns=columns):
+        for found in scan(paths, kind=kind, layout=layout):
             if found.file != file:
                 file = found.file
                 self.files.append(file)
+                self.units.append(found.unit)
             place = (len(self.files) - 1 << FILE) + found.line
             if isinstance(found, Placed):
                 self.good += 1
@@ -159,7 +171,8 @@ class _Tally:
         ]
 
     def where(self, place: int) -> str:
-        return f"{self.files[place >> FILE]}:{place % (1 << FILE)}"
+        file, number = place >> FILE, place % (1 << FILE)
+        return name_place(self.files[file], number, self.units[file])
 
     def problems(self) -> tuple[Problem, ...]:
         found = ((kind, count, self.examples[kind]) for kind, count in self.counts.most_common() if count)

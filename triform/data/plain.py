@@ -1,17 +1,19 @@
-"""Rows from lines of text: one text a line, a whole document, two files side by side, a token a line.
+"""Rows from lines of text: one text per line, a whole document, two files side by side, one token per line.
 
 Refuses to know tables and JSON. A damaged row is a `Fault` in its place; the rows after it are still read.
 """
 
 import re
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from triform.data.columns import Ask, Records
 from triform.data.fields import is_bio
 from triform.data.files import LONGEST, Fault, decoded, lines
 
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)?:")  # before a token or a tag, as in WikiAnn
+FIRST_LINES = 1000  # looked at for it
 PIECE = 1 << 16  # characters of a document given at once
 
 
@@ -55,12 +57,16 @@ def parallel(files: tuple[Path, ...], ask: Ask) -> Records:
 
 
 def conll(files: tuple[Path, ...], ask: Ask) -> Records:
-    """A token a line, first in its columns, its tag the last of them; a blank line after each sentence."""
+    """One token per line, first in its columns, its tag the last of them; a blank line after each sentence.
+
+    A language that stands before every token or tag (`en:Paris B-LOC` in WikiAnn) is left out.
+    """
+    language = _language_of(files[0])
     for sentence in _sentences(files[0]):
         words = list[tuple[str, str]]()
         for number, line in sentence:
             try:
-                words += _word(decoded(line))
+                words += _word(decoded(line), language=language)
             except Fault as fault:
                 yield number, fault
                 break
@@ -85,11 +91,28 @@ def _sentences(path: Path) -> Iterator[list[tuple[int, bytes | Fault]]]:
             held[-1:] = [(number, Fault("too long", f"a sentence of more than {LONGEST >> 20} MiB; is it closed?"))]
 
 
-def _word(line: str) -> list[tuple[str, str]]:
+def _language_of(path: Path) -> str:
+    """The `en:` that every one of the first tokens begins with; nothing where they do not."""
+    head = (line.decode(errors="replace") for _, line in islice(lines(path), FIRST_LINES) if isinstance(line, bytes))
+    tokens = [cells[0] for cells in map(split_word, head) if len(cells) > 1]
+    found = LANGUAGE.match(tokens[0]) if len(tokens) > 1 else None
+    return found[0] if found and all(token.startswith(found[0]) for token in tokens) else ""
+
+
+def _word(line: str, *, language: str) -> list[tuple[str, str]]:
     """[(token, tag)], or nothing for a document mark or a comment."""
-    cells = line.rstrip("\t ").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-    if cells[0] == "-DOCSTART-" or (line.startswith("# ") and not is_bio(cells[-1])):
-        return []
-    if len(cells) < 2:
+    cells = split_word(line)
+    if len(cells) == 1:
         raise Fault("wrong columns", f"{line[:40]!r} is one column; a token and its tag are two")
-    return [(cells[0], cells[-1])]
+    return [(cells[0].removeprefix(language) or cells[0], cells[-1])] if cells else []
+
+
+def split_word(line: str) -> list[str]:
+    """The columns of one token, its tag without a language; nothing for a blank line, a document mark or a comment."""
+    cells = line.rstrip("\t ").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+    tag = LANGUAGE.sub("", cells[-1], count=1)
+    if is_bio(tag):
+        cells[-1] = tag
+    if not line.strip() or cells[0] == "-DOCSTART-" or (line.startswith("# ") and not is_bio(tag)):
+        return []
+    return cells

@@ -6,14 +6,15 @@ A damaged row comes as a `Bad` in its place, so that it can be skipped and count
 a `DataError`. Refuses to know tokens, tasks and order.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
-from triform.data.columns import Ask, asked
-from triform.data.files import DataError, Fault
+from triform.data.columns import Ask, Layout, asked
+from triform.data.files import DataError, Fault, Unit
 from triform.data.rows import Bad, R
-from triform.data.sources import Paths, Source, sources
+from triform.data.sources import Paths, Source, name_paths, sources
+
+AS_NAMED = Layout()  # files whose names and headers tell what they hold
 
 
 class Placed(NamedTuple, Generic[R]):
@@ -22,37 +23,38 @@ class Placed(NamedTuple, Generic[R]):
     file: str
     line: int
     row: R
+    unit: Unit
 
 
-def read(paths: Paths, *, kind: type[R], columns: Mapping[str, str | int] | None = None) -> Iterator[R | Bad]:
+def read(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[R | Bad]:
     """Rows in the order of the files; of a folder, those to train on.
 
-    `columns` says what is not called by a usual name: read("train.tsv", kind=Labelled, columns={"text": "phrase"}).
+    `layout` says what is not called by a usual name: read("a.tsv", kind=Labelled, layout=Layout({"text": "phrase"})).
     """
-    found = placed(paths, kind=kind, columns=columns)
+    found = placed(paths, kind=kind, layout=layout)
     return (each.row if isinstance(each, Placed) else each for each in found)
 
 
-def placed(paths: Paths, *, kind: type[R], columns: Mapping[str, str | int] | None = None) -> Iterator[Placed[R] | Bad]:
+def placed(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
     """Rows with their places."""
-    return _judged(scan(paths, kind=kind, columns=columns), kind=kind, paths=paths)
+    return _judged(scan(paths, kind=kind, layout=layout), kind=kind, paths=paths)
 
 
-def scan(paths: Paths, *, kind: type[R], columns: Mapping[str, str | int] | None = None) -> Iterator[Placed[R] | Bad]:
+def scan(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
     """Rows with their places, however few and unequal they are: for linting."""
-    return _rows_of(sources(paths, kind=kind), asked(kind, columns), kind)
+    return _rows_of(sources(paths, kind=kind, format=layout.format), asked(kind, layout), kind)
 
 
 def _rows_of(found: tuple[Source, ...], ask: Ask, kind: type[R]) -> Iterator[Placed[R] | Bad]:
     for source in found:
-        file = str(source.files[0])
+        file, unit = str(source.files[0]), source.format.unit
         for line, fields in source.format.read(source.files, ask):
             try:
                 if isinstance(fields, Fault):
                     raise fields
-                yield Placed(file, line, kind.of(fields))
+                yield Placed(file, line, kind.of(fields), unit)
             except Fault as fault:
-                yield Bad(file, line, fault.kind, fault.detail)
+                yield Bad(file, line, fault.kind, fault.detail, unit)
 
 
 def _judged(found: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) -> Iterator[Placed[R] | Bad]:
@@ -67,6 +69,5 @@ def _judged(found: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) ->
             problem = problem or each
         yield each
     if not good:
-        named = paths if isinstance(paths, str | Path) else ", ".join(map(str, paths))
         why = f"; the first problem is {problem}" if problem else ": there is nothing in it"
-        raise DataError(f"no {kind.__name__} row in {named}{why}")
+        raise DataError(f"no {kind.__name__} row in {name_paths(paths)}{why}")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 import msgspec
 
 from triform.data.fields import answers_of, is_bio, label_of, start_of, text_of
-from triform.data.files import Fault, FaultKind
+from triform.data.files import Fault, FaultKind, Unit, name_place
 
 Fields: TypeAlias = Mapping[str, object]
 
@@ -52,9 +52,10 @@ class Bad(msgspec.Struct, frozen=True):
     line: int
     kind: FaultKind
     detail: str
+    unit: Unit = "line"
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.kind}: {self.detail}"
+        return f"{name_place(self.file, self.line, self.unit)}: {self.kind}: {self.detail}"
 
 
 class Text(Row, frozen=True):

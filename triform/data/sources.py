@@ -1,6 +1,6 @@
 """From what a person names to the files that are read: one file, several, a folder, `train.en-de` for two.
 
-Refuses to open them.
+Refuses to read rows: of a file whose name does not tell its format, only its first bytes are looked at.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from triform.data.files import DataError
-from triform.data.formats import PARALLEL, Format, ending, format_of, formats_of, use
+from triform.data.formats import PARALLEL, Format, ending, format_named, format_of, formats_of, sniff, use
 from triform.data.rows import Pair, Row
 
 Paths: TypeAlias = str | Path | Sequence[str | Path]
@@ -39,38 +39,56 @@ class Splits(NamedTuple):
     test: tuple[Path, ...]
 
 
-def sources(paths: Paths, *, kind: type[Row]) -> tuple[Source, ...]:
+def name_paths(paths: Paths) -> str:
+    return str(paths) if isinstance(paths, str | Path) else ", ".join(map(str, paths))
+
+
+def sources(paths: Paths, *, kind: type[Row], format: str | None = None) -> tuple[Source, ...]:
     """What to read, in order. Two files that cannot hold pairs alone are one pair of parallel files."""
     named = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not named:
         raise DataError("no files were named")
     lone = formats_of(Pair)
-    if kind is Pair and len(named) == 2 and not any(path.is_dir() or ending(path) in lone for path in named):
+    if (
+        format is None
+        and kind is Pair
+        and len(named) == 2
+        and not any(path.is_dir() or ending(path) in lone for path in named)
+    ):
         return (Source(tuple(map(_existing, named)), PARALLEL),)
-    return tuple(source for path in named for source in _sources_of(path, kind))
+    return tuple(source for path in named for source in _sources_of(path, kind, format))
 
 
-def splits(folder: str | Path, *, kind: type[Row]) -> Splits:
+def splits(folder: str | Path, *, kind: type[Row], format: str | None = None) -> Splits:
     """Files called train, valid (or validation, val, dev) and test; those with none of these names are for training."""
     if not Path(folder).is_dir():
         raise DataError(f"{folder} is not a folder")
-    files = [path for path in sorted(Path(folder).iterdir()) if path.is_file() and ending(path) in formats_of(kind)]
-    files = [path for path in files if path.name.split(".")[0].lower() not in NOT_DATA]
+    files = [path for path in sorted(Path(folder).iterdir()) if _is_data(path, kind, format)]
     by_name = {name: [path for path in files if usual.search(path.name.lower())] for name, usual in SPLIT_NAMES.items()}
     train = by_name["train"] or [path for path in files if path not in by_name["valid"] + by_name["test"]]
     return Splits(tuple(train), tuple(by_name["valid"]), tuple(by_name["test"]))
 
 
-def _sources_of(path: Path, kind: type[Row]) -> list[Source]:
+def _is_data(path: Path, kind: type[Row], format: str | None) -> bool:
+    """No text about the data; its ending is one of the format's, or it has none and its content is."""
+    if not path.is_file() or path.name.split(".")[0].lower() in NOT_DATA:
+        return False
+    if format is not None:
+        return ending(path) in ("", *format_named(format, kind).endings)
+    return ending(path) in formats_of(kind) or (not ending(path) and sniff(path, kind) is not None)
+
+
+def _sources_of(path: Path, kind: type[Row], format: str | None) -> list[Source]:
     if path.is_dir():
-        if train := splits(path, kind=kind).train:
-            return [Source((file,), format_of(file, kind)) for file in train]
+        if train := splits(path, kind=kind, format=format).train:
+            return [Source((file,), format_of(file, kind, format)) for file in train]
         way_out = _direction(path, kind) or use(kind)
         raise DataError(f"the folder {path} has no {kind.__name__} rows to train on; {way_out}")
     if not path.exists() and kind is Pair and (named := TWO_LANGUAGES.fullmatch(path.name)):
         sides = (path.with_name(f"{named['stem']}.{named[side]}") for side in ("source", "target"))
         return [Source(tuple(map(_existing, sides)), PARALLEL)]
-    return [Source((_existing(path),), format_of(path, kind))]
+    found = _existing(path)
+    return [Source((found,), format_of(found, kind, format))]
 
 
 def _existing(path: Path) -> Path:

@@ -36,7 +36,8 @@ def _table(rows: Iterator[Cells], ask: Ask, *, file: str) -> Records:
             yield number, cells
             continue
         if not at:
-            at, is_header = place(cells, ask, file=file)
+            below = (more for _, more in rows if not isinstance(more, Fault))
+            at, is_header = place(cells, ask, file=file, below=below)
             width = len(cells)
             if is_header:
                 continue

@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triform.data.cache import file_hash
+from triform.data.columns import Layout
 from triform.data.files import DataError
+from triform.data.readers import AS_NAMED
 from triform.errors import InputError, TriformError
 from triform.tasks.embed import Embed
 from triform.tasks.passages import Passage, files_in, passages_of
@@ -48,6 +50,7 @@ class Note(msgspec.Struct, frozen=True):
     numbers: str  # hash of the model's weights
     width: int
     files: dict[str, File]
+    layout: Layout = Layout()  # how the files were read
 
 
 class Index(NamedTuple):
@@ -98,29 +101,36 @@ def make(
     name: str,
     out: str | Path,
     graph: bool = False,
+    layout: Layout = AS_NAMED,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Made:
-    """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done."""
+    """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
+
+    Made again without a layout it keeps its own; with another one all files are read again.
+    """
     folder = Path(out)
-    old = _earlier(folder, model)
-    found = (path for path in files_in([Path(place) for place in places]) if not is_inside(path, folder))
+    old, own_layout = _earlier(folder, model)
+    layout = layout if layout != AS_NAMED else own_layout
+    named = files_in([Path(place) for place in places], format=layout.format)
+    found = (path for path in named if not is_inside(path, folder))
     hashes, skipped = _hashes(found)
     if not hashes and not skipped:
         raise DataError(
             f"no file with text in {', '.join(map(str, places))}; .txt, .md, .jsonl, .csv and others are read"
         )
-    kept = {file: known for file, known in old.items() if hashes.get(file) == known.sha256}
+    same = {file for file, known in old.items() if hashes.get(file) == known.sha256}
+    kept = {file: old[file] for file in same} if layout == own_layout else {}
     graph = graph or (folder / GRAPH).exists()
     done, total = dict(kept), len(hashes) + len(skipped)
     try:
-        for some in _new(file for file in hashes if file not in kept):
+        for some in _new((file for file in hashes if file not in kept), layout):
             progress(len(done) + len(skipped), total)
             done |= _embedded({file: each for file, each in some.items() if isinstance(each, list)}, hashes, model)
             skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
     finally:
         # Whatever ends it, files that were done are kept; without one there is nothing to keep.
         if done:
-            index = _joined(done, model, name)
+            index = _joined(done, Note(name, numbers_of(model), model.spec.width, {}, layout))
             _write(folder, index, graph=graph)
     if not done:
         raise DataError(f"no text was found: {next(iter(skipped.values()))}")
@@ -152,24 +162,24 @@ class _Known(NamedTuple):
     vectors: Tensor
 
 
-def _earlier(folder: Path, model: Loaded) -> dict[str, _Known]:
-    """What stands there already, by file; of another model it is not touched."""
+def _earlier(folder: Path, model: Loaded) -> tuple[dict[str, _Known], Layout]:
+    """What stands there already, by file, and how it was read; of another model it is not touched."""
     if not folder.is_dir() or not any(folder.iterdir()):
-        return {}
+        return {}, AS_NAMED
     index, found, at = opened(folder, model=model), {}, 0
     for file, said in index.note.files.items():
         end = at + said.passages
         found[file] = _Known(said.sha256, index.passages[at:end], index.vectors[at:end])
         at = end
-    return found
+    return found, index.note.layout
 
 
-def _new(files: Iterator[str]) -> Iterator[dict[str, list[Passage] | str]]:
+def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passage] | str]]:
     """Files with their passages, or why they have none; some at a time, so that their texts go through together."""
     some: dict[str, list[Passage] | str] = {}
     for file in files:
         try:
-            some[file] = passages_of(Path(file))
+            some[file] = passages_of(Path(file), layout)
         except DataError as error:
             some[file] = str(error)
         if sum(len(each) for each in some.values() if isinstance(each, list)) >= TOGETHER:
@@ -188,11 +198,11 @@ def _vectors(texts: Sequence[str], model: Loaded) -> Tensor:
     return F.normalize(Embed().vectors(texts, model=model).float(), dim=-1)
 
 
-def _joined(done: dict[str, _Known], model: Loaded, name: str) -> Index:
+def _joined(done: dict[str, _Known], note: Note) -> Index:
     ordered = sorted(done.items())
     files = {file: File(known.sha256, len(known.passages)) for file, known in ordered}
     return Index(
-        Note(name, numbers_of(model), model.spec.width, files),
+        msgspec.structs.replace(note, files=files),
         [passage for _, known in ordered for passage in known.passages],
         torch.cat([known.vectors for _, known in ordered]),
     )

@@ -4,37 +4,38 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from triform.data.columns import Layout
 from triform.data.files import DataError
-from triform.data.readers import read
+from triform.data.readers import AS_NAMED, read
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, splits
 from triform.tasks.task import Task
 
 
-def read_rows(data: str, *, kind: type[R], limit: int | None = None) -> tuple[list[R], int]:
+def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Layout = AS_NAMED) -> tuple[list[R], int]:
     """Good rows and the number of others. Of a folder: its test file, else its validation file."""
     paths: Paths = data
     if Path(data).is_dir():
-        found = splits(data, kind=kind)
+        found = splits(data, kind=kind, format=layout.format)
         paths = found.test or found.valid
         if not paths:
             raise DataError(
                 f"the folder {data} has no file called test or valid; name it (two parallel ones: test.en-de)"
             )
-    rows = list(islice(read(paths, kind=kind), limit))
+    rows = list(islice(read(paths, kind=kind, layout=layout), limit))
     good = [row for row in rows if not isinstance(row, Bad)]
     if not good:
         raise DataError(f"none of the first {len(rows)} rows of {data} can be read: {rows[0]}")
     return good, len(rows) - len(good)
 
 
-def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None) -> list[R]:
+def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None, layout: Layout = AS_NAMED) -> list[R]:
     """For baselines that learn; none where none can be found and none are needed."""
     paths: Paths | None = train
     if train is None and Path(data).is_dir():
-        paths = splits(data, kind=task.kind).train
+        paths = splits(data, kind=task.kind, format=layout.format).train
     if paths:
-        return [row for row in read(paths, kind=task.kind) if not isinstance(row, Bad)]
+        return [row for row in read(paths, kind=task.kind, layout=layout) if not isinstance(row, Bad)]
     if task.baselines_learn:
         raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
     return []

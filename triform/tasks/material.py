@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.cache import Part, Rows, digest
+from triform.data.columns import Layout
 from triform.data.lint import Report, lint
 from triform.data.order import order
 from triform.data.ragged import Cache
+from triform.data.readers import AS_NAMED
 from triform.data.rows import Document, Question, R, Row
 from triform.data.sources import Paths, splits
 from triform.tasks.task import Task
@@ -45,15 +47,22 @@ class Material(NamedTuple, Generic[R]):
 
 
 def material(
-    task: Task[R, Any, Any], data: Paths, *, valid: Paths | None, share: float, cache: Cache, strict: bool = False
+    task: Task[R, Any, Any],
+    data: Paths,
+    *,
+    valid: Paths | None,
+    share: float,
+    cache: Cache,
+    strict: bool = False,
+    layout: Layout = AS_NAMED,
 ) -> Material[R]:
     """`share` of the data is held out where there are no validation files, named or beside those to train on."""
-    valid = valid or beside(data, task.kind)
-    report = linted(task.kind, data, valid=valid)
+    valid = valid or beside(data, task.kind, layout)
+    report = linted(task.kind, data, valid=valid, layout=layout)
     if strict:
         report.refuse()
-    rows = Rows(data, kind=task.kind, cache=cache)
-    given = None if valid is None else Rows(valid, kind=task.kind, cache=cache)
+    rows = Rows(data, kind=task.kind, cache=cache, layout=layout)
+    given = None if valid is None else Rows(valid, kind=task.kind, cache=cache, layout=layout)
     train, judged = divided(rows, share=share) if given is None else (rows, given)
     return Material(
         train=train,
@@ -66,15 +75,15 @@ def material(
     )
 
 
-def linted(kind: type[Row], data: Paths, *, valid: Paths | None) -> Report:
-    return lint(data, kind=kind, valid=valid, longest=None if kind is Document else LONGEST)
+def linted(kind: type[Row], data: Paths, *, valid: Paths | None, layout: Layout = AS_NAMED) -> Report:
+    return lint(data, kind=kind, valid=valid, layout=layout, longest=None if kind is Document else LONGEST)
 
 
-def beside(data: Paths, kind: type[Row]) -> Paths | None:
+def beside(data: Paths, kind: type[Row], layout: Layout = AS_NAMED) -> Paths | None:
     """The validation files of a folder, where it has some."""
     if not isinstance(data, str | Path) or not Path(data).is_dir():
         return None
-    return splits(data, kind=kind).valid or None
+    return splits(data, kind=kind, format=layout.format).valid or None
 
 
 def few(rows: Sequence[R], *, most: int) -> list[R]:

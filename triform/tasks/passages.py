@@ -9,27 +9,32 @@ from pathlib import Path
 
 import msgspec
 
-from triform.data.files import DataError
-from triform.data.formats import LINES, ending, formats_of
-from triform.data.readers import Placed, scan
+from triform.data.columns import Layout
+from triform.data.files import DataError, Unit
+from triform.data.formats import LINES, ending, format_named, formats_of
+from triform.data.readers import AS_NAMED, Placed, scan
 from triform.data.rows import Document, Row, Text
 
 LONGEST = 700  # characters: a paragraph, well below what encoders read at once
 BREAKS = (re.compile(r"\n\s*\n\s*"), re.compile(r"(?<=[.!?])\s+"), re.compile(r"\s+"))
 
 
-class Passage(msgspec.Struct, frozen=True):
-    """A stretch of a file from character `start` on; of a table or JSON lines, of the text in that line."""
+class Passage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of a file from character `start` on; of a table or JSON lines, of the text in that line.
+
+    `unit` is what `line` counts: items in a JSON array, rows in Parquet.
+    """
 
     file: str
     line: int
     start: int
     text: str
+    unit: Unit = "line"
 
 
-def files_in(places: list[Path]) -> Iterator[Path]:
-    """Each file that is named, and of each folder those whose ending says that they hold text."""
-    known = formats_of(Text)
+def files_in(places: list[Path], *, format: str | None = None) -> Iterator[Path]:
+    """Each file that is named, and of each folder those whose ending says that they hold text (of this format)."""
+    known = formats_of(Text) if format is None else ("", *format_named(format, Text).endings)
     for place in places:
         if place.is_dir():
             inside = sorted(path for path in place.rglob("*") if path.is_file() and ending(path) in known)
@@ -40,18 +45,18 @@ def files_in(places: list[Path]) -> Iterator[Path]:
             raise DataError(f"there is no file or folder {place}")
 
 
-def passages_of(path: Path) -> list[Passage]:
-    """A text file is one text; a table or JSON lines have a text a row. What cannot be read is left out."""
-    whole = ending(path) in LINES
+def passages_of(path: Path, layout: Layout = AS_NAMED) -> list[Passage]:
+    """A text file is one text; a table or JSON lines have one text per row. What cannot be read is left out."""
+    whole = layout.format == "text" or (layout.format is None and ending(path) in LINES)
     kind: type[Row] = Document if whole else Text
     found: list[Passage] = []
     before = 0
-    for each in scan(path, kind=kind):
+    for each in scan(path, kind=kind, layout=layout):
         if isinstance(each, Placed):
             text = each.row.texts[0]
             for start, end in cut(text):
                 line = each.line + (text.count("\n", 0, start) if whole else 0)
-                found.append(Passage(str(path), line, before + start, text[start:end]))
+                found.append(Passage(str(path), line, before + start, text[start:end], each.unit))
             before += len(text) if whole else 0
     if not found:
         raise DataError(f"there is no text in {path}")

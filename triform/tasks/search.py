@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from triform.data.files import Unit, name_place
 from triform.data.portions import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
@@ -25,14 +26,19 @@ from triform.weights.folder import Loaded
 SHOWN = 10
 
 
-class Hit(msgspec.Struct, frozen=True):
-    """A passage: its file, the line and the character it begins at, and its cosine with the query."""
+class Hit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A passage: its file, the line (or item, or row) and the character it begins at, and its cosine with the query."""
 
     file: str
     line: int
     start: int
     text: str
     score: float
+    unit: Unit = "line"
+
+    @property
+    def place(self) -> str:
+        return name_place(self.file, self.line, self.unit)
 
 
 class Hits(Reply, frozen=True):
@@ -41,7 +47,7 @@ class Hits(Reply, frozen=True):
     hits: tuple[Hit, ...]
 
     def __str__(self) -> str:
-        return "\n".join(f"{hit.score:.3f}  {hit.file}:{hit.line}  {' '.join(hit.text.split())}" for hit in self.hits)
+        return "\n".join(f"{hit.score:.3f}  {hit.place}  {' '.join(hit.text.split())}" for hit in self.hits)
 
 
 class Search(Task[Pair, str, Hits]):
@@ -135,4 +141,4 @@ def _gains(texts: Sequence[str], row: Pair) -> list[float]:
 
 def _hit(index: Index, at: int, score: float) -> Hit:
     passage = index.passages[at]
-    return Hit(passage.file, passage.line, passage.start, passage.text, score)
+    return Hit(passage.file, passage.line, passage.start, passage.text, score, passage.unit)

@@ -18,6 +18,7 @@ import torch
 
 from triform.core.forms import Form as Network
 from triform.data.cache import code_of, digest
+from triform.data.columns import Layout
 from triform.data.ragged import Cache
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
@@ -29,7 +30,7 @@ from triform.tasks.material import Material, few, material
 from triform.tasks.record import Finished, Sample
 from triform.tasks.task import Scores, Task
 from triform.train import loop
-from triform.train.config import Config, read_toml
+from triform.train.config import Config, differences, read_toml
 from triform.train.events import Watch
 from triform.train.examples import Examples, check
 from triform.train.keeping import CONFIG
@@ -65,6 +66,7 @@ class Wish(NamedTuple):
     resume: bool = False
     fit: bool = False
     strict: bool = False
+    layout: Layout = Layout()
 
 
 class Prepared(NamedTuple):
@@ -110,7 +112,10 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
     config = config_of(wish, task)
     said("reading and linting the data")
     cache = Cache(shelf.home() / "data")
-    found = material(task, wish.data, valid=wish.valid, share=config.held_out, cache=cache, strict=wish.strict)
+    layout = Layout(config.columns, config.format)
+    found = material(
+        task, wish.data, valid=wish.valid, share=config.held_out, cache=cache, strict=wish.strict, layout=layout
+    )
     said("making the model" if config.base is None else f"opening {config.base}")
     model = begun(task, found.train, config=config)
     said("turning rows into examples")
@@ -135,8 +140,10 @@ def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
     if wish.base is not None and (wish.family is not None or wish.size is not None):
         raise TriformError(f"--from {wish.base} brings its own family and size; leave --family and --size out")
     if wish.resume:
-        then = asked(wish, over=Config().with_toml(read_toml(Path(wish.out) / CONFIG)))
+        own = Config().with_toml(read_toml(Path(wish.out) / CONFIG))
+        then = asked(wish, over=own)
         check_base(then)
+        check_layout(own, then)
         return then.replace(task=task.name)
     first = asked(wish, over=Config())
     check_base(first)
@@ -150,6 +157,10 @@ def asked(wish: Wish, *, over: Config) -> Config:
     config = over if wish.config is None else over.with_toml(read_toml(wish.config))
     named_here = {"family": wish.family, "size": wish.size, "base": wish.base}
     changes: dict[str, object] = {name: value for name, value in named_here.items() if value is not None}
+    if wish.layout.columns:
+        changes["columns"] = config.columns | wish.layout.columns
+    if wish.layout.format is not None:
+        changes["format"] = wish.layout.format
     if any(value is not None for value in wish.length.values()):
         changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **wish.length}
     return config.with_settings(wish.settings).replace(**changes)
@@ -161,6 +172,12 @@ def check_base(config: Config) -> None:
     said = [f"{name}={getattr(config, name)}" for name in OF_NEW if getattr(config, name) != getattr(usual, name)]
     if config.base is not None and said:
         raise TriformError(f"{', '.join(said)}: --from {config.base} brings its own; leave that out")
+
+
+def check_layout(own: Config, now: Config) -> None:
+    """A resumed run reads its data as it did: said before the data is read otherwise."""
+    if other := differences(own, now, free=set(Config.__struct_fields__) - {"columns", "format"}):
+        raise TriformError(f"this run cannot be resumed: {'; '.join(other)}; leave that out, or start a new run")
 
 
 def check_place(out: Path, *, resume: bool) -> None:

@@ -33,6 +33,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     context: int | None = None
     tokenizer: Literal["bpe", "unigram", "wordpiece", "characters"] | None = None  # None: one that suits the form
     vocab: int = 8192  # tokens at most
+    columns: dict[str, str | int] = {}  # field of the rows → the column, where it has no usual name
+    format: str | None = None  # of the data files, where their names do not tell it
     held_out: float = 0.05  # the share of rows that is judged on, where no validation file is given
 
     seed: int = 0
@@ -211,5 +213,8 @@ def _toml(value: object) -> str:
             return msgspec.json.encode(value).decode()  # a TOML basic string reads every escape of JSON
         case tuple() | list():
             return f"[{', '.join(_toml(each) for each in value)}]"
+        case dict():
+            pairs = (f"{_toml(str(key))} = {_toml(each)}" for key, each in value.items())
+            return f"{{{', '.join(pairs)}}}"
         case _:
             raise TypeError(f"{value!r} has no TOML form")
