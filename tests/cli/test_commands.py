@@ -110,27 +110,52 @@ def test_every_command_helps_with_examples(capsys: pytest.CaptureFixture[str], n
     assert "Example" in out
 
 
+def is_of_layout(option: str) -> bool:
+    return option.endswith("column") or option == "--format"
+
+
+def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> None:
+    import click
+
+    context = click.Context(triform)
+    found = {}
+    for name in triform.list_commands(context):
+        options = [option for param in triform.get_command(context, name).params for option in param.opts]
+        found[name] = sorted(option[2:-7] for option in options if option.endswith("-column"))
+        assert ("--format" in options) == bool(found[name])
+    every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
+    every += ["tags", "target", "text", "tokens"]
+    texts = dict.fromkeys(("classify", "complete", "embed", "fill", "index", "search", "summarize", "translate"))
+    assert {name: fields for name, fields in found.items() if fields} == {
+        **dict.fromkeys(texts, ["text"]),
+        **dict.fromkeys(("eval", "lint", "train"), every),
+        **dict.fromkeys(("answer", "run"), ["context", "question", "text"]),
+        "chat": ["messages", "text"],
+        "tag": ["tags", "text", "tokens"],
+    }
+
+
 def test_the_command_line_is_frozen() -> None:
     """A new or changed command is a decision: it is written here too."""
     import click
 
     context = click.Context(triform)
     surface = {
-        name: sorted(option for param in command.params for option in param.opts)
+        name: sorted(option for param in command.params for option in param.opts if not is_of_layout(option))
         for name in triform.list_commands(context)
         if (command := triform.get_command(context, name)) is not None
     }
-    asked = ["--column", "--file", "--json", "--out", "--resume", "--whole", "-f", "texts"]
+    asked = ["--file", "--json", "--out", "--resume", "--whole", "-f", "texts"]
     assert surface == {
         "answer": sorted([*asked, "--url", "--context", "model"]),
         "chat": [
-            *("--column", "--file", "--json", "--max-tokens", "--out", "--resume", "--seed", "--stats", "--stop"),
+            *("--file", "--json", "--max-tokens", "--out", "--resume", "--seed", "--stats", "--stop"),
             *("--system", "--temperature", "--top-k", "--top-p", "--url", "-f", "message", "model"),
         ],
         "check": ["--json", "--seed", "model"],
         "classify": sorted([*asked, "--url", "--top", "model"]),
         "complete": [
-            *("--beams", "--column", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
+            *("--beams", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
             *("--resume", "--seed", "--stats", "--stop", "--stream", "--temperature", "--top-k", "--top-p", "--url"),
             *("-f", "model", "texts"),
         ],

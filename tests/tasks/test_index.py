@@ -109,8 +109,8 @@ def test_stopped_it_keeps_what_was_done(
 ) -> None:
     monkeypatch.setattr(indexes, "TOGETHER", 1)
 
-    def stop(done: int, total: int) -> None:
-        if done == 1:
+    def stop(at: indexes.Progress) -> None:
+        if at.files == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

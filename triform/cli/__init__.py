@@ -94,7 +94,8 @@ class Lazy(click.Group):
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="triform")
-def triform() -> None:
+@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error, neither bars nor lines.")
+def triform(quiet: bool) -> None:
     """Every Transformer, in all three forms: encoder, decoder, encoder-decoder.
 
     \b

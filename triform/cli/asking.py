@@ -21,10 +21,8 @@ from typing import IO, Any, NamedTuple, TypeAlias
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from triform.cli import questions
+from triform.cli import progress, questions
 from triform.cli.layout import layout_options
 from triform.cli.out_file import OutFile
 from triform.data.columns import Layout
@@ -33,6 +31,7 @@ from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
 CHUNK = 256  # questions answered together: enough for batches of equal length, few enough to see progress
+FIRST_CHUNK = 8  # the first of them: so that progress is seen soon
 
 Run: TypeAlias = Callable[[Sequence[Any]], Iterator[msgspec.Struct]]
 
@@ -123,29 +122,30 @@ def answer(
         return
     rows, total = asked_of(ask, asked_here, kind=kind, of_row=of_row, of_text=of_text)
     tally = Tally()
-    with progress(beside=None if ask.out else sys.stdout) as bar:
-        shown = bar.add_task("", total=total)
+    with progress.counting("rows", total=total, beside=None if ask.out else sys.stdout) as counted:
         if ask.out is None:
-            write(sys.stdout, rows, run, ask, tally, lambda count: bar.advance(shown, count))
+            write(sys.stdout, rows, run, ask, tally, counted.advance)
         else:
-            into_file(ask, about, rows, run, tally, lambda count: bar.advance(shown, count))
+            into_file(ask, about, rows, run, tally, counted)
     tally.check()
     warn(tally)
 
 
 def asked_of(
     ask: Ask, here: Sequence[Any], *, kind: type[Row], of_row: Callable[[Any], Any], of_text: Callable[[str], Any]
-) -> tuple[Iterator[Any], int | None]:
-    """Questions and what could not be read, in their order, and how many there are where that can be known."""
+) -> tuple[Iterator[Any], Callable[[], int | None]]:
+    """Questions and what could not be read, in their order, and what counts them where that can be known."""
     if here:
-        return iter(here), len(here)
+        return iter(here), lambda: len(here)
     if ask.whole:
-        return iter([of_text(questions.whole_text(ask.file))]), 1
+        return iter([of_text(questions.whole_text(ask.file))]), lambda: 1
     if ask.file is None:
-        return (each if isinstance(each, Bad) else of_text(each.text) for each in questions.on_stdin()), None
+        return (each if isinstance(each, Bad) else of_text(each.text) for each in questions.on_stdin()), lambda: None
     path = Path(ask.file)
     found = questions.in_file(path, kind=kind, layout=ask.layout)
-    return (each if isinstance(each, Bad) else of_row(each) for each in found), questions.count_of(path)
+    return (each if isinstance(each, Bad) else of_row(each) for each in found), lambda: questions.count_rows(
+        path, kind=kind, layout=ask.layout
+    )
 
 
 def print_answers(answers: Sequence[msgspec.Struct], *, show: Callable[[Any], None] | None, as_json: bool) -> None:
@@ -161,7 +161,7 @@ def print_answers(answers: Sequence[msgspec.Struct], *, show: Callable[[Any], No
 
 
 def into_file(
-    ask: Ask, about: Mapping[str, Any], rows: Iterable[Any], run: Run, tally: "Tally", advance: Callable[[int], None]
+    ask: Ask, about: Mapping[str, Any], rows: Iterable[Any], run: Run, tally: "Tally", counted: progress.Counted
 ) -> None:
     """Answers behind those that are there already, where a stopped run goes on."""
     size = Path(ask.file).stat().st_size if ask.file and Path(ask.file).is_file() else None
@@ -170,11 +170,11 @@ def into_file(
     if out.finished:
         click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
         return
-    advance(out.done)
+    counted.begin_at(out.done)
     tally.answered = out.done
     try:
         with out.lines() as file:
-            write(file, islice(rows, out.done, None), run, ask, tally, advance)
+            write(file, islice(rows, out.done, None), run, ask, tally, counted.advance)
             tally.check()
     except TriformError:
         if not tally.answered:  # then there is nothing to go on with
@@ -219,34 +219,45 @@ class Tally:
 
 def write(file: IO[str], rows: Iterable[Any], run: Run, ask: Ask, tally: Tally, advance: Callable[[int], None]) -> None:
     """Portion by portion; what is on disk after one stays there."""
-    for chunk in portions(rows, count=CHUNK):
-        for one in answers_to(chunk, run):
+    for chunk in portions(rows, count=CHUNK, first=FIRST_CHUNK):
+        for one in answers_to(chunk, run, advance):
             if isinstance(one, msgspec.Struct) and not isinstance(one, Bad):
                 tally.with_answer(one)
                 file.write(line_of(one, as_json=ask.as_json) + "\n")
             else:
                 tally.with_bad(one)
                 file.write((msgspec.json.encode({"skipped": str(one)}).decode() if ask.as_json else "") + "\n")
-            advance(1)
         file.flush()
 
 
-def answers_to(chunk: Sequence[Any], run: Run) -> "Iterator[msgspec.Struct | Bad | str]":
+def answers_to(
+    chunk: Sequence[Any], run: Run, advance: Callable[[int], None]
+) -> "Iterator[msgspec.Struct | Bad | str]":
     """An answer, or why there is none, for each; one question that cannot be answered does not stop the others."""
     good = [each for each in chunk if not isinstance(each, Bad)]
-    ready = iter(answered(good, run))
+    advance(len(chunk) - len(good))
+    ready = iter(answered(good, run, advance))
     return (each if isinstance(each, Bad) else next(ready) for each in chunk)
 
 
-def answered(asked: Sequence[Any], run: Run) -> "list[msgspec.Struct | str]":
-    """All together; where one of them cannot be answered each half by itself, so that few are asked again."""
+def answered(asked: Sequence[Any], run: Run, advance: Callable[[int], None]) -> "list[msgspec.Struct | str]":
+    """All together; where one of them cannot be answered each half by itself, so that few are asked again.
+
+    Each is counted when its answer comes, not when all are there.
+    """
+    answers: list[msgspec.Struct | str] = []
     try:
-        return list(run(asked)) if asked else []
+        for answer in run(asked) if asked else ():
+            answers.append(answer)
+            advance(1)
+        return answers
     except InputError as error:
         if len(asked) == 1:
+            advance(1)
             return [str(error)]
+        advance(-len(answers))
         half = len(asked) // 2
-        return answered(asked[:half], run) + answered(asked[half:], run)
+        return answered(asked[:half], run, advance) + answered(asked[half:], run, advance)
 
 
 def line_of(answer: msgspec.Struct, *, as_json: bool) -> str:
@@ -272,13 +283,3 @@ def warn(tally: Tally) -> None:
 def warn_of_unknown(tokens: int) -> None:
     if tokens:
         click.echo(f"unknown tokens: {tokens:,}; the vocabulary cannot spell them", err=True)
-
-
-def progress(*, beside: IO[str] | None = None) -> Progress:
-    """A bar on a terminal, silence elsewhere, and where answers are written `beside` it on the same screen."""
-    console = Console(stderr=True)
-    hidden = not console.is_terminal or (beside is not None and beside.isatty())
-    return Progress(
-        BarColumn(), MofNCompleteColumn(), TextColumn("·"), TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn(),
-        console=console, disable=hidden, transient=True, redirect_stdout=False, redirect_stderr=False,
-    )  # fmt: skip

@@ -4,6 +4,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from triform.cli import progress
 from triform.cli.models import open_model
 
 
@@ -26,8 +27,7 @@ def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
     from triform.inventory import parameters
     from triform.observe.proofs import check as prove
 
-    screen = Console(stderr=True)
-    with screen.status(f"opening {model}") as status:
+    with progress.status(f"opening {model}") as status:
         opened = open_model(model, seed=seed)
         report = prove(
             opened.spec, opened.network, seed=seed, said=lambda name: status.update(f"proving on {model}: {name}")

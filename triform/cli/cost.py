@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import click
 from rich.console import Console
 
+from triform.cli import progress
 from triform.cli.models import open_model, spec_of
 from triform.errors import InputError
 from triform.observe.cost_load import BYTES, Phase
@@ -113,7 +114,7 @@ def machine_of(peak: float | None, bandwidth: float | None) -> Machine | None:
 def measured_here() -> Machine:
     from triform.observe import machine
 
-    with Console(stderr=True).status("measuring this machine"):
+    with progress.status("measuring this machine"):
         found = machine.measure()
     machine.keep(found)
     return found
@@ -127,7 +128,7 @@ def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) 
 
     costs = cost_of(spec_of(model), phase=phase or "reading", **sizes)
     machine = machine or measured_here()
-    with Console(stderr=True).status(f"running {model}"):
+    with progress.status(f"running {model}"):
         opened = open_model(model)
         network = opened.network.to(precision(costs.load.dtype))
         return run_beside(network, spec=opened.spec, costs=costs, machine=machine)
@@ -138,7 +139,7 @@ def grown(model: str | None, machine: Machine | None) -> "Growths":
     from triform.observe.cost_growth import LONG, measure_growth
 
     machine = machine or measured_here()
-    with Console(stderr=True).status("measuring how time grows") as status:
+    with progress.status("measuring how time grows") as status:
         opened = build(LONG) if model is None else open_model(model)
         return measure_growth(opened.network, spec=opened.spec, machine=machine, said=status.update)
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triform.cli import progress
+
 if TYPE_CHECKING:
     from triform.tasks.demo import Learned, Sizes
 
@@ -49,14 +51,14 @@ def lessons(screen: Console, sizes: "Sizes", place: Path) -> "list[Learned]":
     from triform.tasks import demo as doing
     from triform.train.display import Display
 
-    with screen.status("making the little world"):
+    with progress.status("making the little world"):
         doing.known(sizes.sentences)
     screen.print(f"The little world: {sizes.sentences:,} sentences to learn from.")
     screen.print(f"Judged by {sizes.judged} others, which also had no part in choosing these recipes.")
     found = []
     for lesson in doing.LESSONS:
         screen.rule(f"[bold]{lesson.name}[/]: {lesson.does}", align="left")
-        with Display(screen) as display:
+        with Display(screen) as display, progress.saying(display.describe):
             learned = lesson.learn(sizes, display)
         doing.keep(learned, place)
         screen.print(f"{parameters(learned.model.spec):,} parameters, in {place / lesson.name}")
@@ -102,7 +104,7 @@ def costs(screen: Console, found: "list[Learned]") -> None:
     table = Table("model", box=None)
     for column in ("FLOPs predicted", "counted", "at the machine's limit", "measured"):
         table.add_column(column, justify="right")
-    with screen.status("measuring this machine"):
+    with progress.status("measuring this machine"):
         for learned in found:
             line = a_step(learned, machine=machine.measure())
             seconds = (f"{1000 * line.least:.1f} ms", f"{1000 * line.measured:.1f} ms")
@@ -116,7 +118,7 @@ def proven(screen: Console, found: "list[Learned]") -> list[str]:
     screen.rule("[bold]check[/]: the proofs, on these very models", align="left")
     broken: list[str] = []
     for learned in found:
-        with screen.status(f"proving on {learned.name}") as status:
+        with progress.status(f"proving on {learned.name}") as status:
             report = check(
                 learned.model.spec,
                 learned.model.network,

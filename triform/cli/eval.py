@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triform.cli import asking
+from triform.cli import asking, progress
 from triform.cli.complete import asked
 from triform.cli.layout import layout_options
 from triform.cli.models import open_model
 from triform.data.columns import Layout
+from triform.data.portions import portions
 from triform.data.rows import ROWS
 
 if TYPE_CHECKING:
@@ -85,15 +86,15 @@ def judge(
     from triform.tasks.task import Task
 
     if type(task).evaluate is not Task.evaluate:
-        with Console(stderr=True).status(f"judging {len(rows):,} rows"):
+        with progress.status(f"judging {len(rows):,} rows"):
             return task.evaluate(rows, model=model, **settings)
     answers = []
-    with asking.progress() as bar:
-        shown = bar.add_task("", total=len(rows))
-        for answer in task.run([task.question(row) for row in rows], model=model, **settings):
-            answers.append(answer)
-            tally.with_answer(answer)
-            bar.advance(shown)
+    with progress.counting("rows", total=lambda: len(rows)) as counted:
+        for some in portions(map(task.question, rows), first=asking.FIRST_CHUNK):
+            for answer in task.run(some, model=model, **settings):
+                answers.append(answer)
+                tally.with_answer(answer)
+                counted.advance(1)
     return task.judged(answers, rows, model=model)
 
 

@@ -1,9 +1,8 @@
 """`triform index`"""
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from triform.cli import progress
 from triform.cli.layout import layout_options
 from triform.cli.models import open_model
 from triform.data.columns import Layout
@@ -28,10 +27,7 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, layout: Lay
     from triform.tasks.index import make
 
     loaded = open_model(model).loaded
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("files ·"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with progress.counting("files") as counted:
         done = make(
             places,
             model=loaded,
@@ -39,7 +35,7 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, layout: Lay
             out=out,
             graph=hnsw,
             layout=layout,
-            progress=lambda count, total: bar.update(task, completed=count, total=total),
+            progress=lambda at: counted.update(at.files, total=at.total, note=f", {at.passages:,} passages embedded"),
         )
     for file, why in done.skipped.items():
         click.echo(f"skipped {file}: {why}", err=True)

@@ -6,7 +6,8 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
-from rich.status import Status
+
+from triform.cli import progress
 
 
 @click.command()
@@ -47,10 +48,6 @@ def lecture(ctx: click.Context, /, chapter: str | None, **asked: Any) -> None:
     ctx.exit(one_chapter(chapter, as_json=asked["as_json"]))
 
 
-def waiting() -> Status:
-    return Console(stderr=True).status("")
-
-
 def told(value: object) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
@@ -86,7 +83,7 @@ def one_chapter(name: str, *, as_json: bool) -> int:
     for number, lesson in enumerate(lessons):
         if stops and number:
             click.pause("Any key for the next lesson …")
-        with waiting() as status:
+        with progress.status() as status:
             status.update(lesson.title)
             done.append(do(lesson))
         if not as_json:
@@ -102,7 +99,7 @@ def all_lessons(*, as_json: bool) -> int:
     from triform.lecture.registry import lessons
 
     every, done = lessons(), []
-    with waiting() as status:
+    with progress.status() as status:
         for number, lesson in enumerate(every, start=1):
             status.update(f"{number} of {len(every)}: {lesson.title}")
             done.append(do(lesson))
@@ -128,7 +125,7 @@ def quiz(*, as_json: bool) -> int:
         if asks:
             said = click.prompt("Your answer (several with commas; empty: show me)", default="", show_default=False)
             guess = {part.strip().lower() for part in said.split(",") if part.strip()}
-        with waiting() as status:
+        with progress.status() as status:
             status.update("running it")
             answered.append(answer(question))
         right += bool(guess) and guess == {letter.lower() for letter in answered[-1].derived}
@@ -145,7 +142,7 @@ def experiment(name: str, *, as_json: bool) -> int:
     from triform.lecture import experiments, printing
 
     lesson = experiments.experiment(name)
-    with waiting() as status:
+    with progress.status() as status:
         status.update(f"{lesson.title}: training (a few minutes at most)")
         done = experiments.run(lesson)
     if as_json:
@@ -159,7 +156,7 @@ def printed_book(folder: str, *, again: str) -> int:
     from triform.lecture import book
 
     names = {name.strip() for name in again.split(",") if name.strip()}
-    with waiting() as status:
+    with progress.status() as status:
         pages = book.write(folder, again=names, said=status.update)
     click.echo(f"{len(pages)} files in {folder}")
     return 0

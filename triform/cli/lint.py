@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from triform.cli import progress
 from triform.cli.layout import layout_options
 from triform.data.columns import Layout
 from triform.data.rows import ROWS
@@ -33,7 +34,7 @@ def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool,
     from triform.tasks.material import beside, linted
 
     kind = named(task).kind
-    with Console(stderr=True).status(f"reading {data}"):
+    with progress.status(f"reading {data}"):
         report = linted(kind, data, valid=valid or beside(data, kind, layout), layout=layout)
     if as_json:
         click.echo(report.to_json())

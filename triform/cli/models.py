@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 import triform
+from triform.cli import progress
 from triform.errors import UnknownName
 from triform.families import NAMED
 from triform.inventory import parameters
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 def open_model(name: str, *, seed: int = 0) -> "Model":
     """A folder, a name on the shelf, or a family's size by name with random numbers of that seed."""
-    if name in NAMED and not Path(name).is_dir():
-        return triform.build(NAMED[name], seed=seed)
-    return triform.load(name)
+    with progress.saying(lambda: f"opening {name}"):
+        if name in NAMED and not Path(name).is_dir():
+            return triform.build(NAMED[name], seed=seed)
+        return triform.load(name)
 
 
 def spec_of(name: str) -> ModelSpec:

@@ -16,7 +16,6 @@ from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
 STDIN = Path("standard input")
-NOT_LINES = (".json", ".parquet")  # formats whose rows are not lines
 
 
 def checked(text: str) -> str:
@@ -69,9 +68,7 @@ def whole_text(file: str | None) -> str:
         raise InputError(str(fault)) from None
 
 
-def count_of(path: Path) -> int | None:
-    """How many rows a file has, where a row is a line: for a bar, which may be a little wrong."""
-    if ending(path) in NOT_LINES or not path.is_file():
-        return None
-    with opened(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+def count_rows(path: Path, *, kind: type[Row], layout: Layout) -> int | None:
+    """How many rows a file has, bad ones included, counted by the reader that will read them: a header is no row, and
+    a row may have several lines."""
+    return sum(1 for _ in in_file(path, kind=kind, layout=layout)) if path.is_file() else None

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triform.cli import progress
 from triform.cli.layout import layout_options
 from triform.data.rows import ROWS
 
@@ -59,12 +60,12 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     from triform.train.stopping import exit_code
 
     wish = training.Wish(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
-    screen = Console(stderr=True)
-    with screen.status("") as status:
-        prepared = training.prepare(wish, said=lambda step: status.update(f"{step} …"))
+    screen = Console(stderr=True, quiet=progress.is_silent())
+    with progress.status() as status:
+        prepared = training.prepare(wish, said=status.update)
     outcome = run(prepared, screen)
-    with screen.status("") as status:
-        finished = training.finish(prepared, outcome, said=lambda step: status.update(f"{step} …"))
+    with progress.status() as status:
+        finished = training.finish(prepared, outcome, said=status.update)
     screen.print(after(finished))
     click.echo(prepared.out)
     if outcome.stopped:
@@ -76,11 +77,11 @@ def run(prepared: "Prepared", screen: Console) -> "Outcome":
     from triform.tasks import training
 
     display = display_of(prepared, screen)
-    with screen.status("measuring a few steps …"):
+    with progress.status("measuring a few steps"):
         ready = training.begin(prepared, watch=watching(prepared, display), rehearse=True)
         measured = training.measured(prepared, ready)
     screen.print(before(prepared, ready, measured))
-    with display:
+    with display, progress.saying(display.describe):
         return training.go(prepared, ready)
 
 

@@ -11,14 +11,15 @@ CHARACTERS = 1 << 20  # of them; one item may have more
 T = TypeVar("T")
 
 
-def portions(items: Iterable[T], *, count: int = COUNT) -> Iterator[list[T]]:
-    some, size = list[T](), 0
+def portions(items: Iterable[T], *, count: int = COUNT, first: int | None = None) -> Iterator[list[T]]:
+    """`first` items at first and twice as many each time, where someone waits to see them done; at most `count`."""
+    some, size, most = list[T](), 0, first or count
     for item in items:
         some.append(item)
         size += characters(item)
-        if len(some) >= count or size >= CHARACTERS:
+        if len(some) >= most or size >= CHARACTERS:
             yield some
-            some, size = [], 0
+            some, size, most = [], 0, min(2 * most, count)
     if some:
         yield some
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from triform.data.cache import file_hash
 from triform.data.columns import Layout
 from triform.data.files import DataError
+from triform.data.portions import portions
 from triform.data.readers import AS_NAMED
 from triform.errors import InputError, TriformError
 from triform.tasks.embed import Embed
@@ -31,6 +32,7 @@ from triform.weights.folder import Loaded
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
 TOGETHER = 1024  # passages embedded at once
+FIRST = 32  # of them at first: so that progress is seen soon
 QUERIES = 64  # compared with all vectors at once
 
 
@@ -75,6 +77,14 @@ class Index(NamedTuple):
                 yield from (list(zip(*row, strict=True)) for row in rows_)
 
 
+class Progress(NamedTuple):
+    """How far the making of an index is: files that are done, of how many, and passages embedded by now."""
+
+    files: int
+    total: int
+    passages: int
+
+
 class Made(NamedTuple):
     """What has become of the files."""
 
@@ -102,7 +112,7 @@ def make(
     out: str | Path,
     graph: bool = False,
     layout: Layout = AS_NAMED,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[Progress], None] = lambda at: None,
 ) -> Made:
     """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
 
@@ -121,11 +131,17 @@ def make(
     same = {file for file, known in old.items() if hashes.get(file) == known.sha256}
     kept = {file: old[file] for file in same} if layout == own_layout else {}
     graph = graph or (folder / GRAPH).exists()
-    done, total = dict(kept), len(hashes) + len(skipped)
+    done, total, embedded = dict(kept), len(hashes) + len(skipped), 0
+
+    def tell(passages: int) -> None:
+        progress(Progress(len(done) + len(skipped), total, embedded + passages))
+
     try:
         for some in _new((file for file in hashes if file not in kept), layout):
-            progress(len(done) + len(skipped), total)
-            done |= _embedded({file: each for file, each in some.items() if isinstance(each, list)}, hashes, model)
+            tell(0)
+            new = {file: each for file, each in some.items() if isinstance(each, list)}
+            done |= _embedded(new, hashes, model, tell)
+            embedded += sum(map(len, new.values()))
             skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
     finally:
         # Whatever ends it, files that were done are kept; without one there is nothing to keep.
@@ -134,7 +150,7 @@ def make(
             _write(folder, index, graph=graph)
     if not done:
         raise DataError(f"no text was found: {next(iter(skipped.values()))}")
-    progress(total, total)
+    progress(Progress(total, total, embedded))
     return Made(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
 
 
@@ -188,8 +204,16 @@ def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passag
     yield some
 
 
-def _embedded(some: dict[str, list[Passage]], hashes: dict[str, str], model: Loaded) -> dict[str, _Known]:
-    vectors = _vectors([passage.text for each in some.values() for passage in each], model)
+def _embedded(
+    some: dict[str, list[Passage]], hashes: dict[str, str], model: Loaded, progress: Callable[[int], None]
+) -> dict[str, _Known]:
+    """`progress` is told how many of these passages are done."""
+    texts = [passage.text for each in some.values() for passage in each]
+    made = [torch.empty(0, model.spec.width)]
+    for portion in portions(texts, first=FIRST):
+        made.append(_vectors(portion, model))
+        progress(sum(map(len, made)))
+    vectors = torch.cat(made)
     parts = torch.split(vectors, [len(each) for each in some.values()])
     return {file: _Known(hashes[file], each, part) for (file, each), part in zip(some.items(), parts, strict=True)}
 

@@ -39,6 +39,7 @@ class Display:
         self.losses: list[float] = []
         self.score = ""
         self.shown = 0.0  # when it was last drawn
+        self.told = "before the first step"  # the same in plain words
         self.began = Began(step=0, total=None, minutes=None, parameters=0, trained=0, examples=0)
         self.sat_down: float | None = None  # the run's time when this sitting began
 
@@ -69,6 +70,10 @@ class Display:
             case Ended(why=why):
                 self.console.print(f"{why}: {event.step} steps in {clock(event.elapsed)}")
 
+    def describe(self) -> str:
+        """One plain line: for a log, where no bar can be drawn."""
+        return self.told
+
     def _begin(self, event: Began) -> None:
         self.began = event
         for each in event.damaged:
@@ -90,7 +95,10 @@ class Display:
         of_machine = f" ({speed * self.share:.0%} of the machine)" if self.share else ""
         # With all that comes between steps: evaluations, checkpoints.
         done, left = self._progress(event, (event.elapsed - self.sat_down) / max(1, event.step - self.began.step))
-        said = f"loss {loss:.3f} {curve(self.losses)}{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
+        pace_told = f"{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
+        of = f" of {self.began.total:,}" if self.began.total else ""
+        self.told = f"step {event.step:,}{of}: loss {loss:.3f}{pace_told}"
+        said = f"loss {loss:.3f} {curve(self.losses)}{pace_told}"
         self.bar.update(self.task, description=said, total=1.0, completed=done)
 
     def _progress(self, event: Stepped, pace: float) -> tuple[float, float]:
