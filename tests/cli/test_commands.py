@@ -121,15 +121,15 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
     found = {}
     for name in triform.list_commands(context):
         options = [option for param in triform.get_command(context, name).params for option in param.opts]
-        found[name] = sorted(option[2:-7] for option in options if option.endswith("-column"))
+        found[name] = sorted(option[2:-7] for option in options if option.endswith("-column") and option != "--column")
         assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
-    texts = dict.fromkeys(("classify", "complete", "embed", "fill", "index", "search", "summarize", "translate"))
+    of_texts = ("classify", "complete", "embed", "fill", "index", "search", "summarize", "translate")
     assert {name: fields for name, fields in found.items() if fields} == {
-        **dict.fromkeys(texts, ["text"]),
+        **{name: ["text"] for name in of_texts},
         **dict.fromkeys(("eval", "lint", "train"), every),
-        **dict.fromkeys(("answer", "run"), ["context", "question", "text"]),
+        **{name: ["context", "question", "text"] for name in ("answer", "run")},
         "chat": ["messages", "text"],
         "tag": ["tags", "text", "tokens"],
     }

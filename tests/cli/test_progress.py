@@ -199,15 +199,18 @@ def test_loading_judging_running_and_indexing_say_it(
     small = ("--size", "tiny", "--steps", "2", "--set", "batch_tokens=64", "--set", "vocab=60")
     assert run("train", "classify", rows, "--out", model, *small) == 0
     assert any("before the first step" in line for line in impatient)
+    pairs, embeds = tmp_path / "pairs.csv", tmp_path / "embeds"
+    pairs.write_text("first,second,score\n" + "the cat,a dog,3\na dog,a cat,2\n" * 5)
+    assert run("train", "embed", pairs, "--out", embeds, *small) == 0
     out = ("run", model, "--file", rows, "--out", tmp_path / "out.txt")
     for args, says in (
         (out, "0 of 10 rows"),
         (("eval", model, rows), "0 of 10 rows"),
-        (("index", rows, "--model", model, "--out", tmp_path / "index"), "0 files"),
+        (("index", rows, "--model", embeds, "--out", tmp_path / "index"), "0 files"),
     ):
         impatient.clear()
         assert run(*args) == 0, capsys.readouterr().err
-        assert impatient[0].endswith(f"opening {model}")
+        assert "] opening " in impatient[0]
         assert any(says in line for line in impatient), impatient
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from families_tiny import EVERY
-from tiny_runs import VOCAB, network, texts
+from tiny_runs import VOCAB, digest, network, texts
 
 from triform.errors import InputError
 from triform.packed import packed
 from triform.spec import replace
 from triform.train.config import Config
-from triform.train.events import AnyEvent, Saved, Watch
-from triform.train.examples import Listed, SourceTarget, Tokens, check
+from triform.train.events import AnyEvent, Saved, Skipped, Stepped, Watch
+from triform.train.examples import Listed, SourceTarget, Tagged, Tokens, check
 from triform.train.language import NextToken
-from triform.train.loop import ignore, ready
+from triform.train.loop import NO_TARGET, ignore, ready, train
 
 DECODER = replace(EVERY["gpt2"], context=8)
 
@@ -40,6 +40,33 @@ def test_ids_and_lengths_are_checked_and_the_row_is_named() -> None:
     pair = Listed([SourceTarget([1], [VOCAB + 3])], lengths=[1])
     with pytest.raises(InputError, match=f"id {VOCAB + 3}"):
         check(pair, spec=EVERY["t5"])
+
+
+def test_examples_without_any_target_are_refused() -> None:
+    """A run of them would make all its steps with loss 0 and learn nothing."""
+    silent = Tokens([1, 2, 3], learn=[True, False, False])  # the first token is never predicted
+    spoken = Tokens([1, 2, 3], learn=[False, False, True])
+    check(Listed([silent, spoken], lengths=[3, 3]), spec=DECODER)
+    with pytest.raises(InputError, match="nothing to learn: all labels of the 2 examples are ignored"):
+        check(Listed([silent, silent], lengths=[3, 3]), spec=DECODER)
+    with pytest.raises(InputError, match="nothing to learn"):
+        check(Listed([Tagged([1, 2], [-100, -100])], lengths=[2]), spec=EVERY["bert"])
+
+
+def test_a_step_without_targets_is_told_as_not_made() -> None:
+    """Not as one whose loss is 0."""
+    silent = Tokens([1, 2, 3, 4], learn=[True, False, False, False])
+    seen: list[AnyEvent] = []
+    net = network("gpt2", dtype=torch.float32)
+    before = digest(net)
+    config = Config(steps=2, batch_tokens=8)
+    train(net, objective=NextToken(), examples=Listed([silent] * 4, lengths=[4] * 4), config=config, watch=seen.append)
+    assert digest(net) == before
+    assert not any(isinstance(event, Stepped) for event in seen)
+    assert [(event.step, event.reason) for event in seen if isinstance(event, Skipped)] == [
+        (1, NO_TARGET),
+        (2, NO_TARGET),
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -32,7 +32,7 @@ class Place(NamedTuple):
         return drawn
 
 
-# --- kinds: each names its `texts`, the lists of ids that a model reads or writes -------------------------------------
+# --- kinds: each names its `texts`, the lists of ids that a model reads or writes, and whether it `has_target` --------
 
 
 class Tokens(NamedTuple):
@@ -45,6 +45,11 @@ class Tokens(NamedTuple):
     def texts(self) -> tuple[Ids, ...]:
         return (self.ids,)
 
+    @property
+    def has_target(self) -> bool:
+        """The first token is never predicted."""
+        return self.learn is None or bool(np.any(np.asarray(self.learn)[1:]))
+
 
 class SourceTarget(NamedTuple):
     """A source and its target, the end of the target included."""
@@ -55,6 +60,10 @@ class SourceTarget(NamedTuple):
     @property
     def texts(self) -> tuple[Ids, ...]:
         return (self.source, self.target)
+
+    @property
+    def has_target(self) -> bool:
+        return len(self.target) > 0
 
 
 class Labelled(NamedTuple):
@@ -68,6 +77,10 @@ class Labelled(NamedTuple):
     def texts(self) -> tuple[Ids, ...]:
         return (self.ids,)
 
+    @property
+    def has_target(self) -> bool:
+        return True
+
 
 class Tagged(NamedTuple):
     """A text with a label for each token; below 0: none."""
@@ -78,6 +91,10 @@ class Tagged(NamedTuple):
     @property
     def texts(self) -> tuple[Ids, ...]:
         return (self.ids,)
+
+    @property
+    def has_target(self) -> bool:
+        return bool(np.any(np.asarray(self.labels) >= 0))
 
 
 class Answered(NamedTuple):
@@ -92,6 +109,10 @@ class Answered(NamedTuple):
     def texts(self) -> tuple[Ids, ...]:
         return (self.ids,)
 
+    @property
+    def has_target(self) -> bool:
+        return True
+
 
 class TwoTexts(NamedTuple):
     """Two texts and how alike they are, from −1 to 1."""
@@ -103,6 +124,10 @@ class TwoTexts(NamedTuple):
     @property
     def texts(self) -> tuple[Ids, ...]:
         return (self.first, self.second)
+
+    @property
+    def has_target(self) -> bool:
+        return True
 
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Tokens, SourceTarget, Labelled, Tagged, Answered, TwoTexts)}
@@ -188,9 +213,12 @@ class Windows(Examples[Tokens]):
 
 
 def check(examples: Examples[Any], *, spec: ModelSpec) -> None:
-    """Every id is a token of the model and every text fits into it: said before the first step, not in the middle."""
+    """Every id is a token of the model, every text fits into it, and there is something to learn: said before the first
+    step, not in the middle."""
+    any_target = False
     for row in range(len(examples.lengths)):
         example = examples.at(Place(0, 0, row))
+        any_target = any_target or example.has_target
         # The last token of a text to be continued is never read, only predicted.
         room = spec.context + (spec.form == "decoder" and isinstance(example, Tokens))
         for text in example.texts:
@@ -202,3 +230,8 @@ def check(examples: Examples[Any], *, spec: ModelSpec) -> None:
                 raise InputError(f"example {row} has the id {wrong}; this model's are 0 to {spec.vocab - 1}")
             if len(ids) > room:
                 raise InputError(f"example {row} has {len(ids)} tokens, this model reads {spec.context}; cut it")
+    if not any_target:
+        raise InputError(
+            f"there is nothing to learn: all labels of the {len(examples.lengths)} examples are ignored; a tag or an "
+            f"assistant's message must stand within the first {spec.context} tokens, which this model reads"
+        )

@@ -41,6 +41,7 @@ LOOKED_AT = 256  # first steps, for the fullest of them
 LEAST_TRIED, MOST_TRIED = 2, 4  # after it
 SCATTERED = 1.3  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
 NEARLY_ALL = 0.9  # of the examples are of one length: steps are alike. The end of a running text may be shorter
+NO_TARGET = "it has nothing to learn: all its labels are ignored"
 FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
 
 
@@ -279,8 +280,8 @@ class Run(Generic[E, B]):
         made = self.gradients(step)
         gradients, targets = self.optimizer.gradients(), max(1, made.targets)
         loss, norm = made.loss / targets, optim.norm_of(gradients) / targets
-        reason = self.guard.judge(loss=loss, norm=norm) if made.targets else ""
-        if made.targets and not reason:
+        reason = self.guard.judge(loss=loss, norm=norm) if made.targets else NO_TARGET
+        if not reason:
             clip = self.config.clip
             optim.scale(gradients, (clip / norm if 0 < clip < norm else 1.0) / targets)
             self.optimizer.step(factor=rate)
