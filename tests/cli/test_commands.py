@@ -110,8 +110,9 @@ def test_every_command_helps_with_examples(capsys: pytest.CaptureFixture[str], n
     assert "Example" in out
 
 
-def is_of_layout(option: str) -> bool:
-    return option.endswith("column") or option == "--format"
+def is_common(option: str) -> bool:
+    """Options that many commands have from one place."""
+    return option.endswith("column") or option in ("--format", "--threads", "--quiet", "-q")
 
 
 def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> None:
@@ -141,7 +142,7 @@ def test_the_command_line_is_frozen() -> None:
 
     context = click.Context(triform)
     surface = {
-        name: sorted(option for param in command.params for option in param.opts if not is_of_layout(option))
+        name: sorted(option for param in command.params for option in param.opts if not is_common(option))
         for name in triform.list_commands(context)
         if (command := triform.get_command(context, name)) is not None
     }

@@ -182,7 +182,7 @@ def test_commands_say_what_they_do_and_not_where_a_program_reads(
     assert impatient == [f"[0:00] reading {tmp_path}/a.csv"]
     impatient.clear()
     assert run("lint", tmp_path / "a.csv", "--task", "classify", "--json") == 0
-    assert run("--quiet", "lint", tmp_path / "a.csv", "--task", "classify") == 0
+    assert run("lint", tmp_path / "a.csv", "--task", "classify", "--quiet") == 0
     assert impatient == []
     capsys.readouterr()
     assert run("check", "tiny-encoder", "--json") == 0

@@ -26,6 +26,8 @@ from triform.errors import TriformError, UnknownName
 from triform.threads import set_threads
 from triform.train.stopping import exit_code
 
+IS_QUIET = "triform.cli.quiet"  # in click's context
+
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
     "answer": ("triform.cli.answer:answer", "Answer questions about a text."),
@@ -72,6 +74,15 @@ THREADS = click.Option(
 )
 
 
+QUIET = click.Option(
+    ["-q", "--quiet"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, option, quiet: ctx.meta.update({IS_QUIET: quiet}),
+    help="No progress on standard error, neither bars nor lines.",
+)
+
+
 class Lazy(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 
@@ -83,8 +94,7 @@ class Lazy(click.Group):
             raise UnknownName("command", cmd_name, COMMANDS)
         module, function = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), function)
-        if THREADS not in command.params:
-            command.params.append(THREADS)
+        command.params += [option for option in (THREADS, QUIET) if option not in command.params]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,8 +104,7 @@ class Lazy(click.Group):
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="triform")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error, neither bars nor lines.")
-def triform(quiet: bool) -> None:
+def triform() -> None:
     """Every Transformer, in all three forms: encoder, decoder, encoder-decoder.
 
     \b

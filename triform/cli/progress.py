@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status as Spinner
 
+from triform.cli import IS_QUIET
 from triform.train.display import clock
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -173,7 +174,7 @@ def is_silent() -> bool:
     if context is None:
         return False
     to_program = context.params.get("as_json") and not context.params.get("out")
-    return bool(context.find_root().params.get("quiet") or to_program)
+    return bool(context.meta.get(IS_QUIET) or to_program)
 
 
 def command_heartbeat() -> Heartbeat:
