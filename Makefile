@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check format bench clean
+.PHONY: demo test test-all check mutate format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/triform demo
@@ -21,6 +21,9 @@ check: $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+mutate: $(VENV)/.mutate  # an hour or so: which planted mistakes no test notices
+	$(BIN)/python tests/mutation/run.py
 
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
@@ -46,6 +49,10 @@ $(VENV)/.test-all: $(VENV)/.test
 
 $(VENV)/.check: $(VENV)/.run
 	$(PIP) --editable '.[check,test]'
+	touch $@
+
+$(VENV)/.mutate: $(VENV)/.test
+	$(PIP) --editable '.[test,mutate]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.run
