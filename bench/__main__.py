@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look")
+BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy")
 
 names = sys.argv[1:] or BENCHES
 if unknown := [name for name in names if name not in BENCHES]:

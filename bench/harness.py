@@ -4,12 +4,13 @@ Figures of different runs are never compared: a table is one run.
 """
 
 import json
+import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,18 +23,25 @@ RESULTS = Path(__file__).parent / "results"
 class Contender:
     """A process that runs one thing whenever it is told to."""
 
-    def __init__(self, name: str, where: str, **settings: Any) -> None:
+    def __init__(self, name: str, where: str, *, environment: Mapping[str, str] | None = None, **settings: Any) -> None:
         self.name = name
         command = [sys.executable, "-m", "bench.worker", where, json.dumps(settings)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        env = os.environ | (environment or {})
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.setup = self._line()
         self.seconds: list[float] = []
         self.peak = 0
         self.note: Any = None
 
     def go(self) -> None:
+        self.begin()
+        self.end()
+
+    def begin(self) -> None:
         self._pipe(self.process.stdin).write("go\n")
         self._pipe(self.process.stdin).flush()
+
+    def end(self) -> None:
         answer = self._line()
         self.seconds.append(answer["seconds"])
         self.peak, self.note = answer["peak"], answer["note"]
