@@ -10,7 +10,7 @@ SHOWN = "([view, before]) => { const at = document.getElementById('view').datase
 
 
 class Reader:
-    def __init__(self, page: Any, address: str) -> None:
+    def __init__(self, page: Any, address: str, *, settled: bool) -> None:
         self.page, self.address = page, address
         self.troubles: list[str] = []
         page.on("console", lambda one: one.type in ("error", "warning") and self.troubles.append(one.text))
@@ -18,7 +18,8 @@ class Reader:
         page.on("dialog", lambda one: (self.troubles.append(f"dialog {one.message}"), one.dismiss()))
         page.on("request", self.asked)
         page.goto(address)
-        self.settle()
+        if settled:
+            self.settle()
 
     def asked(self, request: Any) -> None:
         """A live page asks its own server, a page on disk nobody."""
@@ -60,9 +61,10 @@ class Reader:
 
 
 @contextmanager
-def reading(browser: Any, address: str, **options: Any) -> Iterator[Reader]:
+def reading(browser: Any, address: str, *, settled: bool = True, **options: Any) -> Iterator[Reader]:
+    """`settled`: it waits for the first view, where there is one at once."""
     context = browser.new_context(**options)
-    reader = Reader(context.new_page(), address)
+    reader = Reader(context.new_page(), address, settled=settled)
     yield reader
     context.close()
     assert reader.troubles == []

@@ -160,6 +160,32 @@ def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
     assert [step["from_cache"] for step in found["steps"][1:]] == [[[0, 9 + i]] for i in range(len(found["steps"]) - 1)]
 
 
+def test_an_encoder_decoder_writes_its_target_from_the_start_token() -> None:
+    """Also where a target is given: what the decoder reads is one thing, what the model writes another."""
+    one = looker("encoder-decoder")
+    target = answer(one, ask.Start(run=run()))["stacks"]["decoder"]["tokens"]
+    for asked in (run(), run(target="a mat")):
+        found = answer(one, ask.Steps(run=asked, count=64))
+        assert found["read"] == 1
+        assert found["tokens"][: len(target)] == target
+        assert [step["token"] for step in found["steps"]][: len(target) - 1] == target[1:]
+        assert found["steps"][0]["computed"] == [[0, 1]]
+    assert answer(one, ask.Start(run=run()))["position_asked"] == 0
+
+
+def test_a_change_rewrites_the_whole_target() -> None:
+    one = looker("encoder-decoder")
+    heads = tuple(
+        OffHead(stack="decoder", kind="cross", layer=layer, head=head) for layer in (0, 1) for head in range(4)
+    )
+    before, after = (
+        [step["token"] for step in answer(one, ask.Steps(run=run(change=change), count=64))["steps"]]
+        for change in (Change(), Change(heads=heads))
+    )
+    assert len(before) == len(after) == 64
+    assert before != after
+
+
 def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
     one = looker("decoder")
     found = answer(one, ask.Overview(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))

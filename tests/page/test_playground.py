@@ -159,8 +159,30 @@ def test_a_conversation_remembers(browser: Any, playground: str) -> None:
         reader.open("flow")
         reader.open("try")
         assert reader.page.locator(".talk li").count() == 4  # still there
-        reader.page.click("text=Begin anew")
+        reader.page.click("text=New chat")
         assert reader.page.locator(".talk li").count() == 0
+
+
+def test_a_new_chat_knows_nothing_of_an_answer_that_still_came(browser: Any, playground: str) -> None:
+    with reading(browser, playground) as reader:
+        held: list[Any] = []
+        reader.page.route("**/chat/completions", lambda route: held.append(route))
+        task(reader, "cat", "chat")
+        message = reader.page.locator("form.try textarea[name=messages]")
+        message.fill("who sat")
+        reader.page.click("form.try button.go")
+        while not held:
+            reader.page.evaluate("0")
+        message.fill("the next one")  # while the answer is on its way
+        reader.page.click("text=New chat")
+        held.pop().continue_()
+        reader.page.unroute("**/chat/completions")
+        assert reader.page.locator(".talk li").count() == 0
+        assert message.input_value() == "the next one"
+        with reader.page.expect_request("**/chat/completions") as sent:
+            assert run(reader) == ""
+        assert [one["content"] for one in sent.value.post_data_json["messages"]] == ["the next one"]
+        assert message.input_value() == ""
 
 
 def test_without_a_server_for_tasks_there_is_no_playground(browser: Any, served: Any, files: Any) -> None:

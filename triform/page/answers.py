@@ -51,7 +51,10 @@ def start(looker: Looker, asked: ask.Start) -> dict[str, Any]:
 
 
 def position_of(looker: Looker, view: View) -> int:
-    """Where the answer is read at first: at the mask where there is one, else at the end."""
+    """Where the answer is read at first: at the mask where there is one; at the start token of a target, which the
+    model has written to its end; else at the end."""
+    if looker.pair:
+        return 0
     tokenizer, ids = looker.words, view.answering.ids
     if tokenizer is not None and tokenizer.mask in ids:
         return ids.index(tokenizer.mask)

@@ -135,7 +135,7 @@ class Positions(Ask, frozen=True):
 
 
 class Steps(Ask, frozen=True):
-    """A greedy continuation, token by token."""
+    """Greedy decoding, token by token: of a text on, or of an encoder–decoder's target from its start token."""
 
     run: Run
     count: Annotated[int, Meta(ge=1, le=64)] = 16

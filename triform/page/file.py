@@ -21,7 +21,7 @@ from triform.observe.places import Kind, StackName
 from triform.page import ask
 from triform.page.answers import answer
 from triform.page.ask import AnyAsk, Change, OffHead, Run
-from triform.page.looker import Looker
+from triform.page.looker import WRITTEN, Looker
 
 WINDOW = 32  # tokens a page shows at once: the same number is in state.js
 LENS = 12
@@ -136,8 +136,8 @@ def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
         yield ask.Costs(phase=phase, length=min(128, looker.model.spec.context))
     for length in lengths(looker.model.spec.context):
         yield ask.Costs(phase="reading", length=length)
-    yield ask.Steps(run=run)
-    yield ask.Steps(run=run, count=8)
+    yield ask.Steps(run=run, count=WRITTEN if looker.pair else 16)
+    yield ask.Steps(run=run, count=rewritten(looker))
     yield ask.Lens(run=run, tokens=(max(0, counts[last] - LENS), counts[last]))
     for word, texts in CONTEXTS.items():
         yield ask.Contexts(texts=texts, word=word)
@@ -215,4 +215,9 @@ def silenced(looker: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
     for head in heads:
         off = msgspec.structs.replace(run, change=Change(heads=(head,)))
         yield ask.Answer(run=off, position=place)
-        yield ask.Steps(run=off, count=8)
+        yield ask.Steps(run=off, count=rewritten(looker))
+
+
+def rewritten(looker: Looker) -> int:
+    """Tokens that the page's Interventions writes: the whole target, or the next few of a decoder."""
+    return WRITTEN if looker.pair else 8

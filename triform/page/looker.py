@@ -23,7 +23,7 @@ from triform.weights.folder import Loaded
 
 KEPT = 768 * 2**20  # bytes of one pass that may be kept whole; of longer ones only what a question needs
 HELD = 2**30  # bytes of all passes that are held
-WRITTEN = 16  # tokens a model writes where no target is given
+WRITTEN = 64  # tokens a model writes where no target is given; as many as a page may ask for in steps
 UNCHANGED = Change()
 RANDOM_START = 0  # what a target begins with where there is no tokenizer to say so
 
@@ -102,6 +102,10 @@ class Looker:
     def ends(self) -> set[int]:
         eos = self.model.generation.eos
         return set() if eos is None else {eos} if isinstance(eos, int) else set(eos)
+
+    def unwritten(self, run: Run) -> View:
+        """What a model writes on from: a decoder from the whole text, an encoder–decoder from its start token."""
+        return self._unread(self.given(run.text), (self._start(),)) if self.pair else self.unread(run)
 
     def _write(self, text: str) -> tuple[int, ...]:
         start = self._start()

@@ -22,7 +22,7 @@ def speaks(looker: Looker) -> bool:
 
 
 def steps(looker: Looker, asked: ask.Steps) -> dict[str, Any]:
-    view = looker.unread(asked.run)
+    view = looker.unwritten(asked.run)
     read = len(view.answering.ids)
     room = looker.model.spec.context - read + 1
     with changed(looker.model.network, asked.run.change):

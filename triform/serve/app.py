@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from triform.serve.call import Call
 from triform.serve.choices import DONE
 from triform.serve.faults import Refusal, refusal, unavailable
-from triform.serve.guard import Access, check
+from triform.serve.guard import Access, KeyNeeded, check
 from triform.serve.limits import Limits
 from triform.serve.openapi import DESCRIBING
 from triform.serve.page import routes as page_routes
@@ -35,6 +35,9 @@ from triform.serve.playground import forms
 from triform.serve.reading import Gone, body_of, parsed
 from triform.serve.routes import ROUTES, Route
 from triform.serve.service import Service
+from triform.serve.sessions import Sessions
+from triform.serve.sign_in import form as sign_in_form
+from triform.serve.sign_in import routes as sign_in_routes
 
 GONE = 499  # the client has hung up: for the log alone
 ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -47,7 +50,7 @@ SAFE = {
 
 def app(service: Service, *, access: Access | None = None) -> Starlette:
     """The service as an ASGI application; its workers start and end with the application's life."""
-    access = access or Access()
+    access, sessions = access or Access(), Sessions(service.limits)
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -57,7 +60,7 @@ def app(service: Service, *, access: Access | None = None) -> Starlette:
         finally:
             service.stop()
 
-    inside: list[Middleware] = [Middleware(Door, service=service, access=access)]
+    inside: list[Middleware] = [Middleware(Door, service=service, access=access, sessions=sessions)]
     if access.origins:
         inside.insert(
             0,
@@ -72,6 +75,7 @@ def app(service: Service, *, access: Access | None = None) -> Starlette:
     made = Starlette(
         routes=[
             *(Path(route.path, Endpoint(service, route), methods=[route.method]) for route in (*ROUTES, *DESCRIBING)),
+            *sign_in_routes(access, sessions),
             *shown(service),
         ],
         middleware=inside,
@@ -103,8 +107,8 @@ def as_refusal(request: Request, error: Exception) -> Response:
 class Door:
     """Every request passes here first and last: id, host, key; then its line in the log and its place in the counts."""
 
-    def __init__(self, app: ASGIApp, *, service: Service, access: Access) -> None:
-        self.app, self.service, self.access = app, service, access
+    def __init__(self, app: ASGIApp, *, service: Service, access: Access, sessions: Sessions) -> None:
+        self.app, self.service, self.access, self.sessions = app, service, access, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,10 +130,15 @@ class Door:
 
         try:
             check_size(scope, self.service.limits)
-            check(scope, self.access)
+            check(scope, self.access, self.sessions)
             await self.app(scope, receive, noted)
         except Refusal as fault:
-            await send_fault(noted, fault)
+            if isinstance(fault, KeyNeeded) and wants_page(scope):
+                await sign_in_form(then=scope["path"].removeprefix("/"))({"type": "http"}, _nothing, noted)
+            else:
+                await send_fault(noted, fault)
+        except Gone:
+            call.notes["gone"] = True
         finally:
             self._note(scope, call, status=status, seconds=monotonic() - began)
         return None
@@ -142,6 +151,12 @@ class Door:
             "request", id=call.id, method=scope["method"], path=scope["path"], status=status,
             seconds=round(seconds, 4), **call.notes,
         )  # fmt: skip
+
+
+def wants_page(scope: Scope) -> bool:
+    """A browser that opens the page or another document beside it, from where the form finds `sign-in`."""
+    top = scope["path"].count("/") == 1
+    return top and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def check_size(scope: Scope, limits: Limits) -> None:

@@ -1,6 +1,7 @@
-"""Who may come in: the host a request was sent to, and the key it carries. Everything is closed unless opened.
+"""Which requests may come in: by the host they are sent to, and by the key or the session they carry.
 
-Decided by the raw path and headers alone, before any route is looked up. Knows no routes but /health.
+Everything is closed unless opened. Decided by the raw path and headers alone, before any route is looked up. Knows no
+routes but those that need no key: /health, and /sign-in, where a browser shows one.
 """
 
 import base64
@@ -10,19 +11,24 @@ import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from triform.errors import TriformError
 from triform.serve.faults import Refusal
+from triform.serve.sessions import Sessions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST = 8  # characters of a key
 ANY = "*"
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/?#\s]+))(:(?P<port>[0-9]{0,5}))?", re.ASCII)
 LARGEST_PORT = 65535
+OPEN = (b"/health", b"/sign-in")
+COOKIE = "triform_session"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,17 +75,40 @@ def keys_in(file: str | Path) -> list[str]:
     return keys
 
 
-def check(scope: Scope, access: Access) -> None:
-    """Refuses a request that may not come in."""
+class KeyNeeded(Refusal):
+    """A request without a key, or with a wrong one."""
+
+    def __init__(self) -> None:
+        said = "an API key is needed: Authorization: Bearer KEY; browsers sign in at /sign-in"
+        super().__init__(said, status=401, code="invalid_api_key")
+        self.headers["www-authenticate"] = "Bearer"
+
+
+def check(scope: Scope, access: Access, sessions: Sessions) -> None:
+    """Refuses a request that may not come in; `scope` remembers whether a session let it in."""
     headers = Headers(scope=scope)
     if not right_host(headers.getlist("host"), access.hosts):
         raise Refusal("this host name is not served here; the host may allow it with --allow-host", status=421)
-    if access.keys and scope.get("raw_path", b"") != b"/health" and not right_key(headers, access.keys):
-        fault = Refusal("an API key is needed: Authorization: Bearer KEY", status=401, code="invalid_api_key")
-        # a browser asks its user for the key (as password) where a page is wanted
-        page = "text/html" in headers.get("accept", "")
-        fault.headers["www-authenticate"] = 'Basic realm="triform"' if page else "Bearer"
-        raise fault
+    if not access.keys or scope.get("raw_path", b"") in OPEN or right_key(headers, access.keys):
+        return
+    if not sessions.has(session_token(headers)):
+        raise KeyNeeded
+    if scope["method"] not in ("GET", "HEAD"):
+        check_same_origin(headers)
+    scope["triform.session"] = True
+
+
+def session_token(headers: Headers) -> str:
+    """What the session cookie holds."""
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+
+
+def check_same_origin(headers: Headers) -> None:
+    """A browser sends its cookies along whichever page asks; only pages of this very service may."""
+    origin, host = headers.get("origin", ""), headers.get("host", "")
+    if not host or urlsplit(origin).netloc.lower() != host.lower():
+        said = f"a page of {origin[:80] or 'an unknown origin'} may not ask with the cookie of {host[:80]}"
+        raise Refusal(f"{said}; a proxy before this service must pass the Host header on", status=403)
 
 
 def right_host(given: list[str], allowed: tuple[str, ...]) -> bool:
@@ -94,7 +123,7 @@ def right_host(given: list[str], allowed: tuple[str, ...]) -> bool:
 
 
 def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
-    """Compared in constant time with every key, whichever is right."""
+    """Whether the Authorization header holds a key."""
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "basic":
         try:
@@ -103,7 +132,12 @@ def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
             return False
     elif kind.lower() != "bearer":
         return False
-    digest = _digest(value.strip())
+    return is_key(value.strip(), keys)
+
+
+def is_key(given: str, keys: tuple[str, ...]) -> bool:
+    """Compared in constant time with every key, whichever is right."""
+    digest = _digest(given)
     return sum(hmac.compare_digest(digest, _digest(key)) for key in keys) > 0
 
 

@@ -37,6 +37,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 20.0  # without a whole request, or without reading what was sent
     connections: int = 512
 
+    # browsers that sign in with a key
+    sessions: int = 1024  # open at once; the oldest ends first
+    session_seconds: float = 12 * 3600.0  # after the sign-in
+    wrong_keys: int = 10  # per minute and address; then 429
+
     # all of them
     rows: int = 16  # answers a model writes side by side
     queue: int = 64  # answers that may wait for a place; then 429

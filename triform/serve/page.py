@@ -58,7 +58,8 @@ def routes(
     teaching = asyncio.Lock()  # who waits for a chapter that is being run, waits here and takes no thread
 
     async def begin(request: Request) -> Response:
-        return told({"models": list(lookers), "text": first, "target": target, "forms": forms or {}})
+        known = {"models": list(lookers), "text": first, "target": target, "forms": forms or {}}
+        return told(known | {"signed_in": "triform.session" in request.scope})
 
     async def lesson(request: Request) -> Response:
         try:

@@ -29,14 +29,16 @@ class Gone(Exception):
     """The client has hung up."""
 
 
-async def body_of(receive: Receive, headers: Mapping[str, str], limits: Limits) -> bytes:
+async def body_of(
+    receive: Receive, headers: Mapping[str, str], limits: Limits, *, kind: str = "application/json"
+) -> bytes:
     """The whole body, never more of it than may be; a sender that dawdles is refused."""
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        said = f"the content type is {kind[:80]!r}" if kind else "there is no content type"
-        raise Refusal(f"{said}; send application/json", status=415)
+    sent = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent != kind:
+        said = f"the content type is {sent[:80]!r}" if sent else "there is no content type"
+        raise Refusal(f"{said}; send {kind}", status=415)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal("compressed bodies are not read; send plain JSON", status=415)
+        raise Refusal("compressed bodies are not read; send the body uncompressed", status=415)
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limits.body_bytes:
         raise too_large(int(length), limits)

@@ -2,8 +2,8 @@
 
 import { button, choice, h, note, shown, whole } from "./dom.js";
 import { forgetInk } from "./heat.js";
-import { live, NotHere, opening } from "./source.js";
-import { begin, change, floor, followPointer, forgetPointers, kinds, onChange, page, stacks, tokens, windowOf, WINDOW } from "./state.js";
+import { live, NotHere, opening, signOut } from "./source.js";
+import { begin, change, floor, followPointer, forgetPointers, kinds, onChange, page, stacks, startDrawing, tokens, windowOf, WINDOW } from "./state.js";
 import { attention } from "./views/attention.js";
 import { cost } from "./views/cost.js";
 import { decoding } from "./views/decoding.js";
@@ -19,18 +19,19 @@ const ALL = [flow, attention, query, stream, positions, decoding, interventions,
 const views = () => ALL.filter(({ here }) => !here || here());
 const opened = () => views().find(({ id }) => id === page.view) ?? flow;
 const root = document.getElementById("view");
-let drawing = 0;
+let drawings = 0;
+let drawnFor = null; // the view and the text that stand on the page
 
 async function boot() {
   followPointer();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetInk(); show(); });
   addEventListener("hashchange", () => { if (read()) change({}); });
   try {
-    const { models: names, text, target, forms } = await opening();
-    Object.assign(page, { names, forms, model: live && names.length > 1 ? names[0] : null });
-    await begin({ ...page.run, text, target });
+    const { models: names, text, target, forms, signed_in: signedIn } = await opening();
+    Object.assign(page, { names, forms, signedIn });
+    await begin({ ...page.run, text, target }, live && names.length > 1 ? names[0] : null);
     read();
-    header(names);
+    header();
     onChange(refresh);
     refresh({});
   } catch (error) {
@@ -44,6 +45,7 @@ function refresh(what) {
     root.focus({ preventScroll: true });
     scrollTo({ top: 0 });
   }
+  if (what.start) header();
   write();
   tabs();
   strip();
@@ -71,45 +73,50 @@ function read() {
 
 // --- header -------------------------------------------------------------------------------------------------------------
 
-function header(names) {
+let asking = null; // the form, kept while texts and models change: what is typed into it stays
+
+function header() {
   const { start } = page;
   const title = h("div", { class: "title" }, h("h1", {}, h("bdi", {}, shown(start.name))), h("p", {}, `${start.diagram.form}, ${whole(start.diagram.parameters)} parameters, ${start.dtype}`));
   document.title = `${shown(start.name)} · Triform`;
-  document.getElementById("top").replaceChildren(title, live ? form(names) : given());
+  const place = document.getElementById("top");
+  if (!live) return place.replaceChildren(title, given());
+  if (!asking) place.append(asking = form());
+  asking.elements.target.hidden = stacks().length < 2;
+  place.querySelector(".title")?.remove();
+  return place.prepend(title);
 }
 
 function given() {
   return h("p", { class: "given" }, h("bdi", {}, shown(page.run.text)), page.run.target && h("bdi", {}, ` → ${shown(page.run.target)}`));
 }
 
-function form(names) {
-  const pair = stacks().length === 2;
-  const text = h("textarea", { rows: 1, name: "text", spellcheck: "false", "aria-label": pair ? "source" : "text" });
+function form() {
+  const text = h("textarea", { rows: 1, name: "text", spellcheck: "false", "aria-label": "text" });
   text.value = page.run.text;
-  const target = pair && h("textarea", { rows: 1, name: "target", spellcheck: "false", "aria-label": "target", placeholder: "target: the model’s own" });
-  if (target) target.value = page.run.target;
+  const target = h("textarea", { rows: 1, name: "target", spellcheck: "false", "aria-label": "target", placeholder: "target: the model’s own" });
+  target.value = page.run.target;
   const told = h("p", { class: "alert", role: "alert" });
+  const several = page.names.length > 1 && choice("model", page.names.map((name) => [name, name]), page.model, () => look());
   const look = async (event) => {
     event?.preventDefault();
+    const model = several ? several.querySelector("select").value : page.model;
     told.textContent = "";
     document.body.setAttribute("aria-busy", "true");
     try {
-      await begin({ ...page.run, text: text.value, target: target ? target.value : "" });
+      if (model !== page.model) target.value = ""; // it was made for the other model
+      await begin({ ...page.run, text: text.value, target: target.value }, model);
     } catch (error) {
+      if (error.name === "AbortError") return; // another text was asked for meanwhile
       told.textContent = error.message;
-    } finally {
-      document.body.removeAttribute("aria-busy");
+      if (several) several.querySelector("select").value = page.model;
     }
+    document.body.removeAttribute("aria-busy");
   };
   const enter = (event) => { if (event.key === "Enter" && !event.shiftKey) look(event); };
   text.addEventListener("keydown", enter);
-  if (target) target.addEventListener("keydown", enter);
-  const several = names.length > 1 && choice("model", names.map((name) => [name, name]), page.model, async (name) => {
-    page.model = name;
-    await look();
-    header(names);
-  });
-  return h("form", { class: "ask", onsubmit: look }, several, text, target, h("button", { type: "submit", class: "go" }, "Look"), told);
+  target.addEventListener("keydown", enter);
+  return h("form", { class: "ask", onsubmit: look }, several, text, target, h("button", { type: "submit", class: "go" }, "Look"), page.signedIn && button("Sign out", signOut), told);
 }
 
 // --- tabs ---------------------------------------------------------------------------------------------------------------
@@ -191,21 +198,30 @@ function moving(stack, from, to, count) {
 
 // --- the view -------------------------------------------------------------------------------------------------------------
 
+// State comes from what the reader does, and is drawn at once as far as it can be; answers fill in the rest. An answer to
+// a state that is no longer shown is dropped.
 async function show() {
-  const mine = ++drawing;
+  const mine = ++drawings;
+  const signal = startDrawing();
   const view = opened();
+  const draw = (children) => {
+    if (signal.aborted) return;
+    drawnFor = { view, start: page.start };
+    if (children.length !== root.childNodes.length || children.some((one, i) => one !== root.childNodes[i])) keepFocus(root, children);
+  };
+  if (drawnFor?.view !== view || drawnFor.start !== page.start) draw([note(`${view.title} …`, "note waiting")]);
   const slow = setTimeout(() => root.setAttribute("aria-busy", "true"), 120);
-  let drawn;
   forgetPointers();
+  let drawn;
   try {
-    drawn = (await view.show()).filter(Boolean);
+    drawn = (await view.show(draw)).filter(Boolean);
   } catch (error) {
     drawn = [note(error.message, error instanceof NotHere ? "note" : "note alert")];
   }
   clearTimeout(slow);
-  if (mine !== drawing) return; // something else has been asked for meanwhile
+  if (signal.aborted) return; // something else is shown meanwhile
   root.removeAttribute("aria-busy");
-  keepFocus(root, drawn);
+  draw(drawn);
   if (page.lesson) root.querySelector(`[data-lesson="${CSS.escape(page.lesson)}"]`)?.scrollIntoView();
   page.lesson = "";
   root.dataset.shown = `${page.view}/${mine}`;

@@ -23,7 +23,8 @@ function bare(ask) {
   return ask.run ? { ...ask, run: { ...ask.run, text: "", target: "" } } : ask;
 }
 
-export async function ask(question, model) {
+// Answers that have come are remembered under their question. A question that `signal` ends is not asked any further.
+export async function ask(question, model, signal) {
   if (inside) {
     const found = known.get(sorted(bare(question)));
     if (found === undefined) throw new NotHere(`Not in this file; it needs the live page: triform look ${inside.name}`);
@@ -31,7 +32,7 @@ export async function ask(question, model) {
   }
   const key = sorted([model ?? null, question]);
   if (remembered.has(key)) return remembered.get(key);
-  const found = await send("v1/look", model ? { model, ask: question } : { ask: question });
+  const found = await send("v1/look", model ? { model, ask: question } : { ask: question }, { signal });
   remembered.set(key, found);
   if (remembered.size > MOST_REMEMBERED) remembered.delete(remembered.keys().next().value);
   return found;
@@ -61,6 +62,7 @@ export async function send(path, body, { signal, each } = {}) {
 // What a server says: its answer, or an error in its own words.
 async function told(response) {
   const found = await response.json().catch(() => ({}));
+  if (response.status === 401) throw new Error("You are signed out. Reload the page to sign in again.");
   if (!response.ok) throw new Error(worded(found.error) ?? `The server answered ${response.status}.`);
   return found;
 }
@@ -83,8 +85,13 @@ async function once(path) {
   return remembered.get(path);
 }
 
+export async function signOut() {
+  await fetch("sign-out", { method: "POST" });
+  location.reload();
+}
+
 // Which models there are, what may be tried with them, and the text to begin with.
 export async function opening() {
-  if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {} };
+  if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {}, signed_in: false };
   return told(await fetch("v1/look"));
 }

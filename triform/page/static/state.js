@@ -3,6 +3,7 @@
 import { ask } from "./source.js";
 
 export const WINDOW = 32; // tokens that are shown at once
+export const WHOLE = 64; // tokens of a target that are written: the same number is in looker.py
 
 export const UNCHANGED = { heads: [], feedforward: [], positions: "kept", mask: "kept", temperature: 1 };
 
@@ -17,6 +18,7 @@ export const page = {
   keysFrom: null, // where the window of the keys begins; null: with the queries
   change: UNCHANGED, // of the interventions
   names: [], // of all models
+  signedIn: false, // with a key, by a cookie
   forms: {}, // of the playground, by model
   chapter: "", // of the lectures, that is open
   lesson: "", // of it, that is to be found again
@@ -35,12 +37,23 @@ export function change(what) {
   for (const listener of listeners) listener(what);
 }
 
+// --- questions: each belongs to the state that was shown when it was asked ----------------------------------------------
+
+let drawing = new AbortController();
+
+// A new state is drawn: the questions of the one before are ended, so that the server does not compute them.
+export function startDrawing() {
+  drawing.abort();
+  drawing = new AbortController();
+  return drawing.signal;
+}
+
 export function question(view, more = {}, run = page.run) {
-  return ask({ view, run, ...more }, page.model);
+  return ask({ view, run, ...more }, page.model, drawing.signal);
 }
 
 export function plainQuestion(view, more = {}) {
-  return ask({ view, ...more }, page.model);
+  return ask({ view, ...more }, page.model, drawing.signal);
 }
 
 export function nameOf() {
@@ -51,15 +64,22 @@ export function forms() {
   return page.forms[nameOf()] ?? [];
 }
 
-export async function begin(run) {
-  const start = await ask({ view: "start", run }, page.model);
+let opening = new AbortController();
+
+// Opens a text in a model. The last call counts: an earlier one that is still waiting ends, and changes nothing.
+export async function begin(run, model = page.model) {
+  opening.abort();
+  opening = new AbortController();
+  const { signal } = opening;
+  const start = await ask({ view: "start", run }, model, signal);
+  signal.throwIfAborted();
   const names = Object.keys(start.stacks);
   const last = names.at(-1);
   const at = Object.fromEntries(names.map((name) => [name, start.stacks[name].tokens.length - 1]));
   at[last] = start.position_asked;
   const same = page.start && page.start.name === start.name;
   change({
-    start, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null, given: null,
+    start, model, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null, given: null,
     from: Object.fromEntries(names.map((name) => [name, 0])),
     ...(same ? {} : { stack: last, kind: "self", layer: middle(start, last), head: 0, change: UNCHANGED }),
   });

@@ -65,7 +65,7 @@ async function multiples({ stack, kind, title }) {
   const squares = found.weights.map((values, head) => h("button", {
     type: "button", class: "square", "data-head": `${stack}:${kind}:${layer}:${head}`, "data-key": `head-${stack}-${kind}-${head}`,
     "aria-pressed": String(chosen && head === page.head), "aria-label": `${title}, head ${head}`,
-    onclick: () => change({ stack, kind, layer, head }),
+    onclick: () => change({ stack, kind, layer: Math.min(page.layer, floor(stack).layers - 1), head }), // the layer chosen by now
   }, heat({ values, ...sides(stack, kind), most: 1, label: "", cell, labels: false, keys: false }), h("span", {}, String(head))));
   return h("section", { class: chosen ? "kind chosen" : "kind", "aria-label": title }, h("h3", {}, title), h("div", { class: "squares" }, squares));
 }

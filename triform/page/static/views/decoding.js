@@ -2,11 +2,11 @@
 
 import { button, h, note, panel, short, shown, token, whole } from "../dom.js";
 import { chances } from "../chart.js";
-import { page, question } from "../state.js";
+import { page, question, stacks, WHOLE } from "../state.js";
 
 const COUNT = 16;
 const SHOWN = 48; // positions of the grid
-let at = 0;
+let wanted = 0; // the step the reader has gone to; a text may have fewer
 
 export const decoding = { id: "decoding", title: "Decoding", bar: false, show };
 
@@ -15,21 +15,24 @@ async function show() {
     const why = page.start.diagram.form === "encoder" ? "This model is an encoder: it reads a whole text at once and writes none. A decoder or an encoder–decoder writes token by token." : "This model's head says no words, so it does not write.";
     return [panel("Decoding", null, note(why))];
   }
-  const found = await question("steps", { count: COUNT });
-  at = Math.min(at, found.steps.length - 1);
+  const pair = stacks().length === 2;
+  const found = await question("steps", { count: pair ? WHOLE : COUNT });
+  const last = found.steps.length - 1;
   const box = h("div", { class: "decoding" });
-  const slider = h("input", { type: "range", min: 0, max: found.steps.length - 1, value: at, "data-key": "step", "aria-label": "step", oninput: (event) => go(Number(event.target.value)) });
+  const slider = h("input", { type: "range", min: 0, max: last, value: Math.min(wanted, last), "data-key": "step", "aria-label": "step", oninput: (event) => go(Number(event.target.value)) });
   const go = (to) => {
-    at = Math.max(0, Math.min(found.steps.length - 1, to));
-    slider.value = at;
-    box.replaceChildren(...drawn(found));
+    wanted = Math.max(0, Math.min(last, to));
+    slider.value = wanted;
+    box.replaceChildren(...drawn(found, wanted));
   };
-  go(at);
-  return [panel("Writing on, token by token", "The likeliest token is taken each time. The first pass reads the whole text; after that only the newest token is computed, all else is read from the cache.",
-    h("div", { class: "row" }, button("← back", () => go(at - 1), { "data-key": "back" }), slider, button("next step →", () => go(at + 1), { class: "go", "data-key": "next" })), box)];
+  box.append(...drawn(found, Math.min(wanted, last)));
+  const step = (by) => go(Math.min(wanted, last) + by);
+  const reads = pair ? "The encoder has read the source; the decoder begins with its start token." : "The first pass reads the whole text.";
+  return [panel(pair ? "Writing the target, token by token" : "Writing on, token by token", `The likeliest token is taken each time. ${reads} After that only the newest token is computed, all else is read from the cache.`,
+    h("div", { class: "row" }, button("← back", () => step(-1), { "data-key": "back" }), slider, button("next step →", () => step(1), { class: "go", "data-key": "next" })), box)];
 }
 
-function drawn(found) {
+function drawn(found, at) {
   const step = found.steps[at];
   const length = found.read + at;
   const sum = (ranges) => ranges.reduce((total, [from, to]) => total + to - from, 0);
@@ -37,7 +40,7 @@ function drawn(found) {
   const without = found.steps.slice(0, at + 1).reduce((total, _, i) => total + found.read + i, 0);
   const done = found.steps.slice(0, at + 1).reduce((total, each) => total + sum(each.computed), 0);
   return [
-    text(found),
+    text(found, at),
     h("div", { class: "pair" },
       chances(step.words.map((word, i) => ({ word, now: step.chances[i], marked: word === step.token && i === 0 })), `step ${at + 1}: what may come next`),
       h("div", {},
@@ -45,7 +48,7 @@ function drawn(found) {
           fact("computed in this step", `${whole(computed)} ${computed === 1 ? "position" : "positions"}`, "computed"),
           fact("read from the cache", `${whole(read)} ${read === 1 ? "position" : "positions"}`, "cached"),
           fact("the cache now holds", `${whole(length)} positions, ${short(length * page.start.cache_bytes, "B")}`),
-          fact("computed so far", `${whole(done)}; without a cache ${whole(without)}`)), grid(found))),
+          fact("computed so far", `${whole(done)}; without a cache ${whole(without)}`)), grid(found, at))),
   ];
 }
 
@@ -53,7 +56,7 @@ function fact(name, value, kind) {
   return [h("dt", {}, kind && h("i", { class: `box ${kind}` }), name), h("dd", {}, value)];
 }
 
-function text(found) {
+function text(found, at) {
   const from = Math.max(0, found.read - 24);
   const stack = "decoder";
   return h("p", { class: "written" }, from > 0 && h("span", { class: "soft" }, `… ${whole(from)} tokens before … `),
@@ -61,7 +64,7 @@ function text(found) {
     found.steps.slice(0, at + 1).map((step, i) => h("bdi", { class: i === at ? "token new now" : "token new" }, shown(step.token))));
 }
 
-function grid(found) {
+function grid(found, at) {
   const total = found.read + found.steps.length - 1;
   const from = Math.max(0, total - SHOWN);
   const inside = (ranges, i) => ranges.some(([a, b]) => i >= a && i < b);

@@ -3,15 +3,27 @@
 import { button, choice, h, note, number, panel, shown, token } from "../dom.js";
 import { chances } from "../chart.js";
 import { live, NotHere } from "../source.js";
-import { change, floor, kinds, last, page, question, tokens, UNCHANGED, windowOf } from "../state.js";
+import { change, floor, kinds, last, page, question, stacks, tokens, UNCHANGED, WHOLE, windowOf } from "../state.js";
 
 export const interventions = { id: "interventions", title: "Interventions", bar: false, show };
 
-async function show() {
-  const result = h("div", { class: "result", "aria-live": "polite" });
-  await compared(result);
-  return [panel("Switch parts off, and see the answer change", live ? "Press a head to silence it. What you switch off here is off only in this view." : "This file knows the answers for one silenced head at a time; the live page takes any combination.",
+// The switches show the state at once; the answer, which may take a while, is drawn beside them when it comes.
+async function show(draw) {
+  const asked = { run: page.run, off: page.change, position: Math.min(page.picked[last()], tokens(last()).length - 1) };
+  const result = h("div", { class: "result", "aria-live": "polite" }, h("p", { class: "lead" }, `Computing with ${named(asked.off)} …`));
+  const drawn = [panel("Switch parts off, and see the answer change", live ? "Press a head to silence it. What you switch off here is off only in this view." : "This file knows the answers for one silenced head at a time; the live page takes any combination.",
     h("div", { class: "pair wide" }, h("div", {}, switches()), result))];
+  draw(drawn);
+  result.replaceChildren(...await compared(asked));
+  return drawn;
+}
+
+// What is switched off, in words: every answer says which question it answers.
+function named({ heads, feedforward, positions, mask, temperature }) {
+  const count = (list, one, many) => list.length > 0 && `${list.length} ${list.length === 1 ? one : many} off`;
+  const parts = [count(heads, "head", "heads"), count(feedforward, "feed-forward", "feed-forwards"), positions !== "kept" && `positions ${positions}`,
+    mask !== "kept" && `mask: ${mask === "all" ? "all see all" : "only the past"}`, temperature !== 1 && `attention temperature ${temperature}`];
+  return parts.filter(Boolean).join(", ") || "everything on";
 }
 
 const tag = (stack, kind, layer, head) => ({ stack, kind, layer, head });
@@ -26,18 +38,18 @@ function set(what) {
 }
 
 function switches() {
-  const off = page.change;
+  const off = page.change; // to draw; what is pressed changes the state of that moment
   const boards = kinds().map(({ stack, kind, title }) => {
     const { layers, heads } = floor(stack);
     const rows = Array.from({ length: layers }, (_, layer) => h("div", { class: "switchrow", role: "group", "aria-label": `layer ${layer}` }, h("span", { class: "soft" }, String(layer)),
       Array.from({ length: heads }, (_, head) => {
         const one = tag(stack, kind, layer, head);
         const pressed = off.heads.some((each) => same(each, one));
-        return button("", () => set({ heads: toggle(off.heads, one) }), { class: "switch", "aria-pressed": String(pressed), "aria-label": `${title}: layer ${layer}, head ${head} off`, title: `layer ${layer}, head ${head}`, "data-head": `${stack}:${kind}:${layer}:${head}`, "data-key": `off-${stack}-${kind}-${layer}-${head}` });
+        return button("", () => set({ heads: toggle(page.change.heads, one) }), { class: "switch", "aria-pressed": String(pressed), "aria-label": `${title}: layer ${layer}, head ${head} off`, title: `layer ${layer}, head ${head}`, "data-head": `${stack}:${kind}:${layer}:${head}`, "data-key": `off-${stack}-${kind}-${layer}-${head}` });
       }),
       kind === "self" && live && (() => {
         const one = { stack, layer };
-        return button("FF", () => set({ feedforward: toggle(off.feedforward, one) }), { class: "switch ff", "aria-pressed": String(off.feedforward.some((each) => same(each, one))), "aria-label": `feed-forward of ${stack} layer ${layer} off`, "data-key": `ff-${stack}-${layer}` });
+        return button("FF", () => set({ feedforward: toggle(page.change.feedforward, one) }), { class: "switch ff", "aria-pressed": String(off.feedforward.some((each) => same(each, one))), "aria-label": `feed-forward of ${stack} layer ${layer} off`, "data-key": `ff-${stack}-${layer}` });
       })()));
     return h("section", { class: "board" }, h("h3", {}, title), h("p", { class: "soft" }, "rows are layers, columns heads"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `switches of ${title}` }, rows));
   });
@@ -48,24 +60,21 @@ function switches() {
   return [more, boards, h("div", { class: "row" }, button("Everything on again", () => change({ change: UNCHANGED }), { class: "go", "data-key": "on", disabled: same(off, UNCHANGED) }))];
 }
 
-async function compared(box) {
-  const position = Math.min(page.picked[last()], tokens(last()).length - 1);
-  const changed = !same(page.change, UNCHANGED);
+async function compared({ run, off, position }) {
+  const changed = !same(off, UNCHANGED);
   let now;
   try {
-    now = await question("answer", { position }, { ...page.run, change: page.change });
+    now = await question("answer", { position }, { ...run, change: off });
   } catch (error) {
     if (!(error instanceof NotHere) && live && !/position|mask|temperature/.test(error.message)) throw error;
-    box.append(note(error.message));
-    return;
+    return [note(error.message)];
   }
-  const where = h("p", { class: "lead" }, page.start.writes ? "What comes after " : "At ", token(last(), position, tokens(last())[position]), changed ? ": before → after" : "");
+  const where = h("p", { class: "lead" }, page.start.writes ? "What comes after " : "At ", token(last(), position, tokens(last())[position]), changed ? `: before → after, with ${named(off)}` : `, with ${named(off)}`);
   const rows = changed && now.was ? now.was.words.map((word, i) => ({ word, before: now.was.before[i], now: now.was.after[i] })).slice(0, 12)
     : now.labels.map((word, i) => ({ word, now: now.chances[i] }));
-  box.append(where, rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves."));
-  if (now.parted !== null) box.append(h("p", { class: "soft" }, `The two distributions part by ${number(now.parted, 3)} nats (KL).`));
-  if (now.turned) box.append(turned(now.turned));
-  if (page.start.writes) box.append(await written(changed));
+  return [where, rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves."),
+    now.parted !== null && h("p", { class: "soft" }, `The two distributions part by ${number(now.parted, 3)} nats (KL).`),
+    now.turned && turned(now.turned), page.start.writes && await written(run, off)].filter(Boolean);
 }
 
 function turned(degrees) {
@@ -75,16 +84,19 @@ function turned(degrees) {
     h("p", { class: "turned" }, tokens(last()).slice(from, to).map((label, i) => h("bdi", { class: "token", "data-token": `${last()}:${from + i}`, title: `${number(degrees[from + i], 3)}°`, css: { "--strength": String(0.5 * Math.sqrt(degrees[from + i] / most)) } }, shown(label)))));
 }
 
-async function written(changed) {
-  const say = async (run) => {
-    const found = await question("steps", { count: 8 }, run);
+// Greedy decoding of the whole target where there is one, else of the next tokens.
+async function written(run, off) {
+  const changed = !same(off, UNCHANGED);
+  const say = async (change) => {
+    const found = await question("steps", { count: stacks().length === 2 ? WHOLE : 8 }, { ...run, change });
     return found.steps.map((step) => h("bdi", { class: "token new" }, shown(step.token)));
   };
   const lines = [];
   try {
-    lines.push(h("dt", {}, changed ? "as it is" : "it would write"), h("dd", {}, await say(page.run)));
-    if (changed) lines.push(h("dt", {}, "changed"), h("dd", {}, await say({ ...page.run, change: page.change })));
+    lines.push(h("dt", {}, changed ? "as it is" : "it would write"), h("dd", {}, await say(UNCHANGED)));
+    if (changed) lines.push(h("dt", {}, named(off)), h("dd", {}, await say(off)));
   } catch (error) {
+    if (error.name === "AbortError") throw error;
     lines.push(h("dd", {}, note(error.message)));
   }
   return h("dl", { class: "writes" }, lines);

@@ -11,23 +11,26 @@ const KINDS = { holds: "holds", "holds with a condition": "condition", "mistake 
 
 export const lessons = { id: "lessons", title: "Lessons", bar: false, here: () => hasLessons, show };
 
-async function show() {
+async function show(draw) {
   const all = await contents();
   const open = all.find(({ name }) => name === page.chapter);
   const list = h("ol", { class: "chapters" }, all.map(({ name, title, lessons: each }) => h("li", {}, h("button", {
     type: "button", class: "chapter", "aria-pressed": String(name === page.chapter), "data-key": `chapter-${name}`, onclick: () => change({ chapter: name }),
   }, h("strong", {}, title), h("span", {}, `${each.length} lessons`)))));
   const said = "What the slides say, held against a run: every number is computed on this machine when a chapter is opened.";
-  return [panel("The lectures, computed", said, list), ...(open ? await chapterOf(open.name) : [])];
+  const chapters = panel("The lectures, computed", said, list);
+  if (!open) return [chapters];
+  draw([chapters, note(`Running the lessons of “${open.title}” …`)]);
+  return [chapters, ...await chapterOf(open.name)];
 }
 
 async function chapterOf(name) {
   const found = await chapter(name);
   const see = found.seen_in && button(`See it in ${shown(page.start.name)}`, () => change({ view: found.seen_in, given: null }), { class: "go" });
-  return [panel(found.title, found.opening, see && h("div", { class: "row" }, see)), ...found.lessons.map(lesson)];
+  return [panel(found.title, found.opening, see && h("div", { class: "row" }, see)), ...found.lessons.map((one) => lesson(one, name))];
 }
 
-function lesson(one) {
+function lesson(one, chapterName) {
   const verdict = one.verdict && h("p", { class: `verdict ${KINDS[one.verdict]}` }, `${SIGNS[one.verdict]} ${one.verdict}`, one.mistakes.length > 0 && h("small", {}, ` ${one.mistakes.join(", ")}`));
   return h("section", { class: "panel lesson", "data-lesson": one.id },
     h("div", { class: "head" }, h("h2", {}, `${one.items.join(", ")} · ${one.title}`), verdict),
@@ -35,7 +38,7 @@ function lesson(one) {
     h("p", {}, h("strong", {}, "Here: "), one.shows),
     one.trouble && note(`This lesson's own check fails: ${one.trouble}`, "note alert"),
     one.verdict ? evidence(one) : note(`This lesson ${one.kind === "trained" ? "trains a small model" : "measures this machine"}; it runs in a terminal: triform lecture ${one.id}`),
-    one.opens && h("div", { class: "row" }, button(`Open in the ${one.opens.view} view: ${one.opens.title}`, () => change({ view: one.opens.view, given: { ...one.opens.numbers, title: one.opens.title, chapter: page.chapter, lesson: one.id } }), { class: "go", "data-key": `opens-${one.id}` })));
+    one.opens && h("div", { class: "row" }, button(`Open in the ${one.opens.view} view: ${one.opens.title}`, () => change({ view: one.opens.view, given: { ...one.opens.numbers, title: one.opens.title, chapter: chapterName, lesson: one.id } }), { class: "go", "data-key": `opens-${one.id}` })));
 }
 
 function evidence({ claims, facts, tables, plots, title }) {

@@ -15,7 +15,8 @@ const PRESETS = {
 const LENS = 12;
 let word = "mole";
 let texts = PRESETS.mole;
-let place = null;
+let place = null; // of the way that the reader has gone to; null: its end
+let typed = null; // other texts, as far as they were written, until they are compared
 
 export const stream = { id: "stream", title: "Residual stream", bar: "stack", show };
 
@@ -56,7 +57,7 @@ function ledger(found, from, at) {
   drawn.root.append(svg("text", { x: drawn.width / 2, y: drawn.height - 2, "text-anchor": "middle" }, "layer"));
   const names = [...new Set(found.entries.map(ink))].map((colour) => ({ colour, name: NAMES[found.entries.find((entry) => ink(entry) === colour)] ?? "norm on the stream" }));
   return panel("The ledger", null,
-    h("p", { class: "lead" }, "For ", token(page.stack, from + at, tokens(page.stack)[from + at]), ": how far each part pushed the stream along the way it ended. The parts of a bar sum to the dark line, the length of the block's output. The ledger closes to ", number(found.error, 2), "."),
+    h("p", { class: "lead" }, "For ", token(page.stack, from + at, tokens(page.stack)[from + at]), ": how far each part pushed the stream along the way it ended. The parts of a bar sum to the line across it, the length of the block's output. The ledger closes to ", number(found.error, 2), "."),
     key(names), drawn.root,
     h("details", {}, h("summary", {}, "The numbers"), table(["layer", ...found.entries.map((entry) => NAMES[entry] ?? entry), "length"],
       rows.map((row, i) => [String(i), ...row.map((value) => number(value, 4)), number(row.reduce((a, b) => a + b, 0), 4)]), { "aria-label": "the ledger in numbers", class: "numerals" })));
@@ -83,7 +84,7 @@ async function lens() {
   const asked = live ? [first, Math.min(count, first + LENS)] : [Math.max(0, count - LENS), count];
   const found = await question("lens", { tokens: asked });
   const heads = ["", ...tokens(page.stack).slice(...asked)];
-  return panel("What each layer would say next", "The head reads the stream as if it ended here. The darker, the surer.",
+  return panel("What each layer would say next", "The head reads the stream as if it ended here. The stronger the colour, the surer.",
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "what each layer would say" }, h("table", { class: "lens" },
       h("thead", {}, h("tr", {}, heads.map((label, i) => (i ? h("th", { scope: "col" }, token(page.stack, asked[0] + i - 1, label)) : h("td", {}))))),
       h("tbody", {}, found.places.map((_, i) => found.places.length - 1 - i).map((i) => h("tr", {}, h("th", { scope: "row" }, found.places[i]),
@@ -102,32 +103,31 @@ async function contexts() {
   } catch (error) {
     return panel(title, null, form(), note(error.message, "note alert"), box);
   }
-  place = Math.min(place ?? found.places.length - 1, found.places.length - 1);
-  const redraw = (value) => {
-    place = Number(value);
-    box.replaceChildren(h("div", { class: "pair" }, arrows(found), parting(found)), lengths(found));
-  };
-  redraw(place);
+  const last = found.places.length - 1;
+  const redraw = (at) => box.replaceChildren(h("div", { class: "pair" }, arrows(found, at), parting(found, at)), lengths(found));
+  redraw(Math.min(place ?? last, last));
   const side = found.causal ? " This is a decoder: a word has seen only what stands before it." : "";
   return panel(title, `The word begins as the same vector everywhere; context turns it and changes its length.${side}`, form(),
-    h("label", { class: "choice slide" }, h("span", {}, "place on the way"), h("input", { type: "range", min: 0, max: found.places.length - 1, value: place, oninput: (event) => redraw(event.target.value), "data-key": "place" })), box);
+    h("label", { class: "choice slide" }, h("span", {}, "place on the way"), h("input", { type: "range", min: 0, max: last, value: Math.min(place ?? last, last), oninput: (event) => redraw(place = Number(event.target.value)), "data-key": "place" })), box);
 }
 
 function form() {
-  const presets = Object.entries(PRESETS).map(([name, given]) => button(`the three ${name}s`, () => { word = name; texts = given; change({}); }, { "aria-pressed": String(word === name && texts === given), "data-key": `preset-${name}` }));
+  const presets = Object.entries(PRESETS).map(([name, given]) => button(`the three ${name}s`, () => { [word, texts, typed] = [name, given, null]; change({}); }, { "aria-pressed": String(word === name && texts === given), "data-key": `preset-${name}` }));
   if (!live) return h("div", { class: "row" }, presets);
-  const own = h("input", { type: "text", value: word, "data-key": "word", size: 10 });
-  const given = h("textarea", { rows: 3, "data-key": "contexts", spellcheck: "false" }, texts.join("\n"));
+  const own = h("input", { type: "text", value: typed?.word ?? word, "data-key": "word", size: 10, oninput: () => keep() });
+  const given = h("textarea", { rows: 3, "data-key": "contexts", spellcheck: "false", oninput: () => keep() }, typed?.texts ?? texts.join("\n"));
+  const keep = () => { typed = { word: own.value, texts: given.value }; };
   const go = () => {
     word = own.value.trim() || "mole";
     texts = given.value.split("\n").map((text) => text.trim()).filter(Boolean).slice(0, 6);
+    typed = null;
     change({});
   };
   return h("div", {}, h("div", { class: "row" }, presets),
-    h("details", {}, h("summary", {}, "Other texts"), h("div", { class: "row" }, h("label", { class: "choice" }, h("span", {}, "word"), own), h("label", { class: "choice grow" }, h("span", {}, "texts, one a line"), given), button("Compare", go, { class: "go" }))));
+    h("details", { open: typed !== null }, h("summary", {}, "Other texts"), h("div", { class: "row" }, h("label", { class: "choice" }, h("span", {}, "word"), own), h("label", { class: "choice grow" }, h("span", {}, "texts, one a line"), given), button("Compare", go, { class: "go" }))));
 }
 
-function arrows(found) {
+function arrows(found, place) {
   const points = found.plane[place];
   const reach = 1.12 * Math.max(...points.map(([a, b]) => Math.hypot(a, b)), 1e-9);
   const side = 300;
@@ -140,7 +140,7 @@ function arrows(found) {
     key(found.texts.map((text, i) => ({ name: h("bdi", {}, `${cut(shown(text), 34)} · ${number(found.lengths[place][i], 3)} long`), colour: SERIES[i] }))));
 }
 
-function parting(found) {
+function parting(found, place) {
   const count = found.texts.length;
   const pairs = [];
   for (let i = 0; i < count; i += 1) for (let j = i + 1; j < count; j += 1) pairs.push([i, j]);

@@ -51,29 +51,33 @@ function read({ name, kind }, element) {
   return element.value;
 }
 
-// The button of a form: it runs, or stops what runs; what goes wrong is told in one line.
+// The button of a form: it runs, or stops what runs; what goes wrong is told in one line. Gives back what stops it.
 function running(element, does, word = "Run") {
   const told = h("p", { class: "alert", role: "alert" });
   const press = h("button", { type: "submit", class: "go" }, word);
-  let stop = null;
+  let request = null; // the request whose answer is being drawn
+  const end = () => {
+    request?.abort();
+    request = null;
+    press.textContent = word;
+    element.removeAttribute("aria-busy");
+  };
   element.append(h("div", { class: "row" }, press), told);
   element.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (stop) return void stop.abort();
-    stop = new AbortController();
+    if (request) return end();
+    const { signal } = request = new AbortController();
     told.textContent = "";
     press.textContent = "Stop";
     element.setAttribute("aria-busy", "true");
     try {
-      await does(stop.signal);
+      await does(signal);
     } catch (error) {
       if (error.name !== "AbortError") told.textContent = error.message.replace(/\s+/g, " ");
-    } finally {
-      stop = null;
-      press.textContent = word;
-      element.removeAttribute("aria-busy");
     }
+    if (!signal.aborted) end();
   });
+  return end;
 }
 
 function once(form) {
@@ -118,27 +122,33 @@ async function written(form, asked, signal, result) {
 
 function conversation(form) {
   const { element, values, inputs } = drawn(form);
-  const messages = [];
+  let messages = []; // of this conversation; another one has a list of its own
   const talk = h("ol", { class: "talk", "aria-live": "polite" });
   const said = (role, content) => {
     const text = h("bdi", { class: "text" }, content);
     talk.append(h("li", { class: role }, h("strong", {}, role), text));
     return text;
   };
-  running(element, async (signal) => {
+  const stop = running(element, async (signal) => {
     const asked = values();
     const mine = { role: "user", content: asked.messages };
-    said("user", mine.content);
+    const before = messages;
+    inputs.messages.value = ""; // at once: what is typed while the answer comes is the next message
+    const question = said("user", mine.content);
     const text = said("assistant", "");
     try {
-      await streamed(form, { ...asked, messages: [...messages, mine] }, signal, (more) => text.append(more));
+      await streamed(form, { ...asked, messages: [...before, mine] }, signal, (more) => text.append(more));
     } finally {
-      if (text.textContent) messages.push(mine, { role: "assistant", content: text.textContent });
-      else talk.lastChild.remove();
+      if (text.textContent) before.push(mine, { role: "assistant", content: text.textContent });
+      else for (const one of [question, text]) one.closest("li").remove();
+      if (!text.textContent) inputs.messages.value ||= mine.content;
     }
-    inputs.messages.value = "";
   }, "Send");
-  element.lastChild.previousSibling.append(button("Begin anew", () => { messages.length = 0; talk.replaceChildren(); }));
+  element.lastChild.previousSibling.append(button("New chat", () => {
+    stop();
+    messages = [];
+    talk.replaceChildren();
+  }));
   return h("div", {}, h("p", { class: "soft" }, `${form.says} `, h("code", {}, `POST /${form.path}`)), talk, element);
 }
 
