@@ -41,7 +41,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     """
     from triform.serve import guard
     from triform.serve.indexes import check_owners, described
-    from triform.serve.plan import plan, sources
+    from triform.serve.plan import check_fits, plan, sources
 
     bounds = limits_of(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in guard.keys_in(file))]
@@ -49,12 +49,13 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     found = sources(models)
     indexes = dict(map(named_folder, given["indexes"]))
     told = [described(name, place) for name, place in indexes.items()]
-    planned = plan(found, limits=bounds, indexes=told, most=amount(given["memory"]))
+    most = amount(given["memory"])
+    planned = plan(found, limits=bounds, indexes=told, most=most)
     if check:
         show(planned, bounds, as_json=as_json)
     elif not as_json:
         Console(stderr=True).print(planned)
-    planned.check()
+    check_fits(found, limits=bounds, indexes=told, most=most)
     if check:
         check_owners(told, (one.load() for one in found if one.spec.form == "encoder"))
         return 0
@@ -116,7 +117,7 @@ def show(planned: Any, bounds: Any, *, as_json: bool) -> None:
     from triform.serve.routes import ROUTES
 
     if as_json:
-        said = msgspec.to_builtins(planned) | {"total": planned.total, "fits": planned.total <= planned.memory}
+        said = msgspec.to_builtins(planned) | {"total": planned.total, "fits": planned.fits}
         routes = [f"{route.method} {route.path}" for route in ROUTES]
         click.echo(msgspec.json.encode(said | {"limits": bounds, "routes": routes}).decode())
         return

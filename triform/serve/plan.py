@@ -106,12 +106,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         return REST + self.looks + sum(need.total for need in self.models) + sum(held.total for held in self.indexes)
 
-    def check(self) -> None:
-        if self.total > self.memory:
-            raise TriformError(
-                f"the models may need {size(self.total)} and there are {size(self.memory)}; "
-                "serve fewer, or smaller ones, or try --limit rows=4"
-            )
+    @property
+    def fits(self) -> bool:
+        return self.total <= self.memory
+
+    @property
+    def largest(self) -> str:
+        """What takes most of it, in words."""
+        parts = {"the service itself": REST, "passes the page looks at": self.looks}
+        parts |= {f"the index {held.index!r}": held.total for held in self.indexes}
+        parts |= {
+            f"the {name} of {need.model!r}": getattr(need, name)
+            for need in self.models
+            for name in Need.__struct_fields__[1:]
+        }
+        name, count = max(parts.items(), key=lambda part: part[1])
+        return f"{name} with {size(count)}"
 
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
@@ -138,6 +148,43 @@ def plan(
     needs = tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models)
     held = tuple(one.held for one in indexes)
     return Plan(models=needs, indexes=held, looks=limits.look_bytes, memory=most or memory())
+
+
+# Bounds that may be lowered where memory is short, those first whose loss is felt least.
+LOWER = (
+    *(("look_bytes", 2**power) for power in (26, 22)),
+    *(("prefix_bytes", 2**power) for power in (24, 20)),
+    *(("rows", rows) for rows in (8, 4, 2, 1)),
+    *(("batch_characters", 2**power) for power in (12, 10)),
+)
+
+
+def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described], most: int | None) -> None:
+    """Refuses a service that may need more memory than there is; says what would make it fit."""
+
+    def with_bounds(lower: dict[str, int]) -> Plan:
+        return plan(models, limits=msgspec.structs.replace(limits, **lower), indexes=indexes, most=most)
+
+    planned = with_bounds({})
+    if planned.fits:
+        return
+    said = f"the service may need {size(planned.total)} and there are {size(planned.memory)}"
+    lower: dict[str, int] = {}
+    for name, value in LOWER:
+        if value < getattr(limits, name) and not with_bounds(lower).fits:
+            lower[name] = value
+    least = with_bounds(lower)
+    if not least.fits:
+        contexts = ", ".join(f"{one.name} {one.spec.context:,}" for one in models)
+        raise TriformError(
+            f"{said}; no lower bound is enough: at least {size(least.total)} are needed, most of it {least.largest} "
+            f"(context in tokens: {contexts}); serve fewer or smaller models, or use a machine with more memory"
+        )
+    for name in list(lower):
+        fewer = {one: value for one, value in lower.items() if one != name}
+        lower = fewer if with_bounds(fewer).fits else lower
+    bounds = " ".join(f"--limit {name}={value}" for name, value in lower.items())
+    raise TriformError(f"{said}; it fits with {bounds}, or serve fewer or smaller models")
 
 
 def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
@@ -177,4 +224,4 @@ def activations(spec: ModelSpec, *, limits: Limits) -> int:
 
 
 def size(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB" if count < 10 * 2**30 else f"{count / 2**30:,.1f} GiB"
+    return f"{-(-count // 2**20):,} MiB" if count < 10 * 2**30 else f"{count / 2**30:,.1f} GiB"

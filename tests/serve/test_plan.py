@@ -1,0 +1,62 @@
+"""A service that does not fit is told what would make it fit; whoever follows that is not refused again."""
+
+import re
+
+import pytest
+
+from triform import families
+from triform.cli.serve import limits_of
+from triform.errors import TriformError
+from triform.serve.limits import Limits
+from triform.serve.plan import REST, Source, check_fits, plan
+from triform.spec import ModelSpec, replace
+
+SIZES = {"vocab": 1000, "width": 256, "layers": 4, "heads": 4, "context": 512}
+SPECS = {
+    "encoder": families.bert(**SIZES),
+    "decoder": families.llama(**SIZES, kv_heads=4),
+    "encoder-decoder": families.vaswani(**SIZES),
+}
+
+
+def refused(spec: ModelSpec, memory: int, limits: Limits) -> str:
+    try:
+        check_fits([Source("m", None, spec)], limits=limits, indexes=(), most=memory)
+    except TriformError as error:
+        return str(error)
+    return ""
+
+
+def least_of(spec: ModelSpec) -> int:
+    lower = Limits(look_bytes=2**22, prefix_bytes=2**20, rows=1, batch_characters=2**10)
+    return plan([Source("m", None, spec)], limits=lower).total
+
+
+@pytest.mark.parametrize("form", SPECS)
+def test_the_advice_helps_when_it_is_followed(form: str) -> None:
+    spec = SPECS[form]
+    whole, least = plan([Source("m", None, spec)], limits=Limits()).total, least_of(spec)
+    for share in (0.0, 0.02, 0.1, 0.3, 0.7, 0.999):
+        memory = least + int(share * (whole - least))
+        said = refused(spec, memory, Limits())
+        advised = re.findall(r"--limit (\S+=\d+)", said)
+        assert advised, said
+        assert refused(spec, memory, limits_of(tuple(advised))) == ""
+        for one in advised:  # and none of it is in vain
+            assert refused(spec, memory, limits_of(tuple(name for name in advised if name != one)))
+    assert refused(spec, whole, Limits()) == ""
+
+
+@pytest.mark.parametrize("form", SPECS)
+def test_where_no_bound_helps_none_is_advised(form: str) -> None:
+    said = refused(SPECS[form], 10_000_000, Limits())
+    assert "--limit" not in said
+    assert f"there are 10 MiB; no lower bound is enough: at least {-(-least_of(SPECS[form]) // 2**20)} MiB" in said
+    assert REST > 10_000_000
+
+
+def test_a_context_that_fits_no_machine_is_named() -> None:
+    said = refused(replace(SPECS["decoder"], context=2**31), 2**34, Limits())
+    assert "--limit" not in said
+    assert "most of it the cache of 'm'" in said
+    assert "context in tokens: m 2,147,483,648" in said
