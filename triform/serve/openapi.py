@@ -42,6 +42,8 @@ def description(service: Service) -> Json:
     """OpenAPI 3.1"""
     types = [kind for route in ROUTES for kind in (route.takes, route.gives, route.pieces) if kind is not None]
     found, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=REF)
+    for component in components.values():
+        plain_tuples(component)
     schema_of = dict(zip(map(id, [*types, ErrorAnswer]), found, strict=True))
     for route in ROUTES:
         if route.takes is not None:
@@ -96,8 +98,30 @@ def narrow(component: Json, service: Service, *, task: str) -> None:
             able = [one for one, served in service.models.items() if not task or task in served.tasks]
             owners = [one for one in able if service.models[one].indexes]
             schema["enum"] = (owners if task == "search" and service.indexes else able) or [""]
+            if "default" in schema:  # it may be left out, but not where there are several
+                one_of(component, schema, several=len(service.models) > 1)
         if name == "index":
             schema["enum"] = list(service.indexes) or [""]
+
+
+def one_of(component: Json, schema: Json, *, several: bool) -> None:
+    """A model that is "" where there is only one: a default must be among the values."""
+    if several:
+        del schema["default"]
+        component["required"] = [*component.get("required", ()), "model"]
+    else:
+        schema["enum"] = [*schema["enum"], schema["default"]]
+
+
+def plain_tuples(schema: Any) -> None:
+    """[from, to] as a list of two alike: makers of clients know neither `prefixItems` nor `items: false`."""
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        plain_tuples(part)
+    if isinstance(schema, dict) and schema.get("items") is False:
+        first, *others = schema.pop("prefixItems")
+        if any(other != first for other in others):
+            raise TypeError(f"a tuple of different kinds cannot be described: {first}, {others}")
+        schema["items"] = first
 
 
 def bound(schema: Json, most: int) -> None:
