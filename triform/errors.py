@@ -16,7 +16,11 @@ class SpecError(TriformError):
 
 
 class InputError(TriformError):
-    """Ids, masks or texts that a model cannot read."""
+    """Ids, masks, texts or numbers that a model cannot take; `field` names the one argument that is wrong."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class NotNumbers(InputError):

@@ -418,3 +418,49 @@ def test_the_quick_cost_is_the_cost() -> None:
     for rows, length in ((1, 1), (3, 40), (8, 128)):
         exact = cost(spec, phase="step", batch=rows, length=length).total
         assert costs.step([length] * rows) == pytest.approx((exact.flops, exact.moved), rel=1e-9)
+
+
+def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a chunk of them waits at once; a text that comes meanwhile is embedded before the rest of them."""
+    gate = Gate(monkeypatch, Embed, "run")
+    texts = [f"{'the fat ginger cat ' * (number % 3)}{number}" for number in range(2048)]
+
+    async def ask() -> tuple[Any, Any]:
+        async with serving({"embed": encoder("embed")}, wait_seconds=600.0) as (service, client):
+            worker = service.models["embed"].worker
+            await until(lambda: worker.warm)
+            gate.open.clear()
+            many = asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": texts}))
+            await until(lambda: gate.at)
+            assert worker.open == 64
+            one = asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": texts[7]}))
+            await until(lambda: worker.open == 65)
+            gate.open.set()
+            alone = await one
+            assert not many.done()
+            return alone, await many
+
+    alone, many = run(ask())
+    data = many.json()["data"]
+    assert [one["index"] for one in data] == list(range(2048))
+    assert gate.passed > 32
+    assert data[7]["embedding"] == pytest.approx(alone.json()["data"][0]["embedding"], abs=1e-5)
+    assert many.json()["usage"]["prompt_tokens"] > 2048
+
+
+def test_a_request_that_has_begun_is_not_refused_for_its_next_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch, Embed, "run")
+
+    async def ask() -> list[int]:
+        async with serving({"embed": encoder("embed")}, rows=1, queue=1, wait_seconds=600.0) as (service, client):
+            worker = service.models["embed"].worker
+            await until(lambda: worker.warm)
+            gate.open.clear()
+            body = {"model": "embed", "input": ["the cat"] * 200}
+            many = asyncio.ensure_future(client.post("/v1/embeddings", json=body))
+            await until(lambda: gate.at)
+            late = await client.post("/v1/embeddings", json=body)
+            gate.open.set()
+            return [(await many).status_code, late.status_code]
+
+    assert run(ask()) == [200, 429]

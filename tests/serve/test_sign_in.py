@@ -186,7 +186,7 @@ def test_no_secret_is_logged_and_nothing_outlives_the_process() -> None:
     assert [json.loads(line)["status"] for line in out.getvalue().splitlines()] == [401, 303, 401, 303]
 
 
-# --- sessions and guesses, with a clock of the test's own ---------------------------------------------------------------
+# --- sessions and guesses, with a clock of the test's own ------------------------------------------------------------
 
 
 class Clock:

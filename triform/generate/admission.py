@@ -50,11 +50,12 @@ def check_settings(settings: Settings, spec: ModelSpec) -> None:
         stop_ids=settings.stop_ids,
     )
     if settings.logprobs > spec.vocab:
-        raise InputError(f"logprobs={settings.logprobs} is more than the vocabulary of {spec.vocab}")
+        raise InputError(f"logprobs={settings.logprobs} is more than the vocabulary of {spec.vocab}", field="logprobs")
 
 
 def check_tokens(vocab: int, **named: tuple[int, ...]) -> None:
     for name, tokens in named.items():
         for token in tokens:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
-                raise InputError(f"{name}: token {token!r} is outside the vocabulary of {vocab}; use 0 to {vocab - 1}")
+                said = f"{name}: token {token!r} is outside the vocabulary of {vocab}; use 0 to {vocab - 1}"
+                raise InputError(said, field=name)

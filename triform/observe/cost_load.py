@@ -97,18 +97,24 @@ def check(spec: ModelSpec, load: Load) -> None:
     """What cannot be is refused."""
     pair, writes = spec.form == "encoder-decoder", load.phase == "generation"
     if load.cached and spec.decoder is None:
-        raise InputError(f"an encoder writes nothing, so it has no phase {load.phase!r}; use 'training' or 'reading'")
+        raise InputError(
+            f"an encoder writes nothing, so it has no phase {load.phase!r}; use 'training' or 'reading'", field="phase"
+        )
     if load.source and not pair:
-        raise InputError(f"source={load.source} is for encoder-decoders; this model is the form {spec.form!r}")
+        raise InputError(
+            f"source={load.source} is for encoder-decoders; this model is the form {spec.form!r}", field="source"
+        )
     if load.new and not writes:
-        raise InputError(f"new={load.new} is for the phase 'generation'; this is {load.phase!r}")
+        raise InputError(f"new={load.new} is for the phase 'generation'; this is {load.phase!r}", field="new")
     needed = {"batch": load.batch, "length": load.length} | ({"source": load.source} if pair else {})
     for name, size in (needed | ({"new": load.new} if writes else {})).items():
         if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= LARGEST:
-            raise InputError(f"{name}={size!r} is not a size; use a whole number from 1 up")
+            raise InputError(f"{name}={size!r} is not a size; use a whole number from 1 up", field=name)
     for name, size in {"length": load.positions, "source": load.source}.items():
         if size > spec.context:
-            raise InputError(f"{name}: {size} positions are asked for, the model reads at most {spec.context}")
+            raise InputError(
+                f"{name}: {size} positions are asked for, the model reads at most {spec.context}", field=name
+            )
 
 
 def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:

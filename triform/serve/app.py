@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from triform.errors import TriformError
 from triform.serve.call import Call
 from triform.serve.choices import DONE
 from triform.serve.faults import Refusal, refusal, unavailable
@@ -246,12 +247,21 @@ class Endpoint:
     async def _answer(self, call: Call, scope: Scope, receive: Receive, sent: Sent) -> None:
         arguments: list[Any] = list(scope["path_params"].values())
         if self.decoder is not None:
-            body = await body_of(receive, Headers(scope=scope), self.service.limits)
-            arguments.append(parsed(body, self.decoder, self.service.limits))
+            limits = self.service.limits
+            most = getattr(limits, self.route.body_limit)
+            body = await body_of(receive, Headers(scope=scope), most=most, seconds=limits.idle_seconds)
+            arguments.append(parsed(body, self.decoder, limits))
         await unless_gone(receive, self._work(call, arguments, sent))
 
     async def _work(self, call: Call, arguments: list[Any], sent: Sent) -> None:
-        answer = await self.route.does(call, *arguments)
+        try:
+            answer = await self.route.does(call, *arguments)
+        except TriformError as error:
+            fault = refusal(error)
+            if fault.status != 400:
+                raise
+            fault.param = fault.param or self.route.field or None
+            raise fault from error
         if isinstance(answer, AsyncIterator):
             await sent.stream(answer)
         else:

@@ -3,16 +3,18 @@
 What a handler gives back is a typed answer, or the events of a stream. Refuses to know sockets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from triform.serve.faults import Refusal
 from triform.serve.jobs import Job, Question
-from triform.serve.limits import TOO_LONG, Limits
+from triform.serve.limits import TOO_LONG
 from triform.serve.service import Served, Service
 from triform.serve.worker import Worker
 from triform.text.tokenizer import Tokenizer
+
+CHUNK = 64  # questions of a request that may wait at once, where it asks very many
 
 
 class Call:
@@ -27,19 +29,24 @@ class Call:
         self.notes["model"] = name
         return served
 
-    async def answers(self, served: Served, questions: tuple[Question, ...]) -> list[Any]:
+    async def answers(self, served: Served, questions: Sequence[Question], *, admitted: bool = False) -> list[Any]:
         """The answer to each question, in their order."""
         found: dict[int, Any] = {}
-        with working(served.worker, Job(questions)) as job:
+        with working(served.worker, Job(questions), admitted=admitted) as job:
             async for group in job.groups():
                 found.update(group)
         return [found[part] for part in range(len(questions))]
 
+    async def answers_in_chunks(self, served: Served, questions: Sequence[Question]) -> AsyncIterator[list[Any]]:
+        """The same for very many: never more than a chunk of them waits, so that others have their turn in between."""
+        for number, chunk in enumerate(chunks(questions, characters=self.service.limits.batch_characters)):
+            yield await self.answers(served, chunk, admitted=number > 0)
+
 
 @contextmanager
-def working(worker: Worker, job: Job) -> Iterator[Job]:
+def working(worker: Worker, job: Job, *, admitted: bool = False) -> Iterator[Job]:
     """Whatever happens to the one who waits, the work ends with it."""
-    worker.submit(job)
+    worker.submit(job, admitted=admitted)
     try:
         yield job
     finally:
@@ -63,7 +70,19 @@ def refuse_if_surely_long(text: str, tokenizer: Tokenizer, *, param: str, said: 
         raise Refusal(f"{counted}; {said}", param=param, code=TOO_LONG)
 
 
-def refuse_if_long(tokens: int, limits: Limits) -> None:
-    if tokens > limits.prompt_tokens:
-        said = f"the texts have {tokens:,} tokens; at most {limits.prompt_tokens:,} are accepted in one request"
+def refuse_if_long(tokens: int, *, most: int) -> None:
+    if tokens > most:
+        said = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
         raise Refusal(said, code=TOO_LONG)
+
+
+def chunks(questions: Sequence[Question], *, characters: int) -> Iterator[list[Question]]:
+    """At most CHUNK, and so many characters; one question may have more."""
+    some: list[Question] = []
+    for question in questions:
+        if some and (len(some) == CHUNK or sum(one.size for one in some) + question.size > characters):
+            yield some
+            some = []
+        some.append(question)
+    if some:
+        yield some

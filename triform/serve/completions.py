@@ -109,11 +109,11 @@ def checked(
     check_settings(settings, engine.spec)
     if settings.stop and engine.tokenizer is None:
         raise Refusal("stop strings need a tokenizer and this model has none", param="stop")
-    refuse_if_long(sum(map(len, prompts)), served.worker.limits)
+    refuse_if_long(sum(map(len, prompts)), most=served.worker.limits.prompt_tokens)
     for request in requests:
         if len(request.prompt) > engine.passes.positions:
             said = f"the prompt has {len(request.prompt):,} tokens, the model reads {engine.passes.positions:,}"
-            raise Refusal(said, param="prompt", code=TOO_LONG)
+            raise Refusal(said, code=TOO_LONG)
         sides(request, engine.spec, start=engine.start, positions=engine.passes.positions)
     return requests
 

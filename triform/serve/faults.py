@@ -58,7 +58,7 @@ def refusal(error: BaseException) -> Refusal:
     if isinstance(error, NotNumbers):
         return Refusal(str(error), status=500, code="generation_failed")
     if isinstance(error, TriformError):
-        return Refusal(str(error))
+        return Refusal(str(error), param=getattr(error, "field", None))
     return Refusal("the server failed at this request; others are not affected", status=500, code="internal_error")
 
 

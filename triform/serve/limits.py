@@ -27,6 +27,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int = 20
     biases: int = 300
     items: int = 256  # prompts, texts or questions in one request
+    inputs: int = 2048  # texts to embed in one request, which is worked on in chunks
+    input_tokens: int = 300_000  # of all of them
+    input_bytes: int = 2**22  # of its body
     messages: int = 512
     candidates: int = 100  # labels, fillings and passages told of one text
     beams: int = 8
@@ -72,7 +75,7 @@ BOUNDS = {
     "stop": "stop",
     "logit_bias": "biases",
     "prompt": "items",
-    "input": "items",
+    "input": "inputs",
     "text": "items",
     "question": "items",
     "messages": "messages",
@@ -93,7 +96,8 @@ def within(asked: msgspec.Struct, limits: Limits) -> None:
             _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
         if name in ("prompt", "input"):
             what = f"the {name} has {{:,}} tokens"
-            _within(name, _ids(getattr(asked, name)), most=limits.prompt_tokens, what=what, code=TOO_LONG)
+            most = limits.prompt_tokens if name == "prompt" else limits.input_tokens
+            _within(name, _ids(getattr(asked, name)), most=most, what=what, code=TOO_LONG)
         if name == "response_format":
             _within(name, _schema_bytes(asked), most=limits.schema_bytes, what="the schema has {:,} bytes")
         if name == "stop":

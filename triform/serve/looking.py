@@ -18,6 +18,8 @@ async def look(call: Call, posted: Posted) -> dict[str, Any]:
     lookers = call.service.lookers
     if posted.model and posted.model not in lookers:
         raise Refusal(f"the model {posted.model[:80]!r} is not served here", status=404, param="model")
+    if not posted.model and len(lookers) > 1:
+        raise Refusal(f"several models are served; name one: {', '.join(lookers)}", param="model")
     looker = named(lookers, posted.model)
     call.notes["model"] = looker.name
     return await call.service.models[looker.name].lanes.views.run(lambda: answer(looker, posted.ask))

@@ -49,7 +49,7 @@ async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
 def tokenized(asked: TokenizeAsk, model: Loaded, limits: Limits) -> bytes:
     tokenizer = model.words
     (encoding,) = tokenizer.encode_many([asked.text], special=asked.special)
-    refuse_if_long(len(encoding.ids), limits)
+    refuse_if_long(len(encoding.ids), most=limits.prompt_tokens)
     found = Tokenized(
         ids=encoding.ids,
         tokens=tuple(tokenizer.token_of(id) for id in encoding.ids),

@@ -29,13 +29,22 @@ def check(name: str, asked: Sequence[Any], *, model: Loaded) -> list[int]:
     if isinstance(task, Writing) and model.spec.decoder is not None:
         check_texts([task.prompt(one) for one in asked])
     else:
-        check_texts([part for one in asked for part in parts_of(one)])
+        check_parts(asked)
     texts = [" ".join(parts_of(one)) for one in asked]
     counts = [len(ids) for ids in model.words.ids_many(texts)]
     for text, count in zip(texts, counts, strict=True):
         if not count:
             raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
     return counts
+
+
+def check_parts(asked: Sequence[str | Asked]) -> None:
+    """No text may be blank; of a question about a text, says which of the two is."""
+    for name, parts in zip(("question", "context"), zip(*map(parts_of, asked), strict=True), strict=False):
+        try:
+            check_texts(parts)
+        except InputError as error:
+            raise InputError(str(error), field=name if isinstance(asked[0], Asked) else None) from None
 
 
 def parts_of(asked: str | Asked) -> tuple[str, ...]:

@@ -30,9 +30,9 @@ class Gone(Exception):
 
 
 async def body_of(
-    receive: Receive, headers: Mapping[str, str], limits: Limits, *, kind: str = "application/json"
+    receive: Receive, headers: Mapping[str, str], *, most: int, seconds: float, kind: str = "application/json"
 ) -> bytes:
-    """The whole body, never more of it than may be; a sender that dawdles is refused."""
+    """The whole body, of at most so many bytes; a client that needs more time to send it is refused."""
     sent = headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != kind:
         said = f"the content type is {sent[:80]!r}" if sent else "there is no content type"
@@ -40,28 +40,26 @@ async def body_of(
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal("compressed bodies are not read; send the body uncompressed", status=415)
     length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limits.body_bytes:
-        raise too_large(int(length), limits)
+    if length.isdecimal() and int(length) > most:
+        raise too_large(int(length), most)
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.idle_seconds):
+        async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
                 body += message.get("body", b"")
-                if len(body) > limits.body_bytes:
-                    raise too_large(len(body), limits)
+                if len(body) > most:
+                    raise too_large(len(body), most)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise Refusal(f"the body did not come within {limits.idle_seconds:g} s", status=408) from None
+        raise Refusal(f"the body did not come within {seconds:g} s", status=408) from None
 
 
-def too_large(size: int, limits: Limits) -> Refusal:
-    return Refusal(
-        f"the body has {size:,} bytes or more; at most {limits.body_bytes:,} are accepted", status=413, code="too_large"
-    )
+def too_large(size: int, most: int) -> Refusal:
+    return Refusal(f"the body has {size:,} bytes or more; at most {most:,} are accepted", status=413, code="too_large")
 
 
 def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T:
@@ -72,8 +70,8 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
         within(asked, limits)  # first: what is small enough is soon looked through a second time
         json.loads(body, object_pairs_hook=each_once)
     except msgspec.ValidationError as error:
-        said, _, place = str(error).partition(" - at `")
-        raise Refusal(mended(said), param=place.rstrip("`").removeprefix("$").lstrip(".") or None) from None
+        said, _, place = str(error).partition(" - at ")
+        raise Refusal(mended(said), param=field_of(said, place)) from None
     except msgspec.DecodeError as error:
         raise Refusal(HALF_CHARACTER if half_character(body) else mended(str(error))) from None
     except UnicodeDecodeError as error:
@@ -100,6 +98,14 @@ def half_character(body: bytes) -> bool:
     except (ValueError, RecursionError) as error:
         return isinstance(error, UnicodeEncodeError)
     return False
+
+
+def field_of(said: str, place: str) -> str | None:
+    """The field that is wrong: `place` is the library's "`$.messages[0].role`"; one that is missing or unknown stands
+    in its sentence."""
+    path = place.rpartition("$")[2].strip("`.")
+    named = re.fullmatch(r"Object (?:missing required|contains unknown) field `(.{1,80})`", said)
+    return ".".join(filter(None, (path, named and named[1]))) or None
 
 
 def mended(said: str) -> str:

@@ -57,6 +57,8 @@ class Route(NamedTuple):
     gives: Any = None
     pieces: type[msgspec.Struct] | None = None
     task: str = ""  # the models that can do this answer here
+    body_limit: str = "body_bytes"  # the bound of the body's size, in `Limits`
+    field: str = ""  # of the body, that holds what a model reads: what is refused is it, where no other is named
 
     @property
     def method(self) -> Literal["GET", "POST"]:
@@ -71,7 +73,9 @@ ROUTES: tuple[Route, ...] = (
     Route("/metrics", plainly.metrics, "Counts and times, for Prometheus.", gives=str),
     Route("/v1/models", plainly.models, "The models that are served, and what each can do.", gives=ModelList),
     Route("/v1/models/{model}", plainly.model, "One of them.", gives=ModelCard),
-    Route("/v1/tokenize", plainly.tokenize, "A text as tokens, with their places.", TokenizeAsk, Tokenized),
+    Route(
+        "/v1/tokenize", plainly.tokenize, "A text as tokens, with their places.", TokenizeAsk, Tokenized, field="text"
+    ),
     Route(
         "/v1/completions",
         completions.complete,
@@ -80,6 +84,7 @@ ROUTES: tuple[Route, ...] = (
         Completion,
         Completion,
         task="complete",
+        field="prompt",
     ),
     Route(
         "/v1/chat/completions",
@@ -89,6 +94,7 @@ ROUTES: tuple[Route, ...] = (
         ChatCompletion,
         ChatChunk,
         task="chat",
+        field="messages",
     ),
     Route(
         "/v1/embeddings",
@@ -97,6 +103,8 @@ ROUTES: tuple[Route, ...] = (
         EmbeddingAsk,
         EmbeddingList,
         task="embed",
+        field="input",
+        body_limit="input_bytes",
     ),
     Route(
         "/v1/translate",
@@ -105,8 +113,17 @@ ROUTES: tuple[Route, ...] = (
         TranslateAsk,
         Answers[Translated],
         task="translate",
+        field="text",
     ),
-    Route("/v1/summarize", tasking.summarize, "Texts made short.", SummarizeAsk, Answers[Summarized], task="summarize"),
+    Route(
+        "/v1/summarize",
+        tasking.summarize,
+        "Texts made short.",
+        SummarizeAsk,
+        Answers[Summarized],
+        task="summarize",
+        field="text",
+    ),
     Route(
         "/v1/classify",
         tasking.classify,
@@ -114,8 +131,17 @@ ROUTES: tuple[Route, ...] = (
         ClassifyAsk,
         Answers[Classified],
         task="classify",
+        field="text",
     ),
-    Route("/v1/tag", tasking.tag, "Entities, with their characters.", TagAsk, Answers[TaggedText], task="tag"),
+    Route(
+        "/v1/tag",
+        tasking.tag,
+        "Entities, with their characters.",
+        TagAsk,
+        Answers[TaggedText],
+        task="tag",
+        field="text",
+    ),
     Route(
         "/v1/answer",
         tasking.answer,
@@ -123,9 +149,22 @@ ROUTES: tuple[Route, ...] = (
         AnswerAsk,
         Answers[Answered],
         task="answer",
+        field="question",
     ),
-    Route("/v1/fill", tasking.fill, "Words for the masks of a text.", FillAsk, Answers[Filled], task="fill"),
-    Route("/v1/search", tasking.search, "The nearest passages of an index.", SearchAsk, Answers[Hits], task="search"),
-    Route("/v1/look", looking.look, "What the page asks: every number inside a pass.", Posted, dict[str, Any]),
+    Route(
+        "/v1/fill", tasking.fill, "Words for the masks of a text.", FillAsk, Answers[Filled], task="fill", field="text"
+    ),
+    Route(
+        "/v1/search",
+        tasking.search,
+        "The nearest passages of an index.",
+        SearchAsk,
+        Answers[Hits],
+        task="search",
+        field="text",
+    ),
+    Route(
+        "/v1/look", looking.look, "What the page asks: every number inside a pass.", Posted, dict[str, Any], field="ask"
+    ),
     Route("/v1/cost", tasking.cost, "FLOPs, bytes and memory, from the model's spec.", CostAsk, Cost),
 )

@@ -20,6 +20,7 @@ from triform.serve.limits import Limits
 from triform.serve.reading import body_of
 from triform.serve.sessions import Sessions
 
+MAX_BYTES = 4096  # of a form
 FORM = "application/x-www-form-urlencoded"
 PAGES = {"": "./", "docs": "docs"}  # where a browser may go after signing in, as seen from /sign-in
 STYLE = """
@@ -75,7 +76,7 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
 
 
 async def fields_of(request: Request, limits: Limits) -> dict[str, str]:
-    body = await body_of(request.receive, request.headers, limits, kind=FORM)
+    body = await body_of(request.receive, request.headers, most=MAX_BYTES, seconds=limits.idle_seconds, kind=FORM)
     try:
         found = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
     except ValueError:  # UnicodeDecodeError is one

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from triform.generate.api import Answer, answer_of, settings_of
@@ -72,17 +73,18 @@ async def search(call: Call, asked: SearchAsk) -> Answers[Any]:
 
 
 async def embed(call: Call, asked: EmbeddingAsk) -> EmbeddingList:
-    given = each_of(asked.input, param="input")
-    if isinstance(given[0], str):
-        found = await _asked(call, asked.model, "embed", given, {})
-    else:
-        found = await _of_ids(call, asked.model, given)
-    packed = asked.encoding_format == "base64"
-    data = tuple(
-        Embedding(index=at, embedding=float32(one.vector) if packed else one.vector)
-        for at, one in enumerate(found.answers)
-    )
-    return EmbeddingList(data=data, model=asked.model, usage=found.usage)
+    """Very many texts are worked on in chunks; of each vector only its JSON is kept."""
+    served = call.model(asked.model, task="embed")
+    questions, counts = await _to_embed(served, each_of(asked.input, param="input"))
+    read, packed = sum(counts), asked.encoding_format == "base64"
+    refuse_if_long(read, most=call.service.limits.input_tokens)
+    data: list[Any] = []
+    async for answers in call.answers_in_chunks(served, questions):
+        for one in answers:
+            made = Embedding(index=len(data), embedding=float32(one.vector) if packed else one.vector)
+            data.append(msgspec.Raw(msgspec.json.encode(made)))
+    _count_read(call, served, counts)
+    return EmbeddingList(data=tuple(data), model=asked.model, usage=Usage(prompt_tokens=read, total_tokens=read))
 
 
 async def cost(call: Call, asked: CostAsk) -> Response:
@@ -102,11 +104,13 @@ async def _asked(call: Call, model: str, task: str, texts: Sequence[Any], settin
     return await _batched(call, call.model(model, task=task), task, texts, settings)
 
 
-async def _of_ids(call: Call, model: str, rows: Sequence[Any]) -> Answers[Any]:
-    served = call.model(model, task="embed")
-    check_ids(rows, model=served.model)
-    questions = tuple(Question(vectors_of_ids, ids, {}, ("ids",), len(ids)) for ids in rows)
-    return await _counted(call, served, questions, [len(ids) for ids in rows])
+async def _to_embed(served: Served, given: Sequence[Any]) -> tuple[list[Question], list[int]]:
+    """The questions, and how many tokens each has: of texts, or of ids, which are read as they are."""
+    if isinstance(given[0], str):
+        counts = await served.lanes.tokens.run(lambda: check("embed", given, model=served.model))
+        return [Question(named("embed").run, text, {}, ("embed",), len(text)) for text in given], counts
+    check_ids(given, model=served.model)
+    return [Question(vectors_of_ids, ids, {}, ("ids",), len(ids)) for ids in given], [len(ids) for ids in given]
 
 
 async def _batched(
@@ -134,13 +138,17 @@ async def _batched(
 async def _counted(call: Call, served: Served, questions: tuple[Question, ...], counts: Sequence[int]) -> Answers[Any]:
     """The answers, and the tokens read, for the client's bill and for the service's own counts."""
     read = sum(counts)
-    refuse_if_long(read, call.service.limits)
+    refuse_if_long(read, most=call.service.limits.prompt_tokens)
     answers = await call.answers(served, questions)
-    for count in counts:
-        served.gauge.count_read(count)
-    call.notes["read"] = read
+    _count_read(call, served, counts)
     usage = Usage(prompt_tokens=read, total_tokens=read)
     return Answers(model=served.name, answers=tuple(answers), usage=usage)
+
+
+def _count_read(call: Call, served: Served, counts: Sequence[int]) -> None:
+    for count in counts:
+        served.gauge.count_read(count)
+    call.notes["read"] = sum(counts)
 
 
 # --- through the engine ---------------------------------------------------------------------------------------------

@@ -112,9 +112,13 @@ class Worker:
         if over > 0 or wait > self.limits.wait_seconds:
             raise unavailable("busy", wait=max(self.pace.wait(max(0, over)), wait - self.limits.wait_seconds))
 
-    def submit(self, job: Job) -> Job:
-        """Takes the job in, or refuses it at once; nothing waits for a place outside the bounded queue."""
-        self.refuse_if_full(job.left)
+    def submit(self, job: Job, *, admitted: bool = False) -> Job:
+        """Takes the job in, or refuses it at once; nothing waits for a place outside the bounded queue.
+
+        `admitted`: the next chunk of a request that has had its place, and gave it back a moment ago.
+        """
+        if not admitted:
+            self.refuse_if_full(job.left)
         self.open += job.left
         self._put(job)
         return job
