@@ -33,7 +33,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/fill", {"text": "[MASK] " * 200}, "the model reads 128"),
     ("/v1/embeddings", {"input": [10**6]}, "outside the vocabulary"),
     ("/v1/embeddings", {"input": [[1] * 129]}, "at once"),
-    ("/v1/embeddings", {"input": [1] * 2**17}, "at most 65,536"),
+    ("/v1/embeddings", {"input": [1] * 2**19}, "at most 300,000"),
     ("/v1/embeddings", {"input": ["a", 1]}, "lists of ids"),
     ("/v1/embeddings", {"input": ["the cat " * 1000] * 40}, "characters; at most 262,144"),
     ("/v1/fill", {"text": "[MASK] " * 30_000}, "at least"),
