@@ -188,10 +188,8 @@ def test_texts_of_a_request_are_counted_together() -> None:
     """What is read is bounded too, whole requests at a time, with both counts in the message."""
 
     async def ask() -> list[Any]:
-        async with serving({"embed": encoder("embed"), "pair": pair()}, prompt_tokens=50, input_tokens=50) as (
-            _,
-            client,
-        ):
+        models = {"embed": encoder("embed"), "pair": pair()}
+        async with serving(models, prompt_tokens=50, input_tokens=50) as (_, client):
             return [
                 await client.post("/v1/embeddings", json={"model": "embed", "input": [TEXT] * 10}),
                 await client.post("/v1/translate", json={"model": "pair", "text": [TEXT] * 10}),
