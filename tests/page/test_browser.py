@@ -1,5 +1,6 @@
 """The page in a real browser: every view of every form, from disk and served; nobody's text and nobody's network."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,29 @@ def test_4096_tokens_stay_usable(browser: Any, served: Callable[[str], str]) -> 
         reader.settle(before=before)
         assert "tokens 0 to 31" not in reader.text("#strip")
         assert "Let the keys follow the queries again" in reader.text()
+
+
+# Tokens that take more than a line, and strips that stand out of their panel.
+CROWDED = """() => [
+  ...[...document.querySelectorAll('.answers th .token')].filter((one) => one.getClientRects().length > 1
+    || one.getBoundingClientRect().height > 1.9 * parseFloat(getComputedStyle(one).lineHeight)),
+  ...[...document.querySelectorAll('.vector canvas')].filter((one) =>
+    one.getBoundingClientRect().right > one.closest('.panel').getBoundingClientRect().right),
+].map((one) => one.outerHTML)"""
+
+
+def test_one_query_reads_well_on_a_phone(browser: Any, served: Callable[[str], str]) -> None:
+    with reading(browser, served("decoder"), viewport={"width": 390, "height": 844}) as reader:
+        reader.open("query")
+        assert reader.page.locator(".answers th .token").count() > 4
+        assert reader.page.evaluate(CROWDED) == []
+
+
+def test_no_sentence_depends_on_light_or_dark(browser: Any, served: Callable[[str], str]) -> None:
+    with reading(browser, served("decoder"), color_scheme="dark") as reader:
+        for view in VIEWS:
+            reader.open(view)
+            assert not re.search(r"\b(dark|bright|black|white)", reader.text()), view
 
 
 @pytest.mark.parametrize(
