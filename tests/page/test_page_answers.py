@@ -8,6 +8,7 @@ from families_tiny import EVERY
 from hypothesis import given
 from hypothesis import strategies as st
 from page_models import FORMS, LONG, TEXT, loaded, looker, run
+from serve.served_models import encoder, opinionated
 
 from triform import door
 from triform.errors import TriformError
@@ -21,6 +22,8 @@ from triform.page.diagram import diagram
 from triform.page.looker import Looker
 from triform.page.numbers import MOST, listed
 from triform.page.saying import ranges
+from triform.spec import replace
+from triform.tasks.classify import Classify
 from triform.weights.folder import Loaded
 
 IDS = "3 4 5 6 7 8 9"
@@ -137,6 +140,30 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
     assert found["was"]["before"] != found["was"]["after"]
     assert found["parted"] > 0
     assert max(found["turned"]) > 0
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
+def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> None:
+    model = encoder("classify")._replace(memo={"several": several})
+    text = "the fat ginger cat sat on a mat"
+    (said,) = Classify().run([text], model=model, top=3)
+    found = answer(Looker("labels", model), ask.Answer(run=Run(text=text), position=0))
+    assert dict(zip(found["labels"], found["chances"], strict=True)) == pytest.approx(
+        {one.label: one.probability for one in said.chances}, rel=1e-4
+    )
+    off = Change(heads=(OffHead(stack="encoder", kind="self", layer=0, head=1),))
+    changed = answer(Looker("labels", model), ask.Answer(run=Run(text=text, change=off), position=0))
+    assert changed["was"]["before"] == found["chances"]
+    assert changed["was"]["after"] == changed["chances"] != found["chances"]
+
+
+def test_a_head_of_one_label_gives_its_score() -> None:
+    model = encoder("classify")
+    spec = replace(model.spec, head=replace(model.spec.head, labels=1))
+    looked = Looker("score", model._replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
+    found = answer(looked, ask.Answer(run=Run(text="the cat"), position=0))
+    assert (found["labels"], found["chances"]) == ([], [])
+    assert found["score"] == pytest.approx(float(looked.view(Run(text="the cat")).logits[0, 0]), rel=1e-4)
 
 
 def test_a_word_in_its_contexts_begins_as_one_vector() -> None:

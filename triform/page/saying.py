@@ -11,7 +11,8 @@ from triform.page import ask
 from triform.page.changing import changed
 from triform.page.looker import UNCHANGED, Looker, streaming
 from triform.page.numbers import listed, within
-from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
+from triform.spec import Classify, Head, Own, Span, Tag, Tied, Transformed
+from triform.weights.label_probabilities import label_probabilities
 
 CANDIDATES = 10
 
@@ -61,13 +62,17 @@ def said(looker: Looker, asked: ask.Answer) -> dict[str, Any]:
     view = looker.view(asked.run, need=need)
     at = within(asked.position, len(view.answering.ids), "position")
     labels, chances = read_out(looker, view, at)
-    found: dict[str, Any] = {"labels": labels, "chances": chances, "turned": None, "parted": None}
+    found: dict[str, Any] = {"labels": labels, "chances": chances, "score": score(looker, view)}
+    found |= {"turned": None, "parted": None, "was": None}
     if asked.run.change == UNCHANGED:
         return found
     was = looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=need)
     ends = (each.record.call(need.until).output[0] for each in (was, view))
     found["turned"] = listed(angles(*ends).cpu().numpy())
-    return found | (parted(was, view, at) if speaks(looker) else {})
+    if speaks(looker):
+        return found | parted(was, view, at)
+    names, before = read_out(looker, was, at)
+    return found | {"was": {"words": names, "before": before, "after": chances, "score": score(looker, was)}}
 
 
 def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float]]:
@@ -76,13 +81,26 @@ def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float
     if speaks(looker):
         best = view.likeliest(view.said(at), min(CANDIDATES, looker.model.spec.vocab))
         return list(best.axes[0].labels), listed(best.values)
-    if isinstance(head, Classify | Tag):
-        scores = view.logits[0] if isinstance(head, Classify) else view.said(at)
-        return list(names or map(str, range(head.labels))), listed(scores.double().softmax(-1).cpu().numpy())
+    if is_score(head):
+        return [], []
+    if isinstance(head, Classify):
+        chances = label_probabilities(view.logits[0], model=looker.model)
+        return list(names or map(str, range(head.labels))), listed(chances.cpu().numpy())
+    if isinstance(head, Tag):
+        return list(names or map(str, range(head.labels))), listed(view.said(at).double().softmax(-1).cpu().numpy())
     if isinstance(head, Span):
         chances = view.logits[0].double().softmax(0)[at]
         return ["an answer begins here", "an answer ends here"], listed(chances.cpu().numpy())
     return [], []
+
+
+def is_score(head: Head) -> bool:
+    """A head of one label gives a number, not a choice."""
+    return isinstance(head, Classify) and head.labels == 1
+
+
+def score(looker: Looker, view: View) -> float | None:
+    return float(f"{float(view.logits[0, 0]):.5g}") if is_score(looker.model.spec.head) else None
 
 
 def parted(was: View, now: View, at: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from triform.train.examples import Labelled as Example
 from triform.train.labels import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
+from triform.weights.label_probabilities import is_several, label_probabilities
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
 
@@ -135,7 +136,7 @@ class Classify(Task[Labelled, str, Classified]):
         names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
         for some in portions(questions):
             found, unknown = read_texts(some, model=model)
-            chances = (found / heat).sigmoid() if several else (found / heat).softmax(-1)
+            chances = label_probabilities(found / heat, model=model)
             for row, strange in zip(chances, unknown, strict=True):
                 yield _answer(row, names=names, several=several, top=top, unknown=strange)
 
@@ -173,12 +174,6 @@ def text_labels(model: Loaded) -> dict[str, int]:
 
 def names_of(model: Loaded) -> list[str]:
     return list(text_labels(model))
-
-
-def is_several(model: Loaded) -> bool:
-    """Whether several labels may hold at once: as we remember it, or as released configs say it."""
-    told = model.memo.get("several")
-    return bool(model.config.get("problem_type") == "multi_label_classification" if told is None else told)
 
 
 def read_texts(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:

@@ -70,9 +70,11 @@ async function compared({ run, off, position }) {
     return [note(error.message)];
   }
   const where = h("p", { class: "lead" }, page.start.writes ? "What comes after " : "At ", token(last(), position, tokens(last())[position]), changed ? `: before → after, with ${named(off)}` : `, with ${named(off)}`);
-  const rows = changed && now.was ? now.was.words.map((word, i) => ({ word, before: now.was.before[i], now: now.was.after[i] })).slice(0, 12)
+  const all = changed && now.was ? now.was.words.map((word, i) => ({ word, before: now.was.before[i], now: now.was.after[i] }))
     : now.labels.map((word, i) => ({ word, now: now.chances[i] }));
-  return [where, rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves."),
+  const rows = all.sort((a, b) => (b.before ?? b.now) - (a.before ?? a.now)).slice(0, 12);
+  const score = now.score !== null && h("p", { class: "text" }, "score ", changed && now.was ? `${number(now.was.score, 4)} → ` : "", number(now.score, 4));
+  return [where, score || (rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves.")),
     now.parted !== null && h("p", { class: "soft" }, `The two distributions part by ${number(now.parted, 3)} nats (KL).`),
     now.turned && turned(now.turned), page.start.writes && await written(run, off)].filter(Boolean);
 }
