@@ -39,8 +39,19 @@ class Call:
 
     async def answers_in_chunks(self, served: Served, questions: Sequence[Question]) -> AsyncIterator[list[Any]]:
         """The same for very many: never more than a chunk of them waits, so that others have their turn in between."""
-        for number, chunk in enumerate(chunks(questions, characters=self.service.limits.batch_characters)):
+        for number, chunk in enumerate(self.chunks(questions)):
             yield await self.answers(served, chunk, admitted=number > 0)
+
+    def chunks(self, questions: Sequence[Question]) -> Iterator[list[Question]]:
+        """At most CHUNK, and as many characters as a batch has; one question may have more."""
+        most, some = self.service.limits.batch_characters, list[Question]()
+        for question in questions:
+            if some and (len(some) == CHUNK or sum(one.size for one in some) + question.size > most):
+                yield some
+                some = []
+            some.append(question)
+        if some:
+            yield some
 
 
 @contextmanager
@@ -74,15 +85,3 @@ def refuse_if_long(tokens: int, *, most: int) -> None:
     if tokens > most:
         said = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
         raise Refusal(said, code=TOO_LONG)
-
-
-def chunks(questions: Sequence[Question], *, characters: int) -> Iterator[list[Question]]:
-    """At most CHUNK, and so many characters; one question may have more."""
-    some: list[Question] = []
-    for question in questions:
-        if some and (len(some) == CHUNK or sum(one.size for one in some) + question.size > characters):
-            yield some
-            some = []
-        some.append(question)
-    if some:
-        yield some

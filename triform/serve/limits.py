@@ -28,7 +28,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     biases: int = 300
     items: int = 256  # prompts, texts or questions in one request
     inputs: int = 2048  # texts to embed in one request, which is worked on in chunks
-    input_tokens: int = 300_000  # of all of them
+    input_characters: int = 2**21  # of all of them
+    input_tokens: int = 300_000
     input_bytes: int = 2**22  # of its body
     messages: int = 512
     candidates: int = 100  # labels, fillings and passages told of one text
@@ -88,8 +89,9 @@ BOUNDS = {
 def within(asked: msgspec.Struct, limits: Limits) -> None:
     """Refuses the first field that is over its bound."""
     characters = {name: count_characters(getattr(asked, name)) for name in asked.__struct_fields__}
-    if (total := sum(characters.values())) > limits.characters:
-        said = f"the texts have {total:,} characters; at most {limits.characters:,} are accepted in one request"
+    most = limits.input_characters if "input" in characters else limits.characters
+    if (total := sum(characters.values())) > most:
+        said = f"the texts have {total:,} characters; at most {most:,} are accepted in one request"
         raise Refusal(said, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
     for name in asked.__struct_fields__:
         if name in BOUNDS:

@@ -7,6 +7,7 @@ asked of the task in batches. Knows the tasks by their base alone, but for what 
 import base64
 import struct
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -22,7 +23,7 @@ from triform.serve.call import Call, refuse_if_long, working
 from triform.serve.completions import checked, each_of
 from triform.serve.faults import Refusal, failed_writing
 from triform.serve.jobs import Job, Question
-from triform.serve.questions import check, check_ids, parts_of, vectors_of_ids
+from triform.serve.questions import check, check_ids, check_parts, parts_of, vectors_of_ids
 from triform.serve.service import Served
 from triform.tasks import named
 from triform.tasks.answer import Answer as AnswerTask
@@ -75,7 +76,7 @@ async def search(call: Call, asked: SearchAsk) -> Answers[Any]:
 async def embed(call: Call, asked: EmbeddingAsk) -> EmbeddingList:
     """Very many texts are worked on in chunks; of each vector only its JSON is kept."""
     served = call.model(asked.model, task="embed")
-    questions, counts = await _to_embed(served, each_of(asked.input, param="input"))
+    questions, counts = await _to_embed(call, served, each_of(asked.input, param="input"))
     read, packed = sum(counts), asked.encoding_format == "base64"
     refuse_if_long(read, most=call.service.limits.input_tokens)
     data: list[Any] = []
@@ -104,13 +105,18 @@ async def _asked(call: Call, model: str, task: str, texts: Sequence[Any], settin
     return await _batched(call, call.model(model, task=task), task, texts, settings)
 
 
-async def _to_embed(served: Served, given: Sequence[Any]) -> tuple[list[Question], list[int]]:
+async def _to_embed(call: Call, served: Served, given: Sequence[Any]) -> tuple[list[Question], list[int]]:
     """The questions, and how many tokens each has: of texts, or of ids, which are read as they are."""
-    if isinstance(given[0], str):
-        counts = await served.lanes.tokens.run(lambda: check("embed", given, model=served.model))
-        return [Question(named("embed").run, text, {}, ("embed",), len(text)) for text in given], counts
-    check_ids(given, model=served.model)
-    return [Question(vectors_of_ids, ids, {}, ("ids",), len(ids)) for ids in given], [len(ids) for ids in given]
+    if not isinstance(given[0], str):
+        check_ids(given, model=served.model)
+        return [Question(vectors_of_ids, ids, {}, ("ids",), len(ids)) for ids in given], [len(ids) for ids in given]
+    check_parts(given)
+    questions = [Question(named("embed").run, text, {}, ("embed",), len(text)) for text in given]
+    counts: list[int] = []
+    for chunk in call.chunks(questions):
+        texts = [one.asked for one in chunk]
+        counts += await served.lanes.tokens.run(partial(check, "embed", texts, model=served.model))
+    return questions, counts
 
 
 async def _batched(
