@@ -17,7 +17,13 @@ from triform.errors import TriformError
     "--host", default="127.0.0.1", show_default=True, help="Where to listen; other than loopback needs a key."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
-@click.option("--api-key", "keys", multiple=True, envvar="TRIFORM_API_KEY", help="A key that clients must send; browsers sign in with it.")
+@click.option(
+    "--api-key",
+    "keys",
+    multiple=True,
+    envvar="TRIFORM_API_KEY",
+    help="A key that clients must send; browsers sign in with it.",
+)
 @click.option("--api-key-file", "key_files", multiple=True, help="A file with such keys, one a line.")
 @click.option("--allow-host", "hosts", multiple=True, help="A host name requests may be addressed to; * for any.")
 @click.option("--cors", "origins", multiple=True, help="An origin whose pages may ask, as https://example.org.")

@@ -178,7 +178,7 @@ def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[De
         contexts = ", ".join(f"{one.name} {one.spec.context:,}" for one in models)
         raise TriformError(
             f"{said}; no lower bound is enough: at least {size(least.total)} are needed, most of it {least.largest} "
-            f"(context in tokens: {contexts}); serve fewer or smaller models, or use a machine with more memory"
+            f"(context in tokens: {contexts}); serve fewer or smaller models, or allow more memory"
         )
     for name in list(lower):
         fewer = {one: value for one, value in lower.items() if one != name}
