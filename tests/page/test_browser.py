@@ -77,6 +77,7 @@ def test_decoding_goes_step_by_step(browser: Any, address: str, form: str) -> No
         reader.page.click("[data-key=next]")
         assert reader.page.locator(".steprow").count() == 2
         assert "1 position" in reader.text(".facts")
+        assert reader.page.locator(".steprow.now .box.computed").count() == 1
         assert reader.text(".chances") != first
         reader.page.keyboard.press("Shift+Tab")  # the slider: arrow keys step too
         reader.page.keyboard.press("ArrowLeft")

@@ -66,9 +66,10 @@ function text(found, at) {
 
 function grid(found, at) {
   const total = found.read + found.steps.length - 1;
-  const from = Math.max(0, total - SHOWN);
+  const end = Math.min(total, Math.max(SHOWN, found.read + at)); // with the positions of this step
+  const from = Math.max(0, end - SHOWN);
   const inside = (ranges, i) => ranges.some(([a, b]) => i >= a && i < b);
-  const rows = found.steps.slice(0, at + 1).map((step, i) => h("div", { class: i === at ? "steprow now" : "steprow" }, Array.from({ length: total - from }, (_, j) => from + j).map((place) =>
+  const rows = found.steps.slice(0, at + 1).map((step, i) => h("div", { class: i === at ? "steprow now" : "steprow" }, Array.from({ length: end - from }, (_, j) => from + j).map((place) =>
     h("i", { class: inside(step.computed, place) ? "box computed" : inside(step.from_cache, place) ? "box cached" : "box", "data-token": `decoder:${place}` }))));
-  return h("figure", {}, h("figcaption", {}, `rows are steps, columns positions${from ? ` (the last ${SHOWN})` : ""}: computed, read from the cache, not looked at`), h("div", { class: "scroll", tabindex: "0", role: "img", "aria-label": "positions computed and read at each step" }, h("div", { class: "grid" }, rows)));
+  return h("figure", {}, h("figcaption", {}, `rows are steps, columns positions${end - from < total ? ` (${from} to ${end - 1} of ${total})` : ""}: computed, read from the cache, not looked at`), h("div", { class: "scroll", tabindex: "0", role: "img", "aria-label": "positions computed and read at each step" }, h("div", { class: "grid" }, rows)));
 }
