@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from triform.cli.streams import (
     describe_encoding_error,
     open_streams,
-    reader_has_gone,
     redirect_stdout_to_devnull,
 )
 from triform.errors import TriformError, UnknownName
@@ -97,6 +96,14 @@ class Lazy(click.Group):
         command.params += [option for option in (THREADS, QUIET) if option not in command.params]
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Before click takes a reader that has gone for a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            redirect_stdout_to_devnull()
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
@@ -138,12 +145,12 @@ def main(args: list[str] | None = None) -> NoReturn:
         click.echo("stopped", err=True)
         # click turns Ctrl-C into its own Abort; a training knows which signal ended it.
         sys.exit(exit_code(getattr(stop.__cause__ or stop, "number", signal.SIGINT)))
-    except (OSError, SystemExit) as error:
-        if reader_has_gone(error):
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # what rich makes of a reader that has gone
             redirect_stdout_to_devnull()
             sys.exit(0)
-        if isinstance(error, SystemExit):
-            raise
+        raise
+    except OSError as error:
         # A full disk, a folder that may not be written to: outside this code. Without a name it is the output itself.
         if error.filename is None:
             redirect_stdout_to_devnull()

@@ -22,13 +22,6 @@ def open_streams() -> None:
         raise TriformError("standard output is closed; send it somewhere, for example > /dev/null")
 
 
-def reader_has_gone(error: BaseException) -> bool:
-    """A broken pipe; rich turns one into SystemExit(1)."""
-    return isinstance(error, BrokenPipeError) or (
-        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-    )
-
-
 def redirect_stdout_to_devnull() -> None:
     """So that the interpreter does not try to flush what nobody reads when it ends."""
     with suppress(OSError):
