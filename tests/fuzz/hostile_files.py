@@ -13,6 +13,7 @@ with atheris.instrument_imports(include=["triform"]):
     from triform.errors import TriformError
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
+    from triform.weights.gguf_file import GgufFile
     from triform.weights.outline import described
 
 FILES = {
@@ -21,6 +22,7 @@ FILES = {
     "index": "model.safetensors.index.json",
     "tokenizer": "tokenizer.json",
     "template": "chat_template.jinja",
+    "gguf": "model.gguf",
 }
 
 
@@ -35,6 +37,8 @@ def main() -> None:
         with contextlib.suppress(TriformError):
             if kind == "tokenizer":
                 Tokenizer.read(root).encode("the fat ginger cat")
+            elif kind == "gguf":
+                GgufFile.open(file).check_tensors()
             elif kind == "template":
                 ChatTemplate(data.decode(errors="replace"), special={}).render([{"role": "user", "content": "a"}])
             else:

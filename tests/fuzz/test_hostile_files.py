@@ -1,5 +1,6 @@
 """The longer fuzzing run, behind the slow marker: coverage finds what random damage does not."""
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from triform.first_numbers import build
 from triform.text.training import train_tokenizer
 from triform.weights.folder import Loaded, write
 
-RUNS = {"config": 20_000, "header": 20_000, "index": 20_000, "tokenizer": 3_000, "template": 300}
+RUNS = {"config": 20_000, "header": 20_000, "index": 20_000, "tokenizer": 3_000, "template": 300, "gguf": 20_000}
 
 
 @pytest.mark.slow
@@ -27,6 +28,7 @@ def test_no_file_crashes_us(kind: str, tmp_path: Path) -> None:
     seeds.mkdir()
     for file in (tmp_path / "m").glob("*.json"):
         (seeds / file.name).write_bytes(file.read_bytes())
+    (seeds / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + b"x" * 64)
     script = Path(__file__).with_name("hostile_files.py")
     done = subprocess.run(
         [

@@ -1,6 +1,8 @@
 """Other people's files: llama2.c and GGUF become model folders with the same numbers."""
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -203,10 +205,31 @@ def test_what_gguf_cannot_be_read_says_why(tmp_path: Path) -> None:
         gguf.read(tmp_path / "c.gguf")
 
 
+def test_an_unknown_architecture_is_refused_before_its_tensors_are_looked_at(tmp_path: Path) -> None:
+    """The file has tensors of a type that cannot be read, and is cut off: neither is worth a word yet."""
+    key, value = b"general.architecture", b"mamba"
+    pair = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
+    tensor = struct.pack("<Q", 1) + b"x" + struct.pack("<IQIQ", 1, 1 << 40, 16, 0)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + pair + tensor)
+    with pytest.raises(TriformError, match="unknown GGUF architecture 'mamba'"):
+        gguf.read(tmp_path / "m.gguf")
+
+
+def test_a_gguf_file_is_read_without_the_package(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", triform.build(SPEC))
+    script = (
+        "import sys; sys.modules['gguf'] = None; from triform.cli import main; "
+        f"main(['import', {str(tmp_path / 'm.gguf')!r}, '--out', {str(tmp_path / 'out')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert load(tmp_path / "out").spec == SPEC
+
+
 def test_cut_off_gguf_files_never_crash(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", triform.build(SPEC))
     data = (tmp_path / "m.gguf").read_bytes()
     for length in range(0, len(data), len(data) // 40):
         (tmp_path / "cut.gguf").write_bytes(data[:length])
-        with pytest.raises(TriformError):
+        with pytest.raises(TriformError, match=r"fetch it again|does not begin with GGUF"):
             gguf.read(tmp_path / "cut.gguf")

@@ -1,14 +1,13 @@
-"""GGUF files, through the gguf package: Llama and its relatives, whatever their quantisation, as float32 models.
+"""GGUF files as float32 models: Llama and its relatives, whatever their quantisation.
 
-Owns GGUF's names and how its metadata says a spec, a tokenizer and a template. Refuses other architectures by name.
+Owns GGUF's names and how its metadata says a spec, a tokenizer and a template; `gguf_file.py` reads the file itself.
+Refuses other architectures by name, before any tensor is read.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from triform import families
 from triform.core.build import skeleton
@@ -21,6 +20,7 @@ from triform.text.tokenizer import Tokenizer
 from triform.weights.errors import WeightsError, listed
 from triform.weights.folder import Loaded
 from triform.weights.generation import Generation
+from triform.weights.gguf_file import GgufFile
 from triform.weights.names import Part, Rule, Table, same, stack
 from triform.weights.rotary import half_split
 
@@ -52,51 +52,17 @@ SPLITS: dict[str, Split] = {
 }
 
 
-class File(NamedTuple):
-    """A GGUF file opened: its metadata, and its tensors still quantised."""
-
-    path: Path
-    about: Mapping[str, Any]
-    tensors: Mapping[str, Any]
-
-    @staticmethod
-    def open(path: Path) -> "File":
-        try:
-            from gguf import GGUFReader
-        except ImportError:
-            raise WeightsError("reading GGUF files needs the gguf package: pip install 'triform[gguf]'") from None
-        if not path.is_file():
-            raise WeightsError(f"there is no file {path}")
-        try:
-            reader = GGUFReader(str(path))
-            about = {name: field.contents() for name, field in reader.fields.items()}
-            return File(path, about, {tensor.name: tensor for tensor in reader.tensors})
-        except Exception as error:  # the package raises whatever its parsing stumbles over
-            raise WeightsError(f"{path} is not a GGUF file that can be read: {str(error)[:200]}") from None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self.about.get(name, default)
-        if value is None:
-            raise WeightsError(f"{self.path}: its metadata has no {name}")
-        return value
-
-    def number(self, name: str, default: float | None = None) -> Any:
-        value = self.get(name, default)
-        if isinstance(value, list) or not isinstance(value, int | float):
-            raise WeightsError(f"{self.path}: {name} is {str(value)[:60]}, not a number; all layers must be alike")
-        return value
-
-
 def read(path: Path) -> Loaded:
-    file = File.open(path)
+    file = GgufFile.open(path)
     kind = str(file.get("general.architecture"))
     if kind not in ARCHITECTURES:
         raise UnknownName("GGUF architecture", kind, ARCHITECTURES)
+    file.check_tensors()
     try:
         spec = spec_of(file, kind)
         network = numbers(file, spec, neighbours=ARCHITECTURES[kind][2])
         tokenizer = tokenizer_of(file)
-        template = file.about.get("tokenizer.chat_template")
+        template = file.metadata.get("tokenizer.chat_template")
         return Loaded(
             spec=spec,
             network=network,
@@ -113,7 +79,7 @@ def read(path: Path) -> Loaded:
 # --- what the model is ------------------------------------------------------------------------------------------------
 
 
-def spec_of(file: File, kind: str) -> ModelSpec:
+def spec_of(file: GgufFile, kind: str) -> ModelSpec:
     def number(name: str, default: float | None = None) -> Any:
         return file.number(f"{kind}.{name}", default)
 
@@ -139,10 +105,10 @@ def spec_of(file: File, kind: str) -> ModelSpec:
     )
 
 
-def scaling_of(file: File, kind: str) -> Scaling:
-    said = file.about.get(f"{kind}.rope.scaling.type", "none")
-    factor = float(file.about.get(f"{kind}.rope.scaling.factor", 1.0))
-    trained = int(file.about.get(f"{kind}.rope.scaling.original_context_length", 0))
+def scaling_of(file: GgufFile, kind: str) -> Scaling:
+    said = file.metadata.get(f"{kind}.rope.scaling.type", "none")
+    factor = float(file.metadata.get(f"{kind}.rope.scaling.factor", 1.0))
+    trained = int(file.metadata.get(f"{kind}.rope.scaling.original_context_length", 0))
     if "rope_freqs.weight" in file.tensors:
         return _llama3(file, trained or 8192)
     match said:
@@ -156,16 +122,16 @@ def scaling_of(file: File, kind: str) -> Scaling:
             raise WeightsError(f"{file.path}: rotary scaling {said!r} is not known; known are linear and yarn")
 
 
-def _llama3(file: File, trained: int) -> Llama3Scaling:
+def _llama3(file: GgufFile, trained: int) -> Llama3Scaling:
     """GGUF keeps what each frequency is divided by; the last is the whole factor."""
-    factor = round(float(dequantised(file.tensors["rope_freqs.weight"]).max()))
+    factor = round(float(file.tensors["rope_freqs.weight"].dequantize().max()))
     return Llama3Scaling(factor=float(factor), low=1.0, high=4.0, trained=trained)
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-def numbers(file: File, spec: ModelSpec, *, neighbours: bool) -> Any:
+def numbers(file: GgufFile, spec: ModelSpec, *, neighbours: bool) -> Any:
     parts = Table(NAMES).parts(spec)
     wanted = {part.name for part in parts}
     missing = sorted(wanted - file.tensors.keys())
@@ -174,7 +140,7 @@ def numbers(file: File, spec: ModelSpec, *, neighbours: bool) -> Any:
         f"{part.name} is {list(shape)}, not {list(part.shape)}"
         for part in parts
         if part.name in file.tensors
-        if (shape := tuple(reversed(file.tensors[part.name].shape.tolist()))) != part.shape
+        if (shape := file.tensors[part.name].shape) != part.shape
     ]
     if missing or over or wrong:
         raise WeightsError(
@@ -185,7 +151,7 @@ def numbers(file: File, spec: ModelSpec, *, neighbours: bool) -> Any:
     ours = dict(network.named_parameters())
     with torch.no_grad():
         for part in parts:
-            x = dequantised(file.tensors[part.name]).view(part.shape)
+            x = torch.from_numpy(file.tensors[part.name].dequantize())
             if neighbours and _turns(part):
                 x = half_split(x, heads=_heads(part, spec))
             part.view(ours[part.path]).copy_(x)
@@ -201,24 +167,15 @@ def _heads(part: Part, spec: ModelSpec) -> int:
     return a.heads if part.name.endswith("attn_q.weight") else a.kv_heads
 
 
-def dequantised(tensor: Any) -> Tensor:
-    from gguf.quants import dequantize
-
-    try:
-        return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
-    except NotImplementedError:
-        raise WeightsError(f"{tensor.name}: the quantisation {tensor.tensor_type.name} cannot be read") from None
-
-
 # --- its tokenizer ----------------------------------------------------------------------------------------------------
 
 
-def tokenizer_of(file: File) -> Tokenizer:
+def tokenizer_of(file: GgufFile) -> Tokenizer:
     tokens = [str(token) for token in file.get("tokenizer.ggml.tokens")]
-    kinds = [int(kind) for kind in file.about.get("tokenizer.ggml.token_type", [1] * len(tokens))]
+    kinds = [int(kind) for kind in file.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))]
     special = {}
     for role, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
-        id = file.about.get(f"tokenizer.ggml.{key}_token_id")
+        id = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
         if id is not None and 0 <= int(id) < len(tokens):
             special[role] = tokens[int(id)]
     match file.get("tokenizer.ggml.model"):
@@ -237,13 +194,13 @@ def tokenizer_of(file: File) -> Tokenizer:
         [AddedToken(token, normalized=False) for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
     )
     llama = file.get("tokenizer.ggml.model") == "llama"
-    if file.about.get("tokenizer.ggml.add_bos_token", llama) and "bos" in special:
+    if file.metadata.get("tokenizer.ggml.add_bos_token", llama) and "bos" in special:
         put_ends(core, bos=special["bos"])
     return Tokenizer(core, special=special)
 
 
-def _byte_level(file: File, tokens: list[str]) -> Any:
-    kind = str(file.about.get("tokenizer.ggml.pre", "default"))
+def _byte_level(file: GgufFile, tokens: list[str]) -> Any:
+    kind = str(file.metadata.get("tokenizer.ggml.pre", "default"))
     if kind not in SPLITS:
         raise UnknownName("way of splitting words", kind, SPLITS)
     merges = [tuple(str(merge).split(" ")) for merge in file.get("tokenizer.ggml.merges")]

@@ -1,0 +1,261 @@
+"""A GGUF file: its header, its metadata and where its tensors lie, read without allocating more than the file bears.
+
+    file = GgufFile.open(path)
+    file.metadata["general.architecture"]
+    file.check_tensors()                       # every tensor of a known type and inside the file
+    file.tensors["token_embd.weight"].dequantize()
+
+Tensors stay in the mapped file as the blocks they are; `dequantize` makes float32 of one. Versions 2 and 3,
+little-endian. Knows no architectures and no torch.
+"""
+
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triform.weights.errors import WeightsError, shown
+from triform.weights.gguf_blocks import BLOCK_TYPES, UNREAD_TYPES, BlockType, Bytes, Floats
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_METADATA = 128 << 20  # bytes; the largest released vocabularies take about 20 MB
+MAX_NAME = 64 << 10  # bytes of a key or a tensor's name, as the format's description bounds them
+MAX_AXES = 4
+MAX_ALIGNMENT = 1 << 20
+VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
+
+STRING, ARRAY = 8, 9
+NUMBERS: dict[int, str] = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "?",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
+
+
+class Damaged(Exception):
+    """What is wrong with a file; the reader adds its name."""
+
+
+class GgufTensor(NamedTuple):
+    """A tensor as it lies in the file; `shape` has rows first, GGUF's own order is the other way round."""
+
+    name: str
+    type_number: int
+    shape: tuple[int, ...]
+    start: int  # byte of the file
+    data: Bytes  # the whole file, mapped
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def block_type(self) -> BlockType:
+        known = BLOCK_TYPES.get(self.type_number)
+        if known is None:
+            name = UNREAD_TYPES.get(self.type_number, f"number {self.type_number}")
+            readable = ", ".join(each.name for each in BLOCK_TYPES.values())
+            raise WeightsError(
+                f"{shown(self.name)} has the GGUF type {name}; the types that can be read are {readable}"
+            )
+        return known
+
+    @property
+    def size(self) -> int:
+        return self.block_type.bytes_of(self.numel)
+
+    def raw(self) -> Bytes:
+        """Its blocks as they are, `[blocks, bytes per block]`, not copied."""
+        return self.data[self.start : self.start + self.size].reshape(-1, self.block_type.size)
+
+    def dequantize(self) -> Floats:
+        """All its numbers in float32."""
+        kind, blocks = self.block_type, self.raw()
+        out = np.empty((len(blocks), kind.values), np.float32)
+        step = VALUES_AT_ONCE // kind.values
+        for at in range(0, len(blocks), step):
+            out[at : at + step] = kind.dequantize(blocks[at : at + step]).reshape(-1, kind.values)
+        return out.reshape(self.shape)
+
+
+class GgufFile(NamedTuple):
+    """A GGUF file opened: arrays of numbers in `metadata` are numpy's, those of strings are lists."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GgufTensor]
+
+    @staticmethod
+    def open(path: Path) -> "GgufFile":
+        try:
+            with path.open("rb") as file:
+                if file.read(len(MAGIC)) != MAGIC:
+                    raise WeightsError(f"{path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise WeightsError(f"cannot read {path}: {error.strerror or error}") from None
+        try:
+            return GgufFile(path, *_read_header(_Cursor(mapped)))
+        except Damaged as error:
+            raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
+
+    def check_tensors(self) -> None:
+        """Each has a type that can be read, whole blocks per row, and lies inside the file."""
+        for tensor in self.tensors.values():
+            try:
+                kind = tensor.block_type
+            except WeightsError as error:
+                raise WeightsError(f"{self.path}: {error}; convert it with llama.cpp's llama-quantize") from None
+            if not tensor.shape or min(tensor.shape) < 1 or tensor.shape[-1] % kind.values:
+                raise WeightsError(
+                    f"{self.path}: {shown(tensor.name)} has the shape {list(tensor.shape)}, "
+                    f"which {kind.name} cannot store"
+                )
+            end = tensor.start + tensor.size
+            if end > tensor.data.size:
+                raise WeightsError(
+                    f"{self.path} is cut off: {shown(tensor.name)} ends at byte {end:,}, the file at "
+                    f"{tensor.data.size:,}; fetch it again"
+                )
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.metadata.get(name, default)
+        if value is None:
+            raise WeightsError(f"{self.path}: its metadata has no {name}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> Any:
+        value = self.get(name, default)
+        if not isinstance(value, int | float):
+            raise WeightsError(f"{self.path}: {name} is {shown(value)}, not a number; all layers must be alike")
+        return value
+
+
+# --- the header -------------------------------------------------------------------------------------------------------
+
+
+class _Cursor:
+    """A place in the mapped file that moves on; it never reads past the end, nor past what metadata may take."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = len(MAGIC)
+        self.end = min(len(data), MAX_METADATA)
+
+    def skip(self, size: int) -> int:
+        """Where `size` bytes begin that are there."""
+        start = self.at
+        if size > self.end - start:
+            if self.end < len(self.data):
+                raise Damaged(f"its metadata is longer than {MAX_METADATA >> 20} MiB")
+            raise Damaged(f"its header ends behind the file, which has {len(self.data):,} bytes; fetch it again")
+        self.at += size
+        return start
+
+    def whole(self, form: str) -> int:
+        return int(struct.unpack_from(form, self.data, self.skip(struct.calcsize(form)))[0])
+
+    def u32(self) -> int:
+        return self.whole("<I")
+
+    def u64(self) -> int:
+        return self.whole("<Q")
+
+    def text(self) -> str:
+        size = self.u64()
+        start = self.skip(size)
+        try:
+            return self.data[start : start + size].decode()
+        except UnicodeDecodeError:
+            raise Damaged(f"the string at byte {start:,} is not UTF-8") from None
+
+    def name(self) -> str:
+        name = self.text()
+        if len(name) > MAX_NAME:
+            raise Damaged(f"a name has {len(name):,} characters")
+        return name
+
+    def value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self.text()
+        if kind == ARRAY:
+            return self.array(self.u32(), self.u64())
+        return self.numbers(kind, 1)[0].item()
+
+    def array(self, kind: int, count: int) -> list[str] | NDArray[Any]:
+        if kind == STRING:
+            self.check_room(count * 8)  # each string has its length before it
+            return [self.text() for _ in range(count)]
+        return self.numbers(kind, count)
+
+    def numbers(self, kind: int, count: int) -> NDArray[Any]:
+        """Not copied: a long array takes no memory beside the file's own."""
+        if kind not in NUMBERS:
+            raise Damaged(f"its metadata has a value of type {kind}, which there is not, or an array of arrays")
+        dtype = np.dtype(NUMBERS[kind])
+        return np.frombuffer(self.data, dtype, count, self.skip(dtype.itemsize * count))
+
+    def check_room(self, size: int) -> None:
+        start = self.skip(size)
+        self.at = start
+
+
+def _read_header(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
+    version = cursor.u32()
+    if version not in VERSIONS:
+        big_endian = version and not version & 0xFFFF
+        raise Damaged("it is big-endian" if big_endian else f"its version is {version}, not 2 or 3")
+    tensor_count, pair_count = cursor.u64(), cursor.u64()
+    metadata: dict[str, Any] = {}
+    for _ in range(pair_count):
+        key = cursor.name()
+        if key in metadata:
+            raise Damaged(f"its metadata has {shown(key)} twice")
+        metadata[key] = cursor.value(cursor.u32())
+    infos: dict[str, _Info] = {}
+    for _ in range(tensor_count):
+        info = _read_info(cursor)
+        if info.name in infos:
+            raise Damaged(f"it has the tensor {shown(info.name)} twice")
+        infos[info.name] = info
+    base = _data_start(cursor.at, metadata.get("general.alignment", 32))
+    mapped = np.frombuffer(cursor.data, np.uint8)
+    return metadata, {
+        name: GgufTensor(name, info.type_number, info.shape, base + info.offset, mapped) for name, info in infos.items()
+    }
+
+
+class _Info(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    type_number: int
+    offset: int  # from where the tensors begin
+
+
+def _read_info(cursor: _Cursor) -> _Info:
+    name, axes = cursor.name(), cursor.u32()
+    if axes > MAX_AXES:
+        raise Damaged(f"{shown(name)} has {axes} axes")
+    shape = tuple(cursor.u64() for _ in range(axes))
+    return _Info(name, shape[::-1], cursor.u32(), cursor.u64())
+
+
+def _data_start(end: int, alignment: object) -> int:
+    """Behind the header, on the next multiple of the alignment."""
+    if not isinstance(alignment, int) or not 1 <= alignment <= MAX_ALIGNMENT:
+        raise Damaged(f"general.alignment is {shown(alignment)}")
+    return end + -end % alignment
