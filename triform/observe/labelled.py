@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from torch import Tensor
 
 from triform.errors import InputError
+from triform.weights.tensors import write_tensors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -128,7 +129,7 @@ class Labelled:
         about = {"axes": [axis._asdict() for axis in self.axes], "error": self.error}
         about["words"] = None if self.words is None else self.words.tolist()
         metadata = {"title": self.title} | {key: msgspec.json.encode(value).decode() for key, value in about.items()}
-        save_file({"values": np.ascontiguousarray(self.values)}, path, metadata=metadata)
+        write_tensors(path, {"values": torch.from_numpy(np.ascontiguousarray(self.values))}, metadata=metadata)
 
     # --- for eyes ---------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from triform import door
@@ -35,6 +34,7 @@ from triform.observe.view_steps import text as row_of
 from triform.observe.view_text import Given, Tokens, label, target_of, tokens_of
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
+from triform.weights.tensors import write_tensors
 
 
 class Looked(Protocol):
@@ -302,8 +302,8 @@ class View:
         """A safetensors file with what left every kept module, by its path, and the tokens as metadata."""
         outputs = {path: calls[-1].output for path, calls in self.record.calls.items() if path}
         outputs |= {} if self.scores is None else {"logits": self.scores}
-        tensors = {path: x.contiguous().clone() for path, x in outputs.items() if isinstance(x, Tensor)}
-        save_file(tensors, path, metadata={"view": self.to_json()})
+        tensors = {path: x for path, x in outputs.items() if isinstance(x, Tensor)}
+        write_tensors(path, tensors, metadata={"view": self.to_json()})
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {len(tokens.ids)} tokens" for name, tokens in self.texts.items())

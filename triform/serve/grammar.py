@@ -159,6 +159,6 @@ def library() -> Any:
     try:
         import llguidance
     except ImportError:
-        said = "this service was installed without grammars; the host may add them: pip install 'triform[grammar]'"
+        said = "this service has no grammars: its host may add them with pip install llguidance, then start it again"
         raise Refusal(said, param=PARAM, code="no_grammar") from None
     return llguidance

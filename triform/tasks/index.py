@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,6 +29,7 @@ from triform.weights import manifest
 from triform.weights.appearing import appearing
 from triform.weights.box import Box, parse
 from triform.weights.folder import Loaded
+from triform.weights.tensors import write_tensors
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
 TOGETHER = 1024  # passages embedded at once
@@ -119,6 +120,8 @@ def make(
     Made again without a layout it keeps its own; with another one all files are read again.
     """
     folder = Path(out)
+    if graph := graph or (folder / GRAPH).exists():
+        usearch()  # a package that is missing is said before anything is embedded
     old, own_layout = _earlier(folder, model)
     layout = layout if layout != AS_NAMED else own_layout
     named = files_in([Path(place) for place in places], format=layout.format)
@@ -130,7 +133,6 @@ def make(
         )
     same = {file for file, known in old.items() if hashes.get(file) == known.sha256}
     kept = {file: old[file] for file in same} if layout == own_layout else {}
-    graph = graph or (folder / GRAPH).exists()
     done, total, embedded = dict(kept), len(hashes) + len(skipped), 0
 
     def tell(passages: int) -> None:
@@ -241,7 +243,7 @@ def _write(folder: Path, index: Index, *, graph: bool) -> None:
         encode = msgspec.json.Encoder().encode
         with (draft / PASSAGES).open("wb") as lines:
             lines.writelines(encode(passage) + b"\n" for passage in index.passages)
-        save_file({"vectors": index.vectors.contiguous()}, draft / VECTORS)
+        write_tensors(draft / VECTORS, {"vectors": index.vectors})
         if graph:
             made = usearch().Index(ndim=index.note.width, metric="cos", dtype="f32")
             made.add(np.arange(len(index.passages)), index.vectors.numpy())
@@ -278,7 +280,7 @@ def usearch() -> Any:
     try:
         from usearch import index
     except ImportError:
-        raise BadIndex("an HNSW graph needs usearch: pip install 'triform[search]'; or search without it") from None
+        raise BadIndex("an HNSW graph needs the usearch package: pip install usearch") from None
     return index
 
 

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-import torch
 from torch import Tensor
 
 from triform.errors import TriformError
@@ -21,7 +20,7 @@ from triform.weights.appearing import appearing
 from triform.weights.box import Box, parse
 from triform.weights.errors import WeightsError
 from triform.weights.headers import header
-from triform.weights.tensors import DTYPE_NAMES, Mapped
+from triform.weights.tensors import Mapped, write_tensors
 
 PREFIX = "step-"
 STATE = "state.json"
@@ -114,22 +113,6 @@ class Shelf(Generic[S]):
         shutil.rmtree(gone, ignore_errors=True)
         os.rename(place, gone)
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def write_tensors(path: Path, tensors: Tensors) -> None:
-    """A safetensors file, each tensor in its own precision."""
-    entries: dict[str, Any] = {}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * tensor.itemsize
-        entries[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": tuple(tensor.shape), "data_offsets": (start, end)}
-    head = msgspec.json.encode(entries)
-    head += b" " * (-len(head) % 8)
-    with path.open("wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        for tensor in tensors.values():
-            numbers = tensor.detach().cpu().contiguous().flatten()
-            file.write(numbers.view(torch.uint8).numpy().data)
 
 
 def read_tensors(box: Box, name: str) -> dict[str, Tensor]:

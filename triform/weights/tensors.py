@@ -4,7 +4,7 @@ Refuses to know models.
 """
 
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,6 +17,8 @@ from triform.weights.headers import INDEX, ONE, Stored
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+WHOLE_NAMES = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
+ALL_NAMES = DTYPE_NAMES | WHOLE_NAMES | {torch.bool: "BOOL"}
 
 
 class Mapped:
@@ -80,16 +82,38 @@ def write(folder: Path, tensors: Iterable[Outgoing], *, dtype: torch.dtype, shar
             _write_file(file, shard, dtype)
 
 
+def write_tensors(
+    path: str | Path, tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """A safetensors file, each tensor in its own precision.
+
+    Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it.
+    """
+    kept = [(name, ALL_NAMES[x.dtype], tuple(x.shape), x.numel() * x.itemsize) for name, x in tensors.items()]
+    with open(path, "wb") as file:
+        file.write(_header(kept, metadata=metadata))
+        for tensor in tensors.values():
+            file.write(_bytes_of(tensor))
+
+
 def _write_file(file: BinaryIO, tensors: list[Outgoing], dtype: torch.dtype) -> None:
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
+    kept = [(tensor.name, DTYPE_NAMES[dtype], tensor.shape, tensor.bytes(dtype)) for tensor in tensors]
+    file.write(_header(kept, metadata={"format": "pt"}))
     for tensor in tensors:
-        stop = at + tensor.bytes(dtype)
-        entries[tensor.name] = {"dtype": DTYPE_NAMES[dtype], "shape": tensor.shape, "data_offsets": (at, stop)}
-        at = stop
+        file.write(_bytes_of(tensor.numbers().to(dtype)))
+
+
+def _header(tensors: Iterable[tuple[str, str, tuple[int, ...], int]], *, metadata: Mapping[str, str] | None) -> bytes:
+    """Of (name, dtype, shape, bytes), one behind another."""
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
+    for name, dtype, shape, size in tensors:
+        start, end = end, end + size
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, end)}
     head = msgspec.json.encode(entries)
     head += b" " * (-len(head) % 8)
-    file.write(len(head).to_bytes(8, "little") + head)
-    for tensor in tensors:
-        numbers = tensor.numbers().detach().to("cpu", dtype).contiguous()
-        file.write(numbers.view(torch.uint8).numpy().data)
+    return len(head).to_bytes(8, "little") + head
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
