@@ -1,6 +1,8 @@
 """The house keeps its own rules: kinds are matched while building, security does not rest on `assert`, no pickle."""
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,41 @@ def test_no_assert_no_pickle(path: Path) -> None:
 def test_every_file_says_what_it_owns(path: Path) -> None:
     if path.name not in ("__main__.py",):
         assert ast.get_docstring(tree(path)), f"{path} begins without a sentence"
+
+
+# Each makes a file that only its owner may read; renamed, it is a result that a service's user cannot open.
+PRIVATE_FILES = {"save_file", "mkstemp", "NamedTemporaryFile"}
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_result_begins_as_a_private_temporary_file(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+        names |= {node.attr} if isinstance(node, ast.Attribute) else set()
+        assert not names & PRIVATE_FILES, f"{path}:{getattr(node, 'lineno', 0)} {names & PRIVATE_FILES}"
+
+
+INSTALLED = re.compile(r"pip install ([^`;,)\n]+)")
+TEXTS = [*PACKAGE, ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+LOGS = {"lab.md", "decisions.md"}  # what was done once
+
+
+def test_every_hint_to_install_can_be_followed() -> None:
+    """Triform is on no package index: a hint names a package that is, or the clone with one of its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    known = {re.split(r"[><=]", each)[0] for extra in extras.values() for each in extra} | {"pyarrow"}
+    found = [
+        (path.name, word)
+        for path in TEXTS
+        if path.name not in LOGS
+        for hint in INSTALLED.findall(path.read_text(encoding="utf-8"))
+        for word in re.sub(r"--constraint \S+|--\S+", "", hint).split(" then ")[0].replace("\\", "").split()[:1]
+    ]
+    assert len(found) >= 6
+    for file, word in found:
+        place, _, wanted = word.strip("\"'").partition("[")
+        if place in (".", "/src"):
+            assert not wanted or set(wanted.rstrip("]").split(",")) <= extras.keys(), (file, word)
+        else:
+            assert place in known, f"{file} says: pip install {word}"

@@ -1,6 +1,9 @@
 """Files become passages, passages vectors, and only what has changed is embedded again."""
 
 import json
+import os
+import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,6 +56,29 @@ def test_passages_stand_where_they_say(docs: Path) -> None:
             assert text[passage.start : passage.start + len(passage.text)] == passage.text
             assert passage.line == 1 + text[: passage.start].count("\n")
     assert [passage.line for passage in passages_of(docs / "rows.jsonl")] == [1, 2]
+
+
+def test_an_index_may_be_read_by_whom_the_umask_lets(docs: Path, model: Loaded, tmp_path: Path) -> None:
+    """A service under a user of its own reads it."""
+    before = os.umask(0o022)
+    try:
+        make([docs], model=model, name="m", out=tmp_path / "index", graph=find_spec("usearch") is not None)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "index").iterdir()}
+    assert indexes.VECTORS in modes
+    assert set(modes.values()) == {0o644}, modes
+    assert (tmp_path / "index").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_missing_package_is_said_before_anything_is_embedded(
+    docs: Path, model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "usearch", None)
+    monkeypatch.setattr(indexes, "_embedded", lambda *args: pytest.fail("texts were embedded"))
+    with pytest.raises(TriformError, match="pip install usearch"):
+        make([docs], model=model, name="m", out=tmp_path / "index", graph=True)
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_long_file_keeps_its_places(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def cost(
       triform cost gpt2-small --measure --phase prefill --context 256
       triform cost --growth --plot growth.svg
     """
+    if plot is not None:
+        check_ending(plot)
     found = answer(model, phase, machine_of(peak, bandwidth), **asked)
     if plot is not None:
         draw(found, plot)

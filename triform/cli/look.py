@@ -67,6 +67,8 @@ def look(
     from triform.page.looker import Looker
     from triform.serve.page import opening
 
+    if out is not None:
+        check_out(out, plot=plot is not None)
     looker = Looker(name_of(model), open_model(model).loaded)
     text = text or opening(looker)
     if plot:
@@ -77,6 +79,17 @@ def look(
         write(looker, text, target, out)
     else:
         serve(looker, text, target, browser=browser, port=port)
+
+
+def check_out(out: Path, *, plot: bool) -> None:
+    """The ending says what is in a file; it is looked at before the model is."""
+    from triform.observe.plot import check_ending
+
+    if plot:
+        check_ending(out)
+    elif out.suffix.lower() not in (".html", ".htm"):
+        picture = "; for a picture of one head add --plot attention --head 0" if out.suffix.lower() == ".svg" else ""
+        raise TriformError(f"{out} does not end in .html: the page is written as one HTML file{picture}")
 
 
 def name_of(model: str) -> str:

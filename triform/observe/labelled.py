@@ -129,7 +129,7 @@ class Labelled:
         about = {"axes": [axis._asdict() for axis in self.axes], "error": self.error}
         about["words"] = None if self.words is None else self.words.tolist()
         metadata = {"title": self.title} | {key: msgspec.json.encode(value).decode() for key, value in about.items()}
-        write_tensors(path, {"values": torch.from_numpy(np.ascontiguousarray(self.values))}, metadata=metadata)
+        write_tensors(path, {"values": torch.from_numpy(self.values.copy())}, metadata=metadata)
 
     # --- for eyes ---------------------------------------------------------------------------------------------------
 

@@ -64,10 +64,19 @@ class Figure(NamedTuple):
     svg: str
 
     def save(self, path: str | Path) -> None:
+        check_ending(path)
         Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+
+def check_ending(path: str | Path) -> None:
+    """A picture is SVG, and its name says so."""
+    if Path(path).suffix.lower() != ".svg":
+        raise InputError(
+            f"{path} does not end in .svg: pictures are SVG; a browser or Inkscape turns one into PNG or PDF"
+        )
 
 
 def short(number: float, unit: str = "") -> str:

@@ -90,7 +90,7 @@ def write_tensors(
     Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it.
     """
     kept = [(name, ALL_NAMES[x.dtype], tuple(x.shape), x.numel() * x.itemsize) for name, x in tensors.items()]
-    with open(path, "wb") as file:
+    with Path(path).open("wb") as file:
         file.write(_header(kept, metadata=metadata))
         for tensor in tensors.values():
             file.write(_bytes_of(tensor))
