@@ -90,6 +90,10 @@ class Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
+            from triform.cli.words import OTHER_WORDS
+
+            if meant := OTHER_WORDS.get(cmd_name.lower()):
+                raise TriformError(f"there is no command {cmd_name!r}; use: {meant}")
             raise UnknownName("command", cmd_name, COMMANDS)
         module, function = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), function)

@@ -67,7 +67,7 @@ def _with_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]) -> 
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """For commands that a service can answer too."""
-    says = "Ask a running `triform serve`, as http://127.0.0.1:8000, instead; MODEL is its name there."
+    says = "Ask a running service, as http://127.0.0.1:8000, instead; MODEL is its name there."
     return click.option("--url", help=says)(command)
 
 

@@ -9,8 +9,10 @@ from rich.console import Console
 from triform.cli import progress
 from triform.cli.models import open_model, spec_of
 from triform.errors import InputError
+from triform.hints import Hint
 from triform.observe.cost_load import BYTES, Phase
 from triform.observe.machine import Machine
+from triform.observe.plot import check_ending
 
 if TYPE_CHECKING:
     from triform.observe.cost_beside import Beside
@@ -89,7 +91,7 @@ def answer(
     if model is None:
         if measure:
             return measured_here()
-        raise InputError("there is no model: give a name (`triform families`) or a folder, or --measure or --growth")
+        raise InputError(f"there is no model: give a name (`{Hint.FAMILIES}`) or a folder, or --measure or --growth")
     if fit is not None:
         from triform.observe.cost_fit import bytes_of
         from triform.observe.cost_fit import fit as what_fits

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from triform.cli import progress
 
+from triform.hints import Hint
+
 
 @click.command()
 @click.argument("chapter", required=False)
@@ -65,7 +67,7 @@ def listed(*, as_json: bool) -> int:
     screen.print(contents(found))
     screen.print(f"Experiments: {', '.join(each.id for each in experiments())}")
     screen.print(
-        "`triform lecture mask` runs a chapter, `triform lecture --quiz` asks the slides' questions.", style="dim"
+        f"`{Hint.LECTURE_CHAPTER}` runs a chapter, `{Hint.LECTURE_QUIZ}` asks the slides' questions.", style="dim"
     )
     return 0
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 import triform
 from triform.cli import progress
-from triform.errors import UnknownName
 from triform.families import NAMED
 from triform.inventory import parameters
 from triform.spec import ModelSpec
@@ -36,7 +35,7 @@ def spec_of(name: str) -> ModelSpec:
     if Path(name).expanduser().is_dir() or shelf.place(name).is_dir():
         return described(shelf.find(name))
     if name not in NAMED:
-        raise UnknownName("model folder or name", name, {*NAMED, *(folder.name for folder in shelf.folders())})
+        raise shelf.missing(name, known={*NAMED, *(folder.name for folder in shelf.folders())})
     return NAMED[name]
 
 
@@ -69,7 +68,7 @@ def models(as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     if not standing:
-        click.echo(f"no models in {shelf.shelf()} yet; get one with: triform pull minilm")
+        click.echo(f"no models in {shelf.shelf()} yet; {shelf.ways_to_get_one()}")
         return
     table = Table("model", "form", title=Text(str(shelf.shelf())))
     for column in ("parameters", "on disk"):

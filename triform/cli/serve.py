@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triform.errors import TriformError
+from triform.hints import Hint
 
 
 @click.command()
@@ -106,7 +107,9 @@ def limits_of(given: tuple[str, ...]) -> Any:
 def named_folder(given: str) -> tuple[str, Path]:
     name, equals, place = given.partition("=")
     if not equals or not name or not Path(place).is_dir():
-        raise TriformError(f"--index {given}: use NAME=FOLDER with a folder that `triform index` has made")
+        raise TriformError(
+            f"--index {given}: use NAME=FOLDER; make the folder with: {Hint.INDEX.format(folder='FOLDER')}"
+        )
     return name, Path(place)
 
 

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from triform.hints import Hint
 from triform.observe.cost import Cost, Totals
 from triform.observe.cost_beside import Beside
 from triform.observe.cost_fit import Fit
@@ -142,7 +143,7 @@ def limit_lines(overview: Overview) -> Iterator[Text]:
             f"(in plain layers at 6·d, not at d)"
         )
     if overview.machine is None:
-        yield Text("no times: measure this machine once with `triform cost --measure`, or give --peak and --bandwidth")
+        yield Text(f"no times: measure this machine once with `{Hint.MEASURE}`, or give --peak and --bandwidth")
         return
     yield machine_line(overview.machine)
     if (turn := overview.turning) is not None:

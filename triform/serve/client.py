@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from triform.errors import InputError, TriformError
+from triform.hints import Hint
 from triform.serve.answers import ChatCompletion, Completion, EmbeddingList
 from triform.serve.faults import ErrorAnswer
 from triform.serve.routes import ROUTES
@@ -114,7 +115,9 @@ class Client:
                 time.sleep(int(wait))
             except (URLError, OSError, HTTPException) as error:
                 reason = getattr(error, "reason", error)
-                raise TriformError(f"{self.url} does not answer: {reason}; is `triform serve` running there?") from None
+                raise TriformError(
+                    f"{self.url} does not answer: {reason}; is it running there? `{Hint.SERVE}`"
+                ) from None
         raise TriformError(f"{self.url} is busy")
 
     def _fault(self, error: HTTPError) -> TriformError:

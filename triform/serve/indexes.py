@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from triform.errors import TriformError
+from triform.hints import Hint
 from triform.tasks import named
 from triform.tasks.index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of
 from triform.weights import manifest
@@ -46,9 +47,7 @@ def described(name: str, folder: Path) -> Described:
     box = Box(folder)
     known = manifest.read(box)
     if known is None or not {NOTE, PASSAGES, VECTORS} <= known.files.keys():
-        raise BadIndex(
-            f"--index {name}={folder} holds no index; make one with: triform index FILES --model MODEL --out {folder}"
-        )
+        raise BadIndex(f"--index {name}={folder} holds no index; make one with: {Hint.INDEX.format(folder=folder)}")
     if missing := [file for file, said in known.files.items() if not box.has(file) or size_of(box, file) != said.bytes]:
         raise BadIndex(f"the index {folder} is damaged: {', '.join(missing)} is not as it was written; make it again")
     with box.open(NOTE) as told:

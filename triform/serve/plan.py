@@ -15,6 +15,7 @@ from triform.errors import TriformError
 from triform.families import NAMED
 from triform.first_numbers import build
 from triform.generate.passes import SMALLEST
+from triform.hints import Hint
 from triform.observe.cost import cost
 from triform.observe.machine import memory
 from triform.packed import PLAIN_ROWS, WORTH_PACKING
@@ -57,7 +58,7 @@ def sources(named: Sequence[str]) -> list[Source]:
     """`FOLDER`, a name on the shelf, a family's size, or `NAME=` before any of them."""
     found = [_source(one) for one in named]
     if not found:
-        raise TriformError("there is no model to serve; name a folder, or one of `triform models`")
+        raise TriformError(f"there is no model to serve; name a folder, or one that `{Hint.MODELS}` lists")
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:

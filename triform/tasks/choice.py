@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from triform.hints import Hint
 from triform.tasks import TASKS, named
 from triform.tasks.chat import conversation
 from triform.tasks.task import CannotDo, Task
@@ -34,7 +35,7 @@ def question_of(task: Task[Any, Any, Any], text: str) -> Any:
         case "chat":
             return conversation(text)
         case "answer":
-            raise CannotDo("this model answers questions about a text: triform answer MODEL QUESTION --context FILE")
+            raise CannotDo(f"this model answers questions about a text: {Hint.ANSWER}")
         case "search":
-            raise CannotDo("this model searches an index: triform index FOLDER --model MODEL --out INDEX")
+            raise CannotDo(f"this model searches an index: {Hint.INDEX.format(folder='INDEX')}; then {Hint.SEARCH}")
     return text

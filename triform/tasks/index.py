@@ -23,6 +23,7 @@ from triform.data.files import DataError
 from triform.data.portions import portions
 from triform.data.readers import AS_NAMED
 from triform.errors import InputError, TriformError
+from triform.hints import Hint
 from triform.tasks.embed import Embed
 from triform.tasks.passages import Passage, files_in, passages_of
 from triform.weights import manifest
@@ -256,7 +257,7 @@ def read(folder: str | Path) -> Index:
     box = Box(folder)
     known = manifest.read(box)
     if known is None or NOTE not in known.files:
-        raise BadIndex(f"{folder} holds no index; make one with: triform index FILES --model MODEL --out {folder}")
+        raise BadIndex(f"{folder} holds no index; make one with: {Hint.INDEX.format(folder=folder)}")
     wrong = [file for file, said in known.files.items() if not box.has(file) or manifest.fingerprint(box, file) != said]
     if wrong:
         raise BadIndex(f"the index {folder} is damaged: {', '.join(wrong)} is not as it was written; make it again")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from triform.errors import TriformError
+from triform.hints import Hint
 from triform.inventory import parameters
 from triform.observe.plot import Axis, Figure, Series, lines, stacked
 from triform.tasks.material import Material
@@ -110,7 +111,7 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
 def card(run: Finished) -> str:
     parts = [
         f"# {run.config.task}: {run.model.spec.form}, {parameters(run.model.spec):,} parameters",
-        f"{begun_with(run.config)} Run it: `triform run FOLDER`. Judge it: `triform eval FOLDER DATA`.",
+        f"{begun_with(run.config)} Run it: `{Hint.RUN}`. Judge it: `{Hint.EVAL}`.",
         "## How good it is",
         score_table(run.scores),
         f"![learning curve]({CURVE})",

@@ -10,6 +10,7 @@ from triform.data.files import Unit, name_place
 from triform.data.portions import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
+from triform.hints import Hint
 from triform.spec import Form, ModelSpec
 from triform.tasks import index as indexes
 from triform.tasks.bm25 import BM25
@@ -92,7 +93,9 @@ class Search(Task[Pair, str, Hits]):
         self.check(model)
         index, k = settings.pop("index", None), settings.pop("k", SHOWN)
         if settings or not isinstance(index, Index) or not isinstance(k, int) or k < 1:
-            raise InputError("search needs an index to search in, and k from 1 up; make one with `triform index`")
+            raise InputError(
+                f"search needs an index and k from 1 up; make one with: {Hint.INDEX.format(folder='INDEX')}"
+            )
         for some in portions(questions):
             vectors, unknown = Embed().read(some, model=model)
             for found, strange in zip(index.nearest(vectors, k=k), unknown, strict=True):

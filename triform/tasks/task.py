@@ -13,6 +13,7 @@ import msgspec
 from triform.data.ragged import Cache
 from triform.data.rows import Row
 from triform.errors import TriformError
+from triform.hints import Hint
 from triform.spec import Form, ModelSpec
 from triform.tasks import TASKS, named
 from triform.train.config import Config
@@ -86,11 +87,17 @@ class Task(ABC, Generic[R, Q, A]):
             able = [name for name in TASKS if named(name).fits(model)]
             raise CannotDo(
                 f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) was not made to {self.name}; "
-                f"it can: {', '.join(able) or 'none of the tasks'}. "
-                f"Train one that can: triform train {self.name} DATA --from MODEL --out FOLDER"
+                f"it can: {', '.join(able) or 'none of the tasks'}. {self.way_to_train(model)}"
             )
         if model.tokenizer is None:
             raise CannotDo(f"this model has no tokenizer, so it cannot read the texts to {self.name}")
+
+    def way_to_train(self, model: Loaded) -> str:
+        """How to get a model for this task: from this one where that is possible."""
+        if model.spec.form in self.forms and model.tokenizer is not None:
+            return f"It can learn to: {Hint.TRAIN_FROM.format(task=self.name)}"
+        why = f"A model of the form {model.spec.form}" if model.tokenizer is not None else "A model without tokenizer"
+        return f"{why} cannot learn to; train a new one: {Hint.TRAIN.format(task=self.name)}"
 
     def labels(self, rows: Iterable[R]) -> tuple[str, ...]:
         """The names its head tells apart, in the order of their numbers."""

