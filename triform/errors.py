@@ -6,6 +6,9 @@ Knows nothing of where it is shown: the command line turns it into exit code 2, 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_LIST = 500  # characters of known names; of longer lists only the nearest are told
+NEAREST = 5
+
 
 class TriformError(ValueError):
     """Something outside this code is wrong: the message is one clear sentence."""
@@ -37,4 +40,12 @@ class UnknownName(TriformError):
         names = sorted(known)
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        super().__init__(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")
+        super().__init__(f"unknown {what} {name!r}{hint} Known: {self._listed(name, names)}")
+
+    @staticmethod
+    def _listed(name: str, names: list[str]) -> str:
+        """All of them where they fit into a few lines of a terminal, else the nearest."""
+        if sum(len(each) + 2 for each in names) <= LONGEST_LIST:
+            return ", ".join(names)
+        nearest = sorted(get_close_matches(name, names, n=NEAREST, cutoff=0.0))
+        return f"{', '.join(nearest)} and {len(names) - len(nearest)} more"

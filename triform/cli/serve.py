@@ -87,21 +87,17 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
 
 
 def limits_of(given: tuple[str, ...]) -> Any:
-    import msgspec
-
     from triform.errors import UnknownName
     from triform.serve.limits import Limits
+    from triform.setting_values import convert, parse_value
 
-    values: dict[str, str] = {}
+    values: dict[str, object] = {}
     for one in given:
         name, _, value = one.partition("=")
         if name not in Limits.__struct_fields__:
             raise UnknownName("limit", name, Limits.__struct_fields__)
-        values[name] = value
-    try:
-        return msgspec.convert(values, Limits, strict=False)
-    except msgspec.ValidationError as error:
-        raise TriformError(f"--limit: {error}") from None
+        values[name] = parse_value(Limits, name, value)
+    return convert(Limits, values)
 
 
 def named_folder(given: str) -> tuple[str, Path]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from triform.errors import TriformError, UnknownName
+from triform.setting_values import convert, parse_value
 from triform.train.schedule import Kind as Schedule
 
 
@@ -94,13 +95,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return made(type(self), {**msgspec.structs.asdict(self), **changes})
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """`key=value` as it is typed: numbers, true and false, none, words; lists with commas."""
+        """`key=value` as it is typed: numbers, true and false, none, words; lists by comma or as TOML has them."""
         changes = {}
         for setting in settings:
             key, sign, text = setting.partition("=")
             if not sign:
                 raise ConfigError(f"{setting!r} sets nothing; write key=value")
-            changes[known(key.strip())] = _typed(key.strip(), text.strip())
+            name = known(key.strip())
+            changes[name] = parse_value(type(self), name, text.strip())
         return self.replace(**changes)
 
     def with_toml(self, text: str) -> Self:
@@ -160,10 +162,7 @@ def known(name: str) -> str:
 def made(kind: type[Config], values: dict[str, Any]) -> Any:
     for name in values:
         known(name)
-    try:
-        return msgspec.convert(values, kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"config: {error}") from None
+    return convert(kind, values)
 
 
 def from_toml(text: str) -> Config:
@@ -189,18 +188,6 @@ def differences(then: Config, now: Config, *, free: Collection[str] = FREE) -> l
     """What keeps a run from going on as it was: `learning_rate was 0.001, is 0.01`."""
     old, new = msgspec.structs.asdict(then), msgspec.structs.asdict(now)
     return [f"{name} was {old[name]}, is {new[name]}" for name in old if name not in free and old[name] != new[name]]
-
-
-def _typed(key: str, text: str) -> object:
-    """The value as the field's type reads it: lists by comma, `none` for absence, else as TOML would, else a word."""
-    if key in ("freeze", "lora"):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-    if text.lower() == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _toml(value: object) -> str:

@@ -50,7 +50,7 @@ def adapt(network: nn.Module, *, paths: tuple[str, ...], rank: int, scale: float
     inside = {path: each for path, each in linears.items() if not path.startswith("readout.")}
     chosen = {path: each for path, each in inside.items() if any(fnmatch(path, glob) for glob in paths)}
     if not chosen:
-        raise UnknownName("path of a linear layer", ", ".join(paths), {_shown(path) for path in inside})
+        raise UnknownName("path of a linear layer", ", ".join(paths), {as_glob(path) for path in inside})
     new_head = isinstance(getattr(network, "readout", None), ReadHead)
     for path, p in network.named_parameters():
         p.requires_grad_(new_head and path.startswith("readout."))
@@ -72,5 +72,6 @@ def _put(network: nn.Module, path: str, layer: nn.Module) -> None:
     setattr(network.get_submodule(parent), name, layer)
 
 
-def _shown(path: str) -> str:
+def as_glob(path: str) -> str:
+    """One path for all blocks: their numbers become *."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))

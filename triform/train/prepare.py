@@ -74,7 +74,7 @@ def freeze(network: nn.Module, globs: tuple[str, ...]) -> None:
     for glob in globs:
         frozen = [p for path, p in named.items() if fnmatch(path, glob)]
         if not frozen:
-            raise UnknownName("path of weights to freeze", glob, named)
+            raise UnknownName("path of weights to freeze", glob, {lora.as_glob(path) for path in named})
         for p in frozen:
             p.requires_grad_(False)
 
