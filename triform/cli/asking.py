@@ -23,16 +23,22 @@ import click
 import msgspec
 
 from triform.cli import progress, questions
+from triform.cli.answer_formats import AnswerFormat, Columns, Item, format_for
 from triform.cli.layout import layout_options
 from triform.cli.out_file import OutFile
 from triform.data.columns import Layout
 from triform.data.portions import portions
+from triform.data.readers import Placed
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
 CHUNK = 256  # questions answered together: enough for batches of equal length, few enough to see progress
 FIRST_CHUNK = 8  # the first of them: so that progress is seen soon
 
+OUT_HELP = (
+    "Write the answers to this file, which appears when it is whole: .csv, .tsv and .jsonl with id and input, "
+    "other names as plain lines."
+)
 Run: TypeAlias = Callable[[Sequence[Any]], Iterator[msgspec.Struct]]
 
 
@@ -94,7 +100,7 @@ def _with_file_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]
     for option in (
         layout_options(*kinds),
         click.option("--resume", is_flag=True, help="Go on with an --out that was stopped."),
-        click.option("--out", help="Write the answers to this file; it appears when it is whole."),
+        click.option("--out", help=OUT_HELP),
         click.option("--file", "-f", help="Read a file: lines, JSONL, CSV, TSV, JSON, Parquet; also .gz."),
     ):
         command = option(command)
@@ -110,71 +116,92 @@ def answer(
     of_row: Callable[[Any], Any] = lambda row: row.text,
     of_text: Callable[[str], Any] = lambda text: text,
     show: Callable[[Any], None] | None = None,
+    line: Callable[[Any], str] = str,
+    columns: Columns = lambda answer: answer.columns(),
 ) -> None:
-    """Answers what is asked. `about` (the model, its settings) tells runs apart; `show` prints a lone answer well."""
+    """Answers what is asked. `about` (the model, its settings) tells runs apart; `show` prints a lone answer well,
+    `line` one of several, `columns` are its cells in a table."""
     if ask.resume and not ask.out:
         raise TriformError("--resume goes on with a file of answers; name it with --out")
     if ask.texts and ask.file:
         raise TriformError(f"there are texts and the file {ask.file}; give one or the other")
-    asked_here = [of_text(questions.checked(text)) for text in ask.texts]
+    form = format_for(ask.out, as_json=ask.as_json, line=line, columns=columns)
+    asked_here = [Item(n, text, of_text(questions.checked(text))) for n, text in enumerate(ask.texts, start=1)]
     if asked_here and not ask.out:
-        print_answers(list(run(asked_here)), show=None if ask.as_json else show, as_json=ask.as_json)
+        print_answers(asked_here, run, form, show=None if ask.as_json else show or (lambda answer: click.echo(answer)))
         return
     rows, total = asked_of(ask, asked_here, kind=kind, of_row=of_row, of_text=of_text)
     tally = Tally()
     with progress.counting("rows", total=total, beside=None if ask.out else sys.stdout) as counted:
         if ask.out is None:
-            write(sys.stdout, rows, run, ask, tally, counted.advance)
+            write(sys.stdout, rows, run, form, tally, counted.advance)
         else:
-            into_file(ask, about, rows, run, tally, counted)
+            into_file(ask, about, rows, run, form, tally, counted)
     tally.check()
     warn(tally)
 
 
 def asked_of(
-    ask: Ask, here: Sequence[Any], *, kind: type[Row], of_row: Callable[[Any], Any], of_text: Callable[[str], Any]
-) -> tuple[Iterator[Any], Callable[[], int | None]]:
+    ask: Ask, here: Sequence[Item], *, kind: type[Row], of_row: Callable[[Any], Any], of_text: Callable[[str], Any]
+) -> tuple[Iterator[Item], Callable[[], int | None]]:
     """Questions and what could not be read, in their order, and what counts them where that can be known."""
     if here:
         return iter(here), lambda: len(here)
     if ask.whole:
-        return iter([of_text(questions.whole_text(ask.file))]), lambda: 1
+        text = questions.whole_text(ask.file)
+        return iter([Item(1, text, of_text(text))]), lambda: 1
     if ask.file is None:
-        return (each if isinstance(each, Bad) else of_text(each.text) for each in questions.on_stdin()), lambda: None
+        return items(questions.on_stdin(), lambda row: of_text(row.text)), lambda: None
     path = Path(ask.file)
     found = questions.in_file(path, kind=kind, layout=ask.layout)
-    return (each if isinstance(each, Bad) else of_row(each) for each in found), lambda: questions.count_rows(
-        path, kind=kind, layout=ask.layout
-    )
+    return items(found, of_row), lambda: questions.count_rows(path, kind=kind, layout=ask.layout)
 
 
-def print_answers(answers: Sequence[msgspec.Struct], *, show: Callable[[Any], None] | None, as_json: bool) -> None:
+def items(found: Iterable[Placed[Any] | Bad], of_row: Callable[[Any], Any]) -> Iterator[Item]:
+    """Rows with their own ids, or their numbers."""
+    for number, each in enumerate(found, start=1):
+        if isinstance(each, Bad):
+            yield Item(number, "", each)
+        else:
+            yield Item(each.id or number, each.row.texts[0], of_row(each.row))
+
+
+def print_answers(asked: Sequence[Item], run: Run, form: AnswerFormat, *, show: Callable[[Any], None] | None) -> None:
     """One text may be answered in several lines, several are answered in one line each."""
     tally = Tally()
-    for one in answers:
+    for item, one in zip(asked, list(run([item.question for item in asked])), strict=True):
         tally.with_answer(one)
-        if len(answers) == 1 and not as_json:
-            (show or click.echo)(one)
+        if len(asked) == 1 and show is not None:
+            show(one)
         else:
-            click.echo(line_of(one, as_json=as_json))
+            click.echo(form.answer(item, one), nl=False)
     warn(tally)
 
 
 def into_file(
-    ask: Ask, about: Mapping[str, Any], rows: Iterable[Any], run: Run, tally: "Tally", counted: progress.Counted
+    ask: Ask,
+    about: Mapping[str, Any],
+    rows: Iterable[Item],
+    run: Run,
+    form: AnswerFormat,
+    tally: "Tally",
+    counted: progress.Counted,
 ) -> None:
     """Answers behind those that are there already, where a stopped run goes on."""
     size = Path(ask.file).stat().st_size if ask.file and Path(ask.file).is_file() else None
     given = {"texts": ask.texts, "file": ask.file, "bytes": size, "layout": ask.layout, "whole": ask.whole}
-    out = OutFile(ask.out or "", about=dict(about) | given | {"json": ask.as_json}, resume=ask.resume)
+    about = dict(about) | given | {"json": ask.as_json}
+    out = OutFile(ask.out or "", about=about, resume=ask.resume, headed=form.headed)
     if out.finished:
         click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
         return
     counted.begin_at(out.done)
     tally.answered = out.done
+    if out.first_line:
+        form.go_on(out.first_line)
     try:
         with out.lines() as file:
-            write(file, islice(rows, out.done, None), run, ask, tally, counted.advance)
+            write(file, islice(rows, out.done, None), run, form, tally, counted.advance)
             tally.check()
     except TriformError:
         if not tally.answered:  # then there is nothing to go on with
@@ -217,16 +244,18 @@ class Tally:
             raise InputError(of + self.first)
 
 
-def write(file: IO[str], rows: Iterable[Any], run: Run, ask: Ask, tally: Tally, advance: Callable[[int], None]) -> None:
+def write(
+    file: IO[str], rows: Iterable[Item], run: Run, form: AnswerFormat, tally: Tally, advance: Callable[[int], None]
+) -> None:
     """Portion by portion; what is on disk after one stays there."""
     for chunk in portions(rows, count=CHUNK, first=FIRST_CHUNK):
-        for one in answers_to(chunk, run, advance):
+        for item, one in zip(chunk, answers_to([item.question for item in chunk], run, advance), strict=True):
             if isinstance(one, msgspec.Struct) and not isinstance(one, Bad):
                 tally.with_answer(one)
-                file.write(line_of(one, as_json=ask.as_json) + "\n")
+                file.write(form.answer(item, one))
             else:
                 tally.with_bad(one)
-                file.write((msgspec.json.encode({"skipped": str(one)}).decode() if ask.as_json else "") + "\n")
+                file.write(form.skipped(item, str(one)))
         file.flush()
 
 
@@ -258,11 +287,6 @@ def answered(asked: Sequence[Any], run: Run, advance: Callable[[int], None]) -> 
         advance(-len(answers))
         half = len(asked) // 2
         return answered(asked[:half], run, advance) + answered(asked[half:], run, advance)
-
-
-def line_of(answer: msgspec.Struct, *, as_json: bool) -> str:
-    """One line whatever the answer: line breaks in a text become spaces, JSON keeps them."""
-    return msgspec.json.encode(answer).decode() if as_json else " ".join(str(answer).splitlines())
 
 
 def warn(tally: Tally) -> None:

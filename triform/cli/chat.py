@@ -14,7 +14,7 @@ from triform.cli.complete import Meter, asked, sampling_options, write_as_it_com
 from triform.cli.models import open_model
 from triform.cli.questions import checked, on_stdin
 from triform.data.columns import Layout
-from triform.data.rows import Chat, Message, Text
+from triform.data.rows import Bad, Chat, Message, Text
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
@@ -194,12 +194,13 @@ def holds_conversations(path: Path, layout: Layout) -> bool:
 def typed() -> Iterator[str]:
     """What stands on standard input, line by line, as if it were typed."""
     for line in on_stdin():
-        if isinstance(line, Text) and line.text.strip() == "/quit":
+        if isinstance(line, Bad):
+            if line.kind != "blank":
+                raise TriformError(str(line))
+            continue
+        if line.row.text.strip() == "/quit":
             return
-        if isinstance(line, Text):
-            yield line.text.strip()
-        elif line.kind != "blank":
-            raise TriformError(str(line))
+        yield line.row.text.strip()
 
 
 def converse(talk: Conversation, *, stats: bool) -> None:

@@ -14,28 +14,38 @@ if TYPE_CHECKING:
     from triform.tasks.classify import Classified
 
 BAR = 30
+SHOWN = 5  # labels
 
 
 @click.command()
 @click.argument("model")
 @asking.options(rows.Text)
 @asking.url_option
-@click.option("--top", default=5, show_default=True, type=click.IntRange(min=1), help="How many labels to tell.")
-def classify(model: str, top: int, url: str | None, **given: Any) -> None:
+@click.option(
+    "--top", type=click.IntRange(min=1), help=f"How many labels to tell; default: {SHOWN} of one text, else 1."
+)
+def classify(model: str, top: int | None, url: str | None, **given: Any) -> None:
     """What a text is: the labels MODEL gives it, with their probabilities.
 
     \b
     Examples:
       triform classify models/sst2 "A stirring, funny film."
       triform classify models/sst2 --file reviews.txt --json --out labels.jsonl
+      triform classify models/sst2 --file reviews.csv --top 3 --out labels.csv
       cut -f1 test.tsv | triform classify models/sst2
     """
     asking.answer(
         asking.Ask(**given),
-        asking.runner("classify", model, url=url, top=top),
+        asking.runner("classify", model, url=url, top=top or SHOWN),
         about={"model": model, "top": top, "url": url},
         show=show,
+        line=str if top is None else likeliest,
+        columns=lambda answer: answer.columns(top=top or 1),
     )
+
+
+def likeliest(answer: "Classified") -> str:
+    return ", ".join(f"{one.label} {one.probability:.1%}" for one in answer.chances)
 
 
 def show(answer: "Classified") -> None:

@@ -42,7 +42,7 @@ def embed(model: str, url: str | None, **given: Any) -> None:
         return
     if Path(ask.out).exists():
         raise TriformError(f"{ask.out} is already there; give another name, or remove it")
-    lines = f"{ask.out}.jsonl"
+    lines = f"{ask.out}.lines"
     run = asking.runner("embed", model, url=url)
     asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
     try:

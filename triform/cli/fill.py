@@ -13,15 +13,20 @@ from triform.data import rows
 if TYPE_CHECKING:
     from triform.tasks.fill import Filled
 
+SHOWN = 5  # candidates
+
 
 @click.command()
 @click.argument("model")
 @asking.options(rows.Text)
 @asking.url_option
 @click.option(
-    "-k", "--candidates", default=5, show_default=True, type=click.IntRange(min=1), help="How many for each mask."
+    "-k",
+    "--candidates",
+    type=click.IntRange(min=1),
+    help=f"How many per mask; default: {SHOWN} of one text, of several each text with its masks filled.",
 )
-def fill(model: str, candidates: int, url: str | None, **given: Any) -> None:
+def fill(model: str, candidates: int | None, url: str | None, **given: Any) -> None:
     """The words MODEL, a masked language model, would put where TEXT has a mask.
 
     \b
@@ -31,10 +36,16 @@ def fill(model: str, candidates: int, url: str | None, **given: Any) -> None:
     """
     asking.answer(
         asking.Ask(**given),
-        asking.runner("fill", model, url=url, k=candidates),
+        asking.runner("fill", model, url=url, k=candidates or SHOWN),
         about={"model": model, "candidates": candidates, "url": url},
         show=show,
+        line=str if candidates is None else candidates_of,
     )
+
+
+def candidates_of(answer: "Filled") -> str:
+    """For each mask its candidates."""
+    return " | ".join(", ".join(f"{one.text} {one.probability:.1%}" for one in row) for row in answer.masks)
 
 
 def show(answer: "Filled") -> None:

@@ -8,7 +8,6 @@ import msgspec
 from rich.console import Console
 
 from triform.cli import progress
-
 from triform.hints import Hint
 
 

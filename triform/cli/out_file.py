@@ -18,14 +18,15 @@ BLOCK = 1 << 20
 
 
 class OutFile:
-    """`done` lines are there already; `lines()` opens it for those that follow."""
+    """`done` lines are there already; `lines()` opens it for those that follow. A headed file has one line before."""
 
-    def __init__(self, path: str | Path, *, about: Mapping[str, Any], resume: bool) -> None:
+    def __init__(self, path: str | Path, *, about: Mapping[str, Any], resume: bool, headed: bool = False) -> None:
         self.path = Path(path)
         self.part = self.path.with_name(self.path.name + ".part")
         self.note = self.path.with_name(self.path.name + ".part.json")
         self.about = msgspec.json.decode(msgspec.json.encode(about))
         self.done = 0
+        self.first_line = ""
         self.finished = False
         if self.path.exists():
             if not resume:
@@ -33,7 +34,9 @@ class OutFile:
             self.finished = True
         elif resume and self.part.exists():
             self._check_same_run()
-            self.done = whole_lines(self.part)
+            self.done = max(0, whole_lines(self.part) - headed)
+            with self.part.open(encoding="utf-8", newline="") as file:
+                self.first_line = file.readline().rstrip("\n")
         elif self.part.exists():
             raise TriformError(f"{self.part} is left of a run that was stopped; go on with --resume, or remove it")
 

@@ -7,11 +7,12 @@ models and answers.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from triform.data.columns import Layout
 from triform.data.files import LONGEST, DataError, Fault, decoded, lines, numbered, opened
 from triform.data.formats import ending, formats_of
-from triform.data.readers import read
+from triform.data.readers import Placed, placed
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
 
@@ -24,28 +25,28 @@ def checked(text: str) -> str:
     return text
 
 
-def in_file(path: Path, *, kind: type[Row], layout: Layout) -> Iterator[Row | Bad]:
+def in_file(path: Path, *, kind: type[Row], layout: Layout) -> Iterator[Placed[Any] | Bad]:
     """The rows of a file; where texts are asked for, one whose name says nothing (test.en, a list) has one per line."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     told = layout.format is not None or ending(path) in formats_of(kind) or not path.exists()
     if told or kind is not Text:
-        return read(path, kind=kind, layout=layout)
+        return placed(path, kind=kind, layout=layout)
     return _texts(lines(path), path)
 
 
-def on_stdin() -> Iterator[Text | Bad]:
+def on_stdin() -> Iterator[Placed[Text] | Bad]:
     """A text a line."""
     if sys.stdin.isatty():
         raise TriformError("there is no text: give it behind the model's name, with --file, or on standard input")
     return _texts(numbered(sys.stdin.buffer, STDIN), STDIN)
 
 
-def _texts(found: Iterator[tuple[int, bytes | Fault]], path: Path) -> Iterator[Text | Bad]:
+def _texts(found: Iterator[tuple[int, bytes | Fault]], path: Path) -> Iterator[Placed[Text] | Bad]:
     number = 0
     for number, line in found:
         try:
-            yield Text.of({"text": line})
+            yield Placed(str(path), number, Text.of({"text": line}), "line")
         except Fault as fault:
             yield Bad(str(path), number, fault.kind, fault.detail)
     if not number:

@@ -54,6 +54,9 @@ class Layout(msgspec.Struct, frozen=True):
         return Layout(columns, self.format)
 
 
+ID = "id"  # of a row: what its answer is known by; no kind of row needs one
+
+
 class Ask(NamedTuple):
     """What to make of a file: a kind of row, and the columns that were named for some of its fields."""
 
@@ -90,7 +93,13 @@ def find_columns(names: tuple[str, ...], ask: Ask) -> dict[str, str]:
                 found[field] = column
         elif usual := next((usual for usual in USUAL_NAMES[field] if usual in plain), None):
             found[field] = plain[usual]
-    return found
+    return found | ({ID: plain[ID]} if ID in plain else {})
+
+
+def id_of(fields: Fields) -> str:
+    """What the row calls itself, on one line; nothing where it does not."""
+    value = fields.get(ID)
+    return " ".join(str(value).split()) if isinstance(value, str | int) else ""
 
 
 def pick(record: object, ask: Ask) -> Fields | Fault:

@@ -9,7 +9,7 @@ a `DataError`. Refuses to know tokens, tasks and order.
 from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
-from triform.data.columns import Ask, Layout, asked
+from triform.data.columns import Ask, Layout, asked, id_of
 from triform.data.files import DataError, Fault, Unit
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, Source, name_paths, sources
@@ -24,6 +24,7 @@ class Placed(NamedTuple, Generic[R]):
     line: int
     row: R
     unit: Unit
+    id: str = ""  # the row's own, where it has one
 
 
 def read(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[R | Bad]:
@@ -52,7 +53,7 @@ def _rows_of(found: tuple[Source, ...], ask: Ask, kind: type[R]) -> Iterator[Pla
             try:
                 if isinstance(fields, Fault):
                     raise fields
-                yield Placed(file, line, kind.of(fields), unit)
+                yield Placed(file, line, kind.of(fields), unit, id_of(fields))
             except Fault as fault:
                 yield Bad(file, line, fault.kind, fault.detail, unit)
 

@@ -39,6 +39,9 @@ class Spoken(Reply, frozen=True):
     def __str__(self) -> str:
         return self.message.content
 
+    def columns(self) -> dict[str, object]:
+        return {"text": self.message.content, "finish": self.finish, "logprob": self.logprob}
+
 
 class Chat(Task[Conversation, Messages, Spoken]):
     name = "chat"

@@ -53,6 +53,16 @@ class Classified(Reply, frozen=True, kw_only=True):
         known = {each.label: each.probability for each in self.chances}
         return ", ".join(f"{label} {known[label]:.1%}" for label in self.labels) or "(none)"
 
+    def columns(self, *, top: int = 1) -> dict[str, object]:
+        """The labels that hold, the probability of the likeliest; and each of the `top` likeliest, where asked for."""
+        found: dict[str, object] = {
+            "label": "; ".join(self.labels),
+            "probability": max((each.probability for each in self.chances), default=None),
+        }
+        for number, each in enumerate(self.chances[:top] if top > 1 else (), start=1):
+            found |= {f"label_{number}": each.label, f"probability_{number}": each.probability}
+        return found
+
 
 class Classify(Task[Labelled, str, Classified]):
     name = "classify"

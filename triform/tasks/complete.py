@@ -43,6 +43,9 @@ class Completed(Reply, frozen=True):
     def __str__(self) -> str:
         return self.text
 
+    def columns(self) -> dict[str, object]:
+        return {"text": self.text, "finish": self.finish, "logprob": self.logprob}
+
 
 def completed(events: Sequence[Event], *, unknown: int = 0) -> Completed:
     return Completed(

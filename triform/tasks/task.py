@@ -56,6 +56,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cut: int = 0  # tokens of the question that did not fit and were not read
     unknown: int = 0  # tokens of the question that the vocabulary cannot spell
 
+    def columns(self) -> dict[str, object]:
+        """The answer as cells of a table, by the names of their columns."""
+        names = [name for name in self.__struct_fields__ if name not in Reply.__struct_fields__]
+        return {name: getattr(self, name) for name in names}
+
 
 R = TypeVar("R", bound=Row)
 Q = TypeVar("Q")
