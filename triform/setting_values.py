@@ -72,6 +72,8 @@ def _words(kind: Any) -> list[str]:
         return [str(value) for value in get_args(kind)]
     if get_origin(kind) is tuple:
         return ['a list (a,b or ["a", "b"])']
+    if get_origin(kind) is dict:
+        return ['a table ({name = "value"})']
     return [WORDS[kind]]
 
 

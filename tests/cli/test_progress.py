@@ -10,6 +10,7 @@ import click
 import pytest
 
 from triform.cli import asking, main, progress
+from triform.cli.answer_formats import Item, PlainLines
 from triform.cli.progress import Counted, Heartbeat, counting, saying, status
 from triform.data.rows import Bad
 from triform.errors import InputError
@@ -116,8 +117,8 @@ def test_answers_are_counted_when_they_come(tmp_path: Path) -> None:
             yield Said(text=text)
 
     counted = Counted("rows")
-    rows = ["a", "b", Bad("f", 3, "blank", ""), "refused", "c"]
-    asking.write(io.StringIO(), rows, run, asking.Ask(), asking.Tally(), counted.advance)
+    rows = [Item(n, "", each) for n, each in enumerate(["a", "b", Bad("f", 3, "blank", ""), "refused", "c"])]
+    asking.write(io.StringIO(), rows, run, PlainLines(str), asking.Tally(), counted.advance)
     assert counts[:3] == [1, 2, 3]  # the bad row, then each answer
     assert counted.done == 5  # what is asked again is not counted twice
 

@@ -66,7 +66,8 @@ def test_lists_as_they_are_typed_and_as_toml_has_them(typed: str) -> None:
 def test_every_setting_is_taken_as_run_toml_writes_it() -> None:
     config = Config(
         task="tag", base="a b", family="bert", width=8, layers=1, heads=2, context=9, tokenizer="bpe", steps=3,
-        epochs=2, minutes=0.5, dropout=0.5, freeze=("*.bias", "token, x"), lora=('odd"name',), compile=True,
+        epochs=2, minutes=0.5, dropout=0.5, columns={"text": "a b", "labels": 2}, format="csv",
+        freeze=("*.bias", "token, x"), lora=('odd"name',), compile=True,
     )  # fmt: skip
     lines = config.to_toml().splitlines()
     assert len(lines) == len(Config.__struct_fields__)
