@@ -133,6 +133,7 @@ def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (("gpt2-small", "--fit", "24 apples"), "'24 apples' is not an amount of memory"),
         (("gpt2-small", "--peak", "1e12"), "give both --peak and --bandwidth"),
         (("gpt2-small", "--peak", "0", "--bandwidth", "nan"), "is not a limit"),
+        (("gpt2-small", "--plot", "x.png"), "x.png does not end in .svg: pictures are SVG"),
         (("gpt2-small", "--fit", "1GB", "--plot", "x.svg"), "--plot draws costs and --growth"),
         (("gpt2-small", "--plot", "/nowhere/x.svg"), "/nowhere/x.svg cannot be written: No such file or directory"),
         (("tiny-encoder", "--growth"), "measured on decoders"),

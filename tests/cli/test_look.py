@@ -33,6 +33,24 @@ def test_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert (code, out[:4]) == (0, "<svg")
 
 
+@pytest.mark.parametrize("name", ["head.png", "head.pdf", "head", "head.svg.png", "head.jpg"])
+def test_a_picture_is_what_its_name_says(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    asked = ("tiny-decoder", "3 14", "--plot", "attention", "--head", "0", "--out", str(tmp_path / name))
+    code, _, err = run(capsys, *asked)
+    assert code == 2
+    assert "does not end in .svg: pictures are SVG; a browser or Inkscape turns one into PNG or PDF" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["page.png", "page.svg", "page.pdf", "page"])
+def test_a_page_is_what_its_name_says(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    code, _, err = run(capsys, "tiny-decoder", "3 14", "--out", str(tmp_path / name))
+    assert code == 2
+    assert "does not end in .html" in err
+    assert ("--plot attention" in err) == name.endswith(".svg")
+    assert not list(tmp_path.iterdir())
+
+
 def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "tiny-encoder", "3 14 15", "--json")
     assert (code, json.loads(out)["stacks"]["encoder"]["ids"]) == (0, [3, 14, 15])
@@ -52,6 +70,7 @@ def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         (("tiny-decoder", "3 9000", "--json"), "9000"),
         (("tiny-decoder", "3", "--target", "4", "--json"), "a target is for encoder-decoders"),
         (("tiny-decoder", "3", "--out", "/nowhere/page.html"), "/nowhere/page.html"),
+        (("tiny-decoder", "3", "--json", "--out", "x.html"), "--json is printed, not written to x.html"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str) -> None:

