@@ -55,7 +55,7 @@ def test_a_table_has_ids_inputs_and_what_was_skipped(rows: Path, tmp_path: Path)
         ["b8", 'one, "two"', 'ONE, "TWO"', "3.33333", '["one,","\\"two\\""]', ""],
         ["9", "tab\there and there", "TAB\tHERE AND THERE", "6", '["tab","here","and","there"]', ""],
         ["4", "no id", "NO ID", "1.66667", '["no","id"]', ""],
-        ["5", "", "", "", "", found[5][-1]],
+        ["c1", "", "", "", "", found[5][-1]],
     ]
     assert "blank" in found[5][-1]
 
@@ -71,7 +71,7 @@ def test_tabs_need_no_quotes(rows: Path, tmp_path: Path) -> None:
 def test_json_lines_keep_everything(rows: Path, tmp_path: Path) -> None:
     ask(file=str(rows), out=str(tmp_path / "out.jsonl"))
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in found] == ["a7", "b8", "9", 4, 5]
+    assert [row["id"] for row in found] == ["a7", "b8", "9", 4, "c1"]
     assert found[0] == {"id": "a7", "input": "refused", "skipped": "this text is refused"}
     assert found[2]["input"] == "tab\there\nand there"
     assert found[2]["text"] == "TAB\tHERE\nAND THERE"

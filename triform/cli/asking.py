@@ -161,7 +161,7 @@ def items(found: Iterable[Placed[Any] | Bad], of_row: Callable[[Any], Any]) -> I
     """Rows with their own ids, or their numbers."""
     for number, each in enumerate(found, start=1):
         if isinstance(each, Bad):
-            yield Item(number, "", each)
+            yield Item(each.id or number, "", each)
         else:
             yield Item(each.id or number, each.row.texts[0], of_row(each.row))
 

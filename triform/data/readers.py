@@ -55,7 +55,8 @@ def _rows_of(found: tuple[Source, ...], ask: Ask, kind: type[R]) -> Iterator[Pla
                     raise fields
                 yield Placed(file, line, kind.of(fields), unit, id_of(fields))
             except Fault as fault:
-                yield Bad(file, line, fault.kind, fault.detail, unit)
+                own_id = "" if isinstance(fields, Fault) else id_of(fields)
+                yield Bad(file, line, fault.kind, fault.detail, unit, own_id)
 
 
 def _judged(found: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) -> Iterator[Placed[R] | Bad]:

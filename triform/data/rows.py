@@ -53,6 +53,7 @@ class Bad(msgspec.Struct, frozen=True):
     kind: FaultKind
     detail: str
     unit: Unit = "line"
+    id: str = ""  # the row's own, where it has one
 
     def __str__(self) -> str:
         return f"{name_place(self.file, self.line, self.unit)}: {self.kind}: {self.detail}"
