@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 LONGEST_LIST = 500  # characters of known names; of longer lists only the nearest are told
 NEAREST = 5
+SPELLING = 0.75  # how alike two names must be (2 · equal letters / all letters) for one to be a slip of the other
 
 
 class TriformError(ValueError):
@@ -33,13 +34,23 @@ class NotNumbers(InputError):
         super().__init__("the model's numbers are not finite (NaN); are its weights damaged?")
 
 
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one is a slip of the keyboard of: nearly all letters and the first are the same.
+
+    A guess by spelling alone misleads where two names only look alike: albert is not bert, roformer not triform.
+    """
+    begins_alike = [other for other in known if other[:1].casefold() == name[:1].casefold()]
+    near = get_close_matches(name, begins_alike, n=1, cutoff=SPELLING)
+    return near[0] if near else None
+
+
 class UnknownName(TriformError):
-    """A name that means nothing here; says which names would."""
+    """A name that a person gave and that means nothing here; says which names would."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        near = closest(name, names)
+        hint = "." if near is None else f"; did you mean {near!r}?"
         super().__init__(f"unknown {what} {name!r}{hint} Known: {self._listed(name, names)}")
 
     @staticmethod
@@ -49,3 +60,10 @@ class UnknownName(TriformError):
             return ", ".join(names)
         nearest = sorted(get_close_matches(name, names, n=NEAREST, cutoff=0.0))
         return f"{', '.join(nearest)} and {len(names) - len(nearest)} more"
+
+
+class UnsupportedName(TriformError):
+    """A name in a file that a program wrote: no slip, so nothing is guessed; says which names are supported."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"the {what} {name!r} is not supported. Supported: {', '.join(sorted(known))}")

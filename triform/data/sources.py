@@ -5,13 +5,13 @@ Refuses to read rows: of a file whose name does not tell its format, only its fi
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from triform.data.files import DataError
 from triform.data.formats import PARALLEL, Format, ending, format_named, format_of, formats_of, sniff, use
 from triform.data.rows import Pair, Row
+from triform.errors import closest
 
 Paths: TypeAlias = str | Path | Sequence[str | Path]
 
@@ -97,8 +97,8 @@ def _existing(path: Path) -> Path:
         if found.is_file():
             return found
     beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, beside, n=1)
-    raise DataError(f"there is no file {path}" + (f"; did you mean {near[0]}?" if near else ""))
+    near = closest(path.name, beside)
+    raise DataError(f"there is no file {path}" + ("" if near is None else f"; did you mean {near}?"))
 
 
 def _direction(folder: Path, kind: type[Row]) -> str:
