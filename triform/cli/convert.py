@@ -13,12 +13,51 @@ def check_fresh(out: Path) -> None:
         raise TriformError(f"{out} already holds something; give another name, or delete it first")
 
 
+# How files that are neither begin, and what to do with them.
+OTHER_FILES = {
+    b"PK\x03\x04": "is a zip archive (perhaps PyTorch's own format); give a GGUF or llama2.c file, unpacked",
+    b"\x1f\x8b": "is packed with gzip; unpack it first",
+    b"<!do": "is a web page, not a model; download the file itself",
+    b"<!DO": "is a web page, not a model; download the file itself",
+    b"<htm": "is a web page, not a model; download the file itself",
+    b"vers": "is a Git LFS pointer, not the file itself; fetch it with: git lfs pull",
+}
+
+
+def first_bytes(source: Path) -> bytes:
+    """The four bytes that say which kind of file it is; refused with the way out where it can be no model."""
+    if source.is_dir():
+        raise TriformError(f"{source} is a folder; {way_in(source)}")
+    if not source.is_file():
+        raise TriformError(f"there is no file {source}")
+    if source.suffix == ".safetensors":
+        raise TriformError(f"{source} holds weights alone; use the folder it lies in, with its config.json")
+    with source.open("rb") as file:
+        begins = file.read(4)
+    for magic, trouble in OTHER_FILES.items():
+        if begins.startswith(magic):
+            raise TriformError(f"{source} {trouble}")
+    return begins
+
+
+def way_in(folder: Path) -> str:
+    """What to do with a folder that was given where a file is imported."""
+    if (folder / "config.json").is_file():
+        return f"it needs no import: use it as it is, `triform check {folder}` or triform.load({str(folder)!r})"
+    files = sorted(path.name for path in folder.iterdir() if path.suffix in (".gguf", ".bin"))
+    if files:
+        return f"give one of its files: {', '.join(files[:8])}"
+    return "it holds neither a config.json nor a .gguf or .bin file"
+
+
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The model folder to write.")
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="Of a llama2.c model: its tokenizer file.")
 def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     """Turn a GGUF file or a llama2.c file into a model folder.
+
+    A Hugging Face folder needs no import: give it to any command as it is.
 
     \b
     Examples:
@@ -28,10 +67,7 @@ def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     from triform.weights import folder, gguf, llama2c
 
     check_fresh(out)
-    if not source.is_file():
-        raise TriformError(f"there is no file {source}")
-    with source.open("rb") as file:
-        is_gguf = file.read(4) == b"GGUF"
+    is_gguf = first_bytes(source) == b"GGUF"
     if is_gguf and tokenizer is not None:
         raise TriformError("a GGUF file brings its own tokenizer; leave --tokenizer out")
     model = gguf.read(source) if is_gguf else llama2c.read(source, tokenizer=tokenizer)

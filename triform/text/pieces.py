@@ -197,21 +197,27 @@ def _added(pieces: tuple[Piece, ...], *, kind: int) -> list[AddedToken]:
 def parse_llama2c(data: bytes, *, what: str) -> PieceModel:
     """llama2.c's tokenizer.bin: the longest length, then of each piece its score, its length and its bytes.
 
-    Piece 0 is unknown, 1 begins, 2 ends, the next 256 are bytes; spaces are written as spaces.
+    Piece 0 is unknown, 1 begins, 2 ends, the next 256 are bytes: `<0x41>`, or in files of before August 2023 the
+    character itself, A, which the letter's own piece then repeats. Spaces are written as spaces.
     """
     pieces: list[Piece] = []
     at = 4
     try:
         while at < len(data):
             score, size = struct.unpack_from("<fI", data, at)
-            text = data[at + 8 : at + 8 + size].decode().replace(" ", SPACE)
+            pieces.append(_llama2c_piece(len(pieces), data[at + 8 : at + 8 + size].decode(), score))
             at += 8 + size
-            id = len(pieces)
-            kind = UNKNOWN if id == 0 else CONTROL if id < 3 else BYTE if id < 3 + 256 else NORMAL
-            pieces.append(Piece(text.strip("\n") if kind == CONTROL else text, score, kind))
     except (struct.error, UnicodeDecodeError) as error:
         raise TokenizerError(f"{what} is not a tokenizer of llama2.c: {error}") from error
     if at != len(data) or len(pieces) < 3 + 256:
         raise TokenizerError(f"{what} is not a tokenizer of llama2.c: it ends after {len(pieces)} pieces")
     special = {"unk": pieces[0].text, "bos": pieces[1].text, "eos": pieces[2].text}
     return PieceModel(pieces=tuple(pieces), bpe=True, byte_fallback=True, squeeze=False, special=special)
+
+
+def _llama2c_piece(id: int, text: str, score: float) -> Piece:
+    if id < 3:
+        return Piece(text.strip("\n"), score, CONTROL) if id else Piece(text, score, UNKNOWN)
+    if id < 3 + 256:
+        return Piece(f"<0x{id - 3:02X}>" if text == chr(id - 3) else text, score, BYTE)
+    return Piece(text.replace(" ", SPACE), score, NORMAL)
