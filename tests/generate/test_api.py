@@ -117,7 +117,9 @@ def test_what_the_model_likes_is_what_it_does() -> None:
     answer = complete(likes, ["a"], max_tokens=4)[0]
     assert answer.text[0] == letters().decode([65])
     assert answer.tokens[-1] == 66
-    assert complete(likes, ["a"], max_tokens=4, forced={})[0] == complete(DECODER, ["a"], max_tokens=4)[0]
+    assert (
+        complete(likes, ["a"], max_tokens=4, forced={}, forced_bos=None)[0] == complete(DECODER, ["a"], max_tokens=4)[0]
+    )
 
 
 @pytest.mark.parametrize("of", [DECODER, PAIR], ids=["decoder", "pair"])

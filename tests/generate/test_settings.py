@@ -48,6 +48,24 @@ BAD: list[tuple[str, Any]] = [
     ("logprobs", -1),
     ("n", 0),
     ("lookup", "yes"),
+    ("min_tokens", -1),
+    ("max_length", 1.5),
+    ("min_length", -1),
+    ("epsilon", -0.1),
+    ("eta", 2.0),
+    ("source_penalty", 0.0),
+    ("no_source_ngram", -1),
+    ("sequence_bias", {(1, -2): 1.0}),
+    ("sequence_bias", {(): 1.0}),
+    ("sequence_bias", {(1,): math.inf}),
+    ("banned_first", (-1,)),
+    ("banned_sequences", ((1, 2), ())),
+    ("banned_sequences", (1,)),
+    ("forced", {0: (1, -3)}),
+    ("forced_bos", -1),
+    ("length_decay", (-1, 1.0)),
+    ("length_decay", (1, 0.0)),
+    ("renormalize", 1),
 ]
 
 
@@ -75,5 +93,8 @@ def test_what_the_model_likes_gives_way_to_what_is_asked() -> None:
         eos=(5, 6), sample=True, top_k=7, forced_last=2, forbidden=((9,), (1, 2)), repetition_penalty=1.1
     )
     asked = settings({"top_k": 3}, liked, known={"eos": (1,)})
-    assert asked == Settings(eos=(5, 6), temperature=1.0, top_k=3, forced={-1: 2}, banned=(9,), repetition_penalty=1.1)
+    assert asked == Settings(
+        eos=(5, 6), temperature=1.0, top_k=3, forced={-1: (2,)}, banned=(9,), banned_sequences=((1, 2),),
+        repetition_penalty=1.1,
+    )  # fmt: skip
     assert settings({}, Generation(), known={"eos": (1,)}) == Settings(eos=(1,))

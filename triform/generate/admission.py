@@ -1,5 +1,6 @@
 """Everything that can be wrong about a request and a model together, said before anything is allocated for it."""
 
+from itertools import chain
 from typing import NamedTuple
 
 from triform.errors import InputError
@@ -44,7 +45,13 @@ def check_settings(settings: Settings, spec: ModelSpec) -> None:
     check_tokens(
         spec.vocab,
         banned=settings.banned,
-        forced=tuple(settings.forced.values()),
+        banned_first=settings.banned_first,
+        banned_sequences=tuple(chain.from_iterable(settings.banned_sequences)),
+        sequence_bias=tuple(chain.from_iterable(settings.sequence_bias)),
+        forced=tuple(
+            chain.from_iterable(ids if isinstance(ids, tuple) else (ids,) for ids in settings.forced.values())
+        ),
+        forced_bos=() if settings.forced_bos is None else (settings.forced_bos,),
         logit_bias=tuple(settings.logit_bias),
         eos=settings.eos,
         stop_ids=settings.stop_ids,

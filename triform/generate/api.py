@@ -3,7 +3,7 @@
 Knows what a model carries beside its network: a tokenizer, and how it likes to write. Each call has its own engine.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -13,7 +13,7 @@ from triform.errors import InputError
 from triform.generate import beam
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
-from triform.generate.settings import Request, Settings, settings
+from triform.generate.settings import Request, Settings, SettingsError, settings
 from triform.generate.writer import NoText, TextStream, ending
 from triform.pauses import pause
 from triform.spec import ModelSpec
@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def stream(
     model: ModelLike, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **asked: Any
 ) -> Iterator[Event]:
-    """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`"""
+    """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`. Token by token: no beams."""
     request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, asked))
     engine = engine_of(model, rows=min(ROWS, request.settings.n), start=start, pack=pack)
     engine.add(request)
@@ -79,9 +79,9 @@ def complete(
     model: ModelLike,
     prompts: Sequence[Prompt],
     *,
-    beams: int = 1,
-    length_penalty: float = 1.0,
-    early_stopping: beam.EarlyStopping = False,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    early_stopping: beam.EarlyStopping | None = None,
     start: int | None = None,
     pack: bool | None = None,
     rows: int = ROWS,
@@ -89,16 +89,18 @@ def complete(
 ) -> list[Answer]:
     """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search.
 
-    `rows` answers (or searches) stand side by side: more are faster together and need more memory.
+    What is not given is as the model's folder says. `rows` answers (or searches) stand side by side: more are faster
+    together and need more memory.
     """
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
-    wanted = settings_of(model, asked if beams == 1 else {"temperature": 0.0} | asked)
+    plan = plan_of(model, asked, beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
+    wanted = settings_of(model, asked if plan.width == 1 else {"temperature": 0.0} | asked)
     requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
-    if beams != 1:
-        plan = beam.Plan(beams, length_penalty, early_stopping)
+    if plan.width != 1:
+        width = rows * plan.width
         found = beam.search(
-            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=rows * beams, pack=pack
+            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=width, pack=pack
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
     engine = engine_of(model, rows=min(rows, wanted.n * len(requests)), start=start, pack=pack)
@@ -125,10 +127,45 @@ def tokens_of(model: ModelLike, prompt: Prompt) -> tuple[int, ...]:
 
 
 def settings_of(model: ModelLike, asked: dict[str, Any]) -> Settings:
-    """What is asked, over what the model likes, over the eos of its tokenizer."""
+    """What is asked, over the defaults of the model's folder, over the eos of its tokenizer.
+
+    The max_length of an encoder–decoder is the length of its answers, so it is as many tokens as are written by
+    default. That of a decoder is the length it can read: it only bounds them.
+    """
     eos = None if model.tokenizer is None else model.tokenizer.target.eos
-    known = {} if eos is None else {"eos": (eos,)}
-    return settings(asked, getattr(model, "generation", None), known=known)
+    known: dict[str, Any] = {} if eos is None else {"eos": (eos,)}
+    defaults = getattr(model, "generation", None)
+    if defaults is not None and defaults.longest is not None and model.spec.form == "encoder-decoder":
+        known["max_tokens"] = defaults.longest
+    return settings(asked, defaults, known=known)
+
+
+def plan_of(
+    model: ModelLike,
+    asked: Mapping[str, Any],
+    *,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    early_stopping: beam.EarlyStopping | None = None,
+) -> beam.Plan:
+    """The search that is asked for, else that of the model's folder, unless what is asked for rules a search out."""
+    defaults = getattr(model, "generation", None)
+    if beams is None and not any(asked.get(name) for name in ("temperature", "stop", "lookup")):
+        beams = getattr(defaults, "beams", None)
+        if beams not in (None, 1) and getattr(defaults, "sample", None) and "temperature" not in asked:
+            raise SettingsError(
+                f"this model's generation defaults ask for beam sampling (do_sample with num_beams={beams}), which is "
+                "not supported; give beams=1 to sample, or temperature=0 to search"
+            )
+    return beam.Plan(
+        1 if beams is None else beams,
+        _first(length_penalty, getattr(defaults, "length_penalty", None), 1.0),
+        _first(early_stopping, getattr(defaults, "early_stopping", None), False),
+    )
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
 
 
 def start_of(model: ModelLike, start: int | None) -> int | None:

@@ -186,14 +186,15 @@ def ranked(values: Tensor, tokens: Tensor, searches: Sequence[Search]) -> Iterat
 
 def begin(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Sides]]) -> tuple[list[Search], Tensor]:
     """Every prompt is read into a row of its own; the logits of what comes after them, [prompts, V]."""
-    limits = [min(one.settings.max_tokens, passes.positions - len(read) + 1) for one, (_, read) in prompts]
+    limits = [one.settings.most_new(read=len(read), positions=passes.positions) for one, (_, read) in prompts]
     for _, (source, read) in prompts:
         passes.make_room(len(read), source=len(source))
     logits = read_all(passes, [both for _, both in prompts])
     searches = []
-    for row, (limit, (request, (_, read))) in enumerate(zip(limits, prompts, strict=True)):
-        settings = request.settings
-        history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=logits[row])
+    for row, (limit, (request, (source, read))) in enumerate(zip(limits, prompts, strict=True)):
+        settings, history = request.settings, Untouched()
+        if not settings.untouched:
+            history = History(settings, read=read, source=source, limit=limit, like=logits[row])
         searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
     return searches, logits
 

@@ -305,8 +305,7 @@ class Engine:
         return writer
 
     def _limit(self, job: Job) -> int:
-        """How much may be written: the last token needs no position, nobody reads it."""
-        return min(job.request.settings.max_tokens, self.passes.positions - len(job.read) + 1)
+        return job.request.settings.most_new(read=len(job.read), positions=self.passes.positions)
 
     def _stop_reading(self) -> None:
         self.reading = None

@@ -8,6 +8,7 @@ Refuses to know models and batches.
 import math
 from collections.abc import Sequence
 from copy import copy
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -35,8 +36,9 @@ def draw(weights: Tensor, number: Tensor) -> Tensor:
 
 
 def weights(logits: Tensor, settings: Settings) -> Tensor:
-    """exp(logits / temperature) of what top-k, top-p, min-p and typical leave, in that order; the largest is 1.
+    """exp(logits / temperature) of what top-k, top-p, min-p, typical, epsilon and eta leave, in that order.
 
+    The largest is 1.
     Each filter is a threshold, so tokens that tie at its edge stay or go together.
     """
     w = ((logits.double() - logits.max()) / settings.temperature).exp_()
@@ -48,7 +50,21 @@ def weights(logits: Tensor, settings: Settings) -> Tensor:
         w.masked_fill_(w < settings.min_p, 0.0)
     if settings.typical < 1.0:
         w = typical(w, settings.typical)
+    if 0.0 < settings.epsilon < 1.0:
+        w = likely(w, settings.epsilon)
+    if 0.0 < settings.eta < 1.0:
+        w = likely(w, min(settings.eta, math.sqrt(settings.eta) * math.exp(-entropy(w))))
     return w
+
+
+def likely(w: Tensor, least: float) -> Tensor:
+    """The tokens of at least this probability, and the likeliest (Hewitt 2022)."""
+    return w.masked_fill((w < least * w.sum()) & (w < w.max()), 0.0)
+
+
+def entropy(w: Tensor) -> float:
+    p = w / w.sum()
+    return float(-(p * p.log()).nansum())
 
 
 def mass_edge(w: Tensor, share: float) -> Tensor:
@@ -86,14 +102,38 @@ class Untouched:
         return self
 
 
-class History(Untouched):
-    """What a row has read and written, for settings that change logits, forbid or force tokens because of it."""
+Followers: TypeAlias = dict[tuple[int, ...], set[int]]
 
-    def __init__(self, settings: Settings, *, read: Sequence[int], limit: int, like: Tensor) -> None:
+
+def followers(ids: Sequence[int], n: int) -> Followers:
+    """Of each (n − 1)-gram, what comes after it."""
+    found: Followers = {}
+    for end in range(n, len(ids) + 1 if n else 0):
+        found.setdefault(tuple(ids[end - n : end - 1]), set()).add(ids[end - 1])
+    return found
+
+
+class History(Untouched):
+    """What a sequence has read and written, for settings that change logits, forbid or force tokens because of it.
+
+    `source` is what the encoder has read; in a decoder the prompt takes its place.
+    """
+
+    def __init__(
+        self, settings: Settings, *, read: Sequence[int], limit: int, like: Tensor, source: Sequence[int] = ()
+    ) -> None:
         self.settings = settings
         self.ids = list(read)
         self.written = 0
-        self.forced = {at if at >= 0 else limit - 1: token for at, token in settings.forced.items()}
+        self.forced = {
+            at if at >= 0 else limit - 1: list(ids) if isinstance(ids, tuple) else [ids]
+            for at, ids in settings.forced.items()
+        }
+        forced_bos = settings.forced_bos if len(read) == 1 else None
+        self.first_free = 0 if forced_bos is None else 1
+        if forced_bos is not None:
+            self.forced.setdefault(0, [forced_bos])
+        self.may_end = max(settings.min_tokens, settings.min_length - len(read))
         self.bias = torch.zeros_like(like)
         for token, bias in settings.logit_bias.items():
             self.bias[token] = bias
@@ -101,9 +141,10 @@ class History(Untouched):
         self.counts = torch.zeros_like(like)  # of what was written
         self.seen = torch.zeros_like(like, dtype=torch.bool)
         self.seen[self.ids] = True
-        self.followers: dict[tuple[int, ...], set[int]] = {}  # of each (n − 1)-gram, what came after it
-        for end in range(1, len(self.ids) + 1):
-            self._note_ngram(end)
+        self.in_source = torch.zeros_like(self.seen)
+        self.in_source[list(source or read)] = True
+        self.followers = followers(self.ids, settings.no_repeat_ngram)
+        self.source_followers = followers(source or read, settings.no_source_ngram)
 
     def fork(self) -> "History":
         """The same past, from here on two futures."""
@@ -117,26 +158,57 @@ class History(Untouched):
         self.written += 1
         self.counts[token] += 1
         self.seen[token] = True
-        self._note_ngram(len(self.ids))
-
-    def _note_ngram(self, end: int) -> None:
-        n = self.settings.no_repeat_ngram
-        if n and end >= n:
-            self.followers.setdefault(tuple(self.ids[end - n : end - 1]), set()).add(self.ids[end - 1])
+        if n := self.settings.no_repeat_ngram:
+            for before, after in followers(self.ids[-n:], n).items():
+                self.followers.setdefault(before, set()).update(after)
 
     def changed(self, logits: Tensor) -> Tensor:
+        """The order is that of the reference: sequences, repetition, n-grams, bans, ends, forced tokens."""
+        x = self._forbidden(self._penalised(logits))
+        if self.written in self.forced:
+            allowed = torch.tensor(self.forced[self.written], device=x.device)
+            x = torch.full_like(x, -math.inf).index_fill_(0, allowed, 0.0)
+        x = self._decayed(x)
+        if self.written == self.first_free:
+            x[list(self.settings.banned_first)] = -math.inf
+        return x.log_softmax(-1) if self.settings.renormalize else x
+
+    def _penalised(self, logits: Tensor) -> Tensor:
         """Repetition divides a positive logit and multiplies a negative one (Keskar 2019); the others are added."""
-        s = self.settings
-        x = logits
+        s, x = self.settings, logits.clone()
+        for tokens, bias in s.sequence_bias.items():
+            if self._follows(tokens):
+                x[tokens[-1]] += bias
+        if s.source_penalty != 1.0:
+            x = torch.where(self.in_source, torch.where(x < 0, x / s.source_penalty, x * s.source_penalty), x)
         if s.repetition_penalty != 1.0:
             x = torch.where(self.seen, torch.where(x > 0, x / s.repetition_penalty, x * s.repetition_penalty), x)
         if s.presence_penalty or s.frequency_penalty:
             x = x - s.presence_penalty * (self.counts > 0) - s.frequency_penalty * self.counts
-        x = x + self.bias
-        if s.no_repeat_ngram:
-            last = tuple(self.ids[len(self.ids) - s.no_repeat_ngram + 1 :])
-            x[list(self.followers.get(last, ()))] = -math.inf
-        if self.written in self.forced:
-            token = self.forced[self.written]
-            x = torch.full_like(x, -math.inf).index_fill_(0, torch.tensor([token], device=x.device), 0.0)
+        return x + self.bias
+
+    def _forbidden(self, x: Tensor) -> Tensor:
+        s = self.settings
+        banned = [tokens[-1] for tokens in s.banned_sequences if self._follows(tokens)]
+        for n, after in ((s.no_repeat_ngram, self.followers), (s.no_source_ngram, self.source_followers)):
+            banned += after.get(tuple(self.ids[len(self.ids) - n + 1 :]), ()) if n else ()
+        if self.written < self.may_end:
+            banned += s.eos
+        x[banned] = -math.inf
+        return x
+
+    def _follows(self, tokens: Sequence[int]) -> bool:
+        """What was read and written ends with all of these tokens but the last."""
+        before = len(tokens) - 1
+        return before <= len(self.ids) and self.ids[len(self.ids) - before :] == list(tokens[:-1])
+
+    def _decayed(self, x: Tensor) -> Tensor:
+        """Beyond `start` written tokens the logit of eos rises by |logit| · (factorᵗ − 1)."""
+        if self.settings.length_decay is None or not self.settings.eos:
+            return x
+        start, factor = self.settings.length_decay
+        if self.written > start:
+            ends = list(self.settings.eos)
+            risen = x[ends] + x[ends].abs() * (factor ** (self.written - start) - 1)
+            x[ends] = torch.where(x[ends].isfinite(), risen, x[ends])
         return x

@@ -71,7 +71,9 @@ class Writer:
         self.settings = settings
         self.request, self.sample, self.seed, self.limit = request, sample, seed, limit
         self.text, self.stops = text, Stops(settings.stop)
-        self.history = Untouched() if settings.untouched else History(settings, read=read, limit=limit, like=like)
+        self.history = (
+            Untouched() if settings.untouched else History(settings, read=read, source=source, limit=limit, like=like)
+        )
         self.lookup = Lookup((*source, *read)) if settings.lookup else None
         self.last = read[-1]  # the token that the decoder reads next
         self.written = 0

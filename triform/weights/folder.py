@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
 
-GENERATION = "generation_config.json"
+GENERATION = generation.FILE
 MEMO = "triform.json"
 SHARD_BYTES = 5_000_000_000
 
@@ -71,7 +71,7 @@ def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | 
     manifest.verify(box)
     outline = outline_of(box)
     spec, config = outline.spec, outline.config
-    said = box.json(GENERATION) if box.has(GENERATION) else {}
+    said = box.json(GENERATION) if box.has(GENERATION) else None
     labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
     tokenizer, template = _words(box)
     return Loaded(
@@ -83,7 +83,7 @@ def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | 
         generation=defaults,
         pooling=pooling,
         config=config,
-        others={name: value for name, value in said.items() if name not in generation.THEIRS},
+        others={name: value for name, value in (said or {}).items() if name not in generation.THEIRS},
         left_aside=outline.left_aside,
         memo=box.json(MEMO) if box.has(MEMO) else NOTHING,
     )
