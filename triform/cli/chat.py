@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triform.cli import asking
-from triform.cli.complete import Meter, asked, sampling_options, write_as_it_comes
+from triform.cli.complete import Meter, asked, over_http, sampling_options, write_as_it_comes
 from triform.cli.models import open_model
 from triform.cli.questions import checked, on_stdin
 from triform.data.columns import Layout
@@ -142,17 +142,18 @@ def chat(
       triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
     """
     ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")})
+    wanted = asked(**options) if url is None else over_http(asked(**options))
     if as_json or ask.file or ask.out:
         asked_here = () if message is None else (message,)
-        answer_each(model, ask._replace(texts=asked_here), system=system, url=url, wanted=asked(**options))
+        answer_each(model, ask._replace(texts=asked_here), system=system, url=url, wanted=wanted)
         return
     talk: Conversation
     if url is None:
-        talk = Conversation(open_model(model), system=system, wanted=asked(**options))
+        talk = Conversation(open_model(model), system=system, wanted=wanted)
     elif stats:
         raise TriformError("--stats is about a model that runs here; with --url the service has them at /metrics")
     else:
-        talk = Elsewhere(url, model, system=system, wanted=asked(**options))
+        talk = Elsewhere(url, model, system=system, wanted=wanted)
     if message is not None:
         talk.say(checked(message))
     elif sys.stdin.isatty():

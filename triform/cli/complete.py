@@ -24,7 +24,9 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How the next token is chosen: the same words wherever text is written."""
     for option in reversed(
         [
-            click.option("--max-tokens", type=int, default=128, show_default=True, help="The most tokens to write."),
+            click.option(
+                "--max-tokens", type=int, help="The most tokens to write; default: as the model says, or 128."
+            ),
             click.option("--temperature", type=float, help="0: the likeliest token; default: as the model says."),
             click.option("--top-p", type=float, help="Only the likeliest tokens that together have this probability."),
             click.option("--top-k", type=int, help="Only the k likeliest tokens."),
@@ -67,7 +69,7 @@ class Meter:
 @sampling_options
 @click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="How many answers.")
 @click.option(
-    "--beams", type=click.IntRange(min=1), default=1, show_default=True, help="Beam search of this width; 1: none."
+    "--beams", type=click.IntRange(min=1), help="Beam search of this width; 1: none; default: as the model says."
 )
 @click.option("--logprobs", type=int, default=0, show_default=True, help="Alternatives to show beside each token.")
 @click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
@@ -76,7 +78,13 @@ class Meter:
 @asking.file_options(Text)
 @asking.url_option
 def complete(
-    model: str, texts: tuple[str, ...], stats: bool, beams: int, stream: bool | None, as_json: bool, **options: Any
+    model: str,
+    texts: tuple[str, ...],
+    stats: bool,
+    beams: int | None,
+    stream: bool | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Let MODEL write on from TEXT (from standard input where no TEXT is given). An encoder-decoder answers TEXT.
 
@@ -93,10 +101,10 @@ def complete(
     )
     url = options.pop("url")
     wanted = asked(**options)
-    if url is not None and (beams != 1 or stats or options["lookup"]):
+    if url is not None and (beams not in (None, 1) or stats or options["lookup"]):
         raise TriformError("with --url there is no --beams, --lookup or --stats; leave them out")
     if ask.file or ask.out or len(texts) > 1:
-        if beams != 1 or stats or options["n"] != 1:
+        if beams not in (None, 1) or stats or options["n"] != 1:
             raise TriformError("of several texts each has one answer: leave out --n, --beams and --stats")
         from_file(model, ask, wanted, url=url)
         return
@@ -105,6 +113,8 @@ def complete(
         from_service(url, model, prompt, wanted, as_json=as_json)
         return
     opened, ids = read(model, prompt)
+    if beams is None:
+        beams = folder_beams(opened, wanted)
     if beams != 1:
         searched(opened, ids, wanted, beams=beams, as_json=as_json)
     else:
@@ -122,6 +132,12 @@ def read(model: str, prompt: str) -> "tuple[Model, tuple[int, ...]]":
     ids = tokens_of(opened, prompt)
     asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     return opened, ids
+
+
+def folder_beams(model: "Model", wanted: dict[str, Any]) -> int:
+    from triform.generate.api import plan_of
+
+    return plan_of(model, wanted).width
 
 
 def searched(model: "Model", ids: tuple[int, ...], wanted: dict[str, Any], *, beams: int, as_json: bool) -> None:
@@ -161,8 +177,12 @@ def from_file(model: str, ask: asking.Ask, wanted: dict[str, Any], *, url: str |
 
 
 def over_http(wanted: dict[str, Any]) -> dict[str, Any]:
-    """There, no log-probabilities are not the same as none beside each token; and drafts are the service's own."""
-    return {name: value for name, value in wanted.items() if name != "lookup" and (name != "logprobs" or value)}
+    """There, no log-probabilities are not the same as none beside each token; drafts are the service's own; and so is
+    the default of max_tokens, 16 as OpenAI's."""
+    from triform.generate.settings import Settings
+
+    named = {name: value for name, value in wanted.items() if name != "lookup" and (name != "logprobs" or value)}
+    return {"max_tokens": Settings().max_tokens} | named
 
 
 def from_service(url: str, model: str, prompt: str, wanted: dict[str, Any], *, as_json: bool) -> None:

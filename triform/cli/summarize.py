@@ -14,7 +14,9 @@ from triform.data import rows
 @asking.options(rows.Text)
 @asking.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens of a summary.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="The most tokens of a summary; default: as the model says."
+)
 def summarize(model: str, beams: int | None, max_tokens: int | None, url: str | None, **given: Any) -> None:
     """Say in a sentence or two what a text says, with MODEL, which was trained to.
 

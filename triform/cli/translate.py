@@ -18,20 +18,30 @@ if TYPE_CHECKING:
 @asking.options(rows.Text)
 @asking.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens of a translation.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="The most tokens of a translation; default: as the model says."
+)
+@click.option("--pair", help="Of a model that translates several pairs (T5), which one: en-de.")
 @click.option("--alignment", is_flag=True, help="Which words each word came from, by cross-attention.")
 def translate(
-    model: str, beams: int | None, max_tokens: int | None, alignment: bool, url: str | None, **given: Any
+    model: str,
+    beams: int | None,
+    max_tokens: int | None,
+    pair: str | None,
+    alignment: bool,
+    url: str | None,
+    **given: Any,
 ) -> None:
     """Translate with MODEL, which was trained to.
 
     \b
     Examples:
       triform translate demo/translates "The cat sat on a mat." --alignment
+      triform translate models/t5-small "The cat sat on a mat." --pair en-de
       triform translate models/en-de --file test.en --beams 5 --out test.out.de
       zcat corpus.en.gz | triform translate models/en-de > corpus.de
     """
-    wanted = asked(beams=beams, max_tokens=max_tokens)
+    wanted = asked(beams=beams, max_tokens=max_tokens, pair=pair)
     asking.answer(
         asking.Ask(**given),
         asking.runner("translate", model, url=url, alignment=alignment, **wanted),

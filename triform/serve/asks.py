@@ -151,6 +151,7 @@ class WritingAsk(TextAsk, frozen=True, kw_only=True):
 
 class TranslateAsk(WritingAsk, frozen=True, kw_only=True):
     alignment: bool = False  # which source tokens each target token looked at
+    pair: Annotated[str, Meta(min_length=1, max_length=64)] | None = None  # "en-de", of a model that has several
 
 
 class SummarizeAsk(WritingAsk, frozen=True, kw_only=True):

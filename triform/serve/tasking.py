@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from triform.generate.api import Answer, answer_of, settings_of
+from triform.generate.api import Answer, answer_of, plan_of, settings_of
 from triform.generate.events import Event
 from triform.observe.cost import cost as cost_of
 from triform.serve.answers import Answers, Embedding, EmbeddingList, Usage
@@ -29,7 +29,8 @@ from triform.tasks import named
 from triform.tasks.answer import Answer as AnswerTask
 from triform.tasks.answer import about_each, likeliest
 from triform.tasks.spans import Asked
-from triform.tasks.writing import Writing, most_written, prompt_ids, searching
+from triform.tasks.task_params import pair_for
+from triform.tasks.writing import Writing, most_written, prompt_ids
 
 
 async def translate(call: Call, asked: WritingAsk) -> Answers[Any]:
@@ -57,8 +58,8 @@ async def answer(call: Call, asked: AnswerAsk) -> Answers[Any]:
     questions = [Asked(question, asked.context) for question in many(asked.question)]
     if served.worker.engine is None:
         return await _batched(call, served, "answer", questions, {})
-    if search := searching(served.model):
-        return await _searched(call, served, "answer", questions, {}, beams=search["beams"])
+    if (beams := plan_of(served.model, {}).width) > 1:
+        return await _searched(call, served, "answer", questions, {}, beams=beams)
     return await _answered(call, served, questions)
 
 
@@ -165,13 +166,24 @@ async def _written(call: Call, asked: WritingAsk, task: str, settings: dict[str,
     if "alignment" in settings and served.model.spec.form != "encoder-decoder":
         said = f"an alignment needs cross-attention, and this model is the form {served.model.spec.form!r}"
         raise Refusal(said, param="alignment")
-    search = searching(served.model) | ({} if asked.beams is None else {"beams": asked.beams})
     if asked.max_tokens is not None:
         settings["max_tokens"] = min(asked.max_tokens, most_written(served.model.spec))
-    if search.get("beams", 1) > 1 or "alignment" in settings:
-        told = {} if asked.beams is None else {"beams": asked.beams}
-        return await _searched(call, served, task, many(asked.text), settings | told, beams=search.get("beams", 1))
+    if task == "translate" and (
+        pair := pair_for(many(asked.text), model=served.model, pair=getattr(asked, "pair", None))
+    ):
+        settings["pair"] = pair  # texts of several requests are read together
+    ready = writing(task).prepare(many(asked.text), model=served.model, asked=dict(settings))
+    beams = plan_of(ready.model, {}, beams=asked.beams).width
+    if beams > 1 or "alignment" in settings:
+        return await _searched(call, served, task, many(asked.text), settings | {"beams": beams}, beams=beams)
     return await _engine_written(call, served, task, many(asked.text), settings)
+
+
+def writing(task: str) -> Writing[Any, Any, Any]:
+    found = named(task)
+    if not isinstance(found, Writing):
+        raise TypeError(f"{task} does not write")
+    return found
 
 
 async def _searched(
@@ -196,11 +208,11 @@ async def _engine_written(
     call: Call, served: Served, name: str, questions: Sequence[Any], settings: dict[str, Any]
 ) -> Answers[Any]:
     """What `Writing.run` does, with the rows of the service's own engine."""
-    task, model = named(name), served.model
-    if not isinstance(task, Writing):
-        raise TypeError(f"{name} does not write")
-    wanted = {"max_tokens": min(task.max_tokens, most_written(model.spec))} | settings
-    texts = [task.prompt(one) for one in questions]
+    task, wanted = writing(name), dict(settings)
+    ready = task.prepare(questions, model=served.model, asked=wanted)
+    model = ready.model
+    wanted = {"max_tokens": task.answer_tokens(model)} | wanted
+    texts = [ready.shown(task.prompt(one)) for one in questions]
     prompts = await served.lanes.tokens.run(
         lambda: [prompt_ids(one, model, room=wanted["max_tokens"]) for one in texts]
     )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.cache import TokenCache, digest, place_of
+from triform.data.portions import portions
 from triform.data.ragged import Cache
 from triform.data.rows import Document
 from triform.errors import InputError
@@ -110,8 +111,11 @@ class Complete(Task[Document, api.Prompt, Completed]):
         return half.rpartition(" ")[0].strip() or half
 
     def run(self, questions: Sequence[api.Prompt], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
-        """Those of a chunk are written side by side; `n` and beams are `model.complete`'s."""
+        """Those of a chunk are written side by side; `n` is `model.complete`'s, beams are the folder's."""
         self.check(model)
+        if api.plan_of(model, settings).width > 1:
+            yield from searched(questions, model=model, **settings)
+            return
         wanted = api.settings_of(model, settings)
         if wanted.n != 1:
             raise SettingsError(f"n={wanted.n} is out of range; here each text has one answer")
@@ -146,6 +150,14 @@ class Complete(Task[Document, api.Prompt, Completed]):
 
     def baselines(self, rows: Sequence[Document], *, train: Sequence[Document]) -> Mapping[str, Scores]:
         return {"xz": squeezed([row.text for row in rows], before=[row.text for row in train])}
+
+
+def searched(questions: Sequence[api.Prompt], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
+    """By the beam search that the model's folder asks for; a search has no log-probability for each token."""
+    for some in portions(questions):
+        for prompt, found in zip(some, api.complete(model, some, **settings), strict=True):
+            unknown = model.words.count_unknown(api.tokens_of(model, prompt))
+            yield Completed(text=found.text, finish=found.finish, logprob=found.logprob, unknown=unknown)
 
 
 # --- examples -------------------------------------------------------------------------------------------------------

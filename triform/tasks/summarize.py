@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from triform.data.rows import Pair
 from triform.generate import api
 from triform.tasks.rouge import Rouge, best_rouge
 from triform.tasks.task import Reply, Scores
+from triform.tasks.task_params import SUMMARIZATION, Prepared, prepare
 from triform.tasks.writing import Prompt, WritingPairs
 from triform.weights.folder import Loaded
 
@@ -23,6 +25,9 @@ class Summarized(Reply, frozen=True):
 
 class Summarize(WritingPairs[Summarized]):
     name = "summarize"
+
+    def prepare(self, questions: Sequence[str], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+        return prepare(model, SUMMARIZATION)
 
     def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Summarized:
         return Summarized(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)

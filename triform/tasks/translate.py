@@ -9,6 +9,7 @@ from triform.data.rows import Pair
 from triform.generate import api
 from triform.observe.view import look
 from triform.tasks.task import CannotDo, Reply, Scores
+from triform.tasks.task_params import Prepared, pair_for, prepare
 from triform.tasks.writing import Prompt, WritingPairs, first_of
 from triform.weights.folder import Loaded
 
@@ -61,8 +62,13 @@ class Translate(WritingPairs[Translated]):
     ) -> Iterator[Translated]:
         if alignment and model.spec.form != "encoder-decoder":
             raise CannotDo(f"an alignment needs cross-attention, and this model is the form {model.spec.form!r}")
+        ready = self.prepare(questions, model=model, asked=dict(settings))
         for question, answer in zip(questions, super().run(questions, model=model, **settings), strict=True):
-            yield aligned(question, answer, model=model) if alignment and answer.text else answer
+            yield aligned(ready.shown(question), answer, model=model) if alignment and answer.text else answer
+
+    def prepare(self, questions: Sequence[str], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+        """`pair`: of a model that translates several pairs, which one ("en-de")."""
+        return prepare(model, pair_for(questions, model=model, pair=asked.pop("pair", None)))
 
     def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Translated:
         return Translated(

@@ -18,6 +18,7 @@ from triform.errors import InputError
 from triform.generate import api
 from triform.spec import Form, ModelSpec, Own, Tied, Transformed
 from triform.tasks.task import A, CannotDo, Q, R, Task
+from triform.tasks.task_params import Prepared
 from triform.text.tokenizer import Tokenizer
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, SourceTarget, Tokens
@@ -111,17 +112,30 @@ class Writing(Task[R, Q, A]):
 
     # --- run --------------------------------------------------------------------------------------------------------
 
+    def prepare(self, questions: Sequence[Q], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+        """The model with what its folder says of this task; takes out of `asked` what is no setting of generation."""
+        return Prepared(model)
+
+    def answer_tokens(self, model: Loaded) -> int:
+        """The most tokens of an answer: as the folder says, else as the task does."""
+        said = model.generation
+        length = said.longest - 1 if said.longest and model.spec.form == "encoder-decoder" else None
+        return max(1, min(said.most_new or length or self.max_tokens, most_written(model.spec)))
+
     def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:
         """Those of similar length are written together; they come back in their order."""
         self.check(model)
-        most = most_written(model.spec)
         given = {name: value for name, value in settings.items() if value is not None}
-        asked = {"max_tokens": min(self.max_tokens, most)} | searching(model) | given
+        ready = self.prepare(questions, model=model, asked=given)
+        model = ready.model
+        most, asked = most_written(model.spec), {"max_tokens": self.answer_tokens(model)} | given
+        beams = api.plan_of(model, asked, beams=asked.get("beams")).width
         for some in portions(questions, count=TOGETHER):
-            prompts = [prompt_ids(self.prompt(one), model, room=min(most, asked["max_tokens"])) for one in some]
+            texts = [ready.shown(self.prompt(one)) for one in some]
+            prompts = [prompt_ids(text, model, room=min(most, asked["max_tokens"])) for text in texts]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
             ids = [prompts[at].ids for at in order]
-            rows = abreast(model.spec, read=len(ids[-1]), written=asked["max_tokens"], beams=asked.get("beams", 1))
+            rows = abreast(model.spec, read=len(ids[-1]), written=asked["max_tokens"], beams=beams)
             written = api.complete(model, ids, start=first_of(model), rows=rows, **asked)
             best = {order[one.prompt]: one for one in reversed(written)}
             for at, one in enumerate(some):
@@ -155,13 +169,6 @@ def first_of(model: Loaded) -> int:
     target = model.words.target
     known = (model.generation.first, target.bos, target.pad, target.eos)
     return next((id for id in known if id is not None), 0)
-
-
-def searching(model: Loaded) -> dict[str, Any]:
-    """How a model's folder says that it likes to search."""
-    said = model.generation
-    liked = {"beams": said.beams, "length_penalty": said.length_penalty, "early_stopping": said.early_stopping}
-    return {name: value for name, value in liked.items() if value is not None} if (said.beams or 1) > 1 else {}
 
 
 def most_written(spec: ModelSpec) -> int:
