@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
     from triform.weights.generation import Generation
+    from triform.weights.sentence import Role
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -159,11 +160,16 @@ class Model:
         answers = self._answers("answer", asked, **settings)
         return answers[0] if isinstance(questions, str) else answers
 
-    def embed(self, texts: str | Sequence[str]) -> Tensor:
-        """[D] of one text, [N, D] of several."""
+    def embed(self, texts: str | Sequence[str], *, windows: bool = False, role: Role = "text") -> Tensor:
+        """[D] of one text, [N, D] of several.
+
+        Of a text longer than the model reads, the beginning counts; with `windows` all of it, as the mean over windows.
+        `role` ("query", "document") chooses the prompt that the folder has for it.
+        """
         from triform.tasks.embed import Embed
 
-        vectors = Embed().vectors([texts] if isinstance(texts, str) else texts, model=self.loaded)
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = Embed().vectors(several, model=self.loaded, windows=windows, role=role)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def search(self, queries: str | Sequence[str], *, index: Index | str | Path, k: int = 10) -> Any:

@@ -20,14 +20,25 @@ class Line(msgspec.Struct, omit_defaults=True):
 
     vector: bytes = b""
     unknown: int = 0
+    cut: int = 0
 
 
 @click.command()
 @click.argument("model")
 @asking.options(rows.Text)
 @asking.url_option
-def embed(model: str, url: str | None, **given: Any) -> None:
-    """Texts as vectors. An --out that ends in .safetensors holds one tensor, `vectors`, a row for each text.
+@click.option("--windows", is_flag=True, help="Read long texts whole: the mean over windows. Default: their beginning.")
+@click.option(
+    "--role",
+    type=click.Choice(["text", "query", "document"]),
+    default="text",
+    show_default=True,
+    help="Which of the folder's prompts stands before each text.",
+)
+def embed(model: str, windows: bool, role: str, url: str | None, **given: Any) -> None:
+    """Texts as vectors, as the model's makers make them: of a text longer than the model reads, the beginning counts.
+
+    An --out that ends in .safetensors holds one tensor, `vectors`, a row for each text.
 
     A text that cannot be read is a row of NaN, so that row n stays the vector of text n.
 
@@ -36,14 +47,17 @@ def embed(model: str, url: str | None, **given: Any) -> None:
       triform embed minilm "The fat ginger cat sat on a mat." --json
       triform embed minilm --file sentences.txt --out vectors.safetensors
     """
-    ask, about = asking.Ask(**given), {"model": model, "url": url}
+    if url is not None and (windows or role != "text"):
+        raise TriformError("with --url there is no --windows or --role; leave them out")
+    settings = {"windows": windows, "role": role} if url is None else {}
+    ask, about = asking.Ask(**given), {"model": model, "url": url} | settings
     if ask.out is None or not ask.out.endswith(ENDING):
-        asking.answer(ask, asking.runner("embed", model, url=url), about=about)
+        asking.answer(ask, asking.runner("embed", model, url=url, **settings), about=about)
         return
     if Path(ask.out).exists():
         raise TriformError(f"{ask.out} is already there; give another name, or remove it")
     lines = f"{ask.out}.lines"
-    run = asking.runner("embed", model, url=url)
+    run = asking.runner("embed", model, url=url, **settings)
     asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
     try:
         gather(Path(lines), Path(ask.out))
@@ -52,7 +66,7 @@ def embed(model: str, url: str | None, **given: Any) -> None:
 
 
 def packed(answer: Any) -> Line:
-    return Line(array("f", answer.vector).tobytes(), answer.unknown)
+    return Line(array("f", answer.vector).tobytes(), answer.unknown, answer.cut)
 
 
 def gather(lines: Path, out: Path) -> None:

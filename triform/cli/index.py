@@ -14,9 +14,16 @@ from triform.data.rows import Text
 @click.option("--model", required=True, help="The encoder that makes the vectors.")
 @click.option("--out", required=True, help="The folder of the index; one that is there is brought up to date.")
 @click.option("--hnsw", is_flag=True, help="Also a graph for very large indexes, nearly exact (needs usearch).")
+@click.option(
+    "--windows/--no-windows",
+    default=None,
+    help="Read passages longer than the model reads whole, as the mean over windows. Default: their beginning.",
+)
 @layout_options(Text)
-def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, layout: Layout) -> None:
+def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, windows: bool | None, layout: Layout) -> None:
     """Make files searchable: cut them into passages and embed those. Done again, only what has changed is embedded.
+
+    An index remembers how its passages were read, and queries are read the same way.
 
     \b
     Examples:
@@ -35,6 +42,7 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, layout: Lay
             out=out,
             graph=hnsw,
             layout=layout,
+            windows=windows,
             progress=lambda at: counted.update(at.files, total=at.total, note=f", {at.passages:,} passages embedded"),
         )
     for file, why in done.skipped.items():

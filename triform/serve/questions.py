@@ -60,7 +60,7 @@ def check_ids(rows: Sequence[Sequence[int]], *, model: Loaded) -> None:
         if len(ids) > longest_of(model):
             raise Refusal(
                 f"the input has {len(ids):,} tokens, the model reads {longest_of(model):,} at once; give the text, "
-                "which is read in windows",
+                "of which the beginning is read",
                 param="input", code=TOO_LONG,
             )  # fmt: skip
 

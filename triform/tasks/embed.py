@@ -1,7 +1,8 @@
 """Embed: a text as a vector; texts that mean the same lie near each other.
 
 How tokens become one vector is what the model's folder says (mean, first token, maximum; of length 1 or not), else the
-mean. A long text is read in windows, the mean of their vectors is its vector.
+mean. Of a long text the beginning is read, as the folder's makers do; with `windows` all of it, window by window, and
+the mean of their vectors is its vector. A folder's prompts stand before the texts they are meant for.
 """
 
 import math
@@ -15,19 +16,28 @@ from torch.nn import functional as F
 from triform.core.batch import Text
 from triform.data.portions import portions
 from triform.data.rows import Scored
-from triform.errors import InputError
+from triform.errors import InputError, UnknownName
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.bm25 import BM25
 from triform.tasks.ranking_score import spearman
-from triform.tasks.reading import Read, Reader, longest_of, window_means, windows_of
+from triform.tasks.reading import (
+    Read,
+    Reader,
+    Windows,
+    beginnings_of,
+    check_texts,
+    longest_of,
+    window_means,
+    windows_of,
+)
 from triform.tasks.task import Reply, Scores, Task
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed, TwoTexts
 from triform.train.likeness import CosineScores, InBatchNegatives
 from triform.train.objectives import Objective, apart, means
 from triform.weights.folder import Loaded
-from triform.weights.sentence import Pooling
+from triform.weights.sentence import ROLES, Pooling, Role
 
 MEAN = Pooling("mean", normalise=False)
 
@@ -52,6 +62,7 @@ class Embed(Task[Scored, str, Embedded]):
     name = "embed"
     forms = ("encoder",)
     kind = Scored
+    cuts = True
 
     # --- made for it ------------------------------------------------------------------------------------------------
 
@@ -73,7 +84,7 @@ class Embed(Task[Scored, str, Embedded]):
     def examples(self, rows: Sequence[Scored], *, model: Loaded) -> Examples[TwoTexts]:
         largest = float(model.memo.get("largest_score", 1.0))
         texts = [(row.first, row.second) for row in rows]
-        return pair_examples(texts, scores=[row.score / largest for row in rows], model=model)
+        return pair_examples(texts, scores=[row.score / largest for row in rows], model=model, roles=("text", "text"))
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         check_trainable(model)
@@ -91,27 +102,31 @@ class Embed(Task[Scored, str, Embedded]):
         return alike(row.first, row.second, model=model)
 
     def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Embedded]:
+        """`windows`: long texts are read whole; `role`: whether they are embedded as texts, queries or documents."""
         self.check(model)
+        windows, role = settings.pop("windows", False), settings.pop("role", "text")
         if settings:
-            raise InputError(f"embed has no setting {', '.join(settings)}; it has none")
+            raise InputError(f"embed has no setting {', '.join(settings)}; it has windows and role")
         for some in portions(questions):
-            found, unknown = self.read(some, model=model)
-            for vector, strange in zip(found.tolist(), unknown, strict=True):
-                yield Embedded(vector=tuple(vector), unknown=strange)
+            found, cut = self.read(some, model=model, windows=windows, role=role)
+            for vector, text in zip(found.tolist(), cut, strict=True):
+                yield Embedded(vector=tuple(vector), unknown=text.unknown, cut=text.cut)
 
-    def vectors(self, texts: Sequence[str], *, model: Loaded) -> Tensor:
+    def vectors(self, texts: Sequence[str], *, model: Loaded, windows: bool = False, role: Role = "text") -> Tensor:
         """[texts, D], on the CPU"""
         self.check(model)
-        found = [self.read(some, model=model)[0] for some in portions(texts)]
+        found = [self.read(some, model=model, windows=windows, role=role)[0] for some in portions(texts)]
         return torch.cat(found) if found else torch.zeros(0, model.spec.width)
 
-    def read(self, texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
-        """[texts, D], on the CPU, and the unknown tokens of each."""
+    def read(
+        self, texts: Sequence[str], *, model: Loaded, windows: bool = False, role: Role = "text"
+    ) -> tuple[Tensor, list[Windows]]:
+        """[texts, D], on the CPU, and what of each text was read."""
         pooling = model.pooling or MEAN
-        cut = windows_of(texts, model=model)
+        cut = (windows_of if windows else beginnings_of)(prompted(texts, model=model, role=role), model=model)
         found = window_means(cut, model=model, read=POOLS[pooling.kind])
         vectors = F.normalize(found, dim=-1) if pooling.normalise else found
-        return vectors.cpu(), [text.unknown for text in cut]
+        return vectors.cpu(), cut
 
     def score(self, answers: Sequence[Embedded], rows: Sequence[Scored]) -> Scores:
         """Answers to all first texts, then to all second ones."""
@@ -127,6 +142,15 @@ class Embed(Task[Scored, str, Embedded]):
             return {"shared words": _ordered([shared_words(row.first, row.second) for row in rows], rows)}
         ranked = BM25([row.second for row in rows])
         return {"BM25": _nearest([int(ranked.scores(row.first).argmax()) for row in rows], rows)}
+
+
+def prompted(texts: Sequence[str], *, model: Loaded, role: Role) -> Sequence[str]:
+    """Behind what the folder puts before texts of this role."""
+    check_texts(texts)
+    if role not in ROLES:
+        raise UnknownName("role", str(role), ROLES)
+    prompt = (model.pooling or MEAN).prompt(role)
+    return [prompt + text for text in texts] if prompt else texts
 
 
 # --- vectors --------------------------------------------------------------------------------------------------------
@@ -191,12 +215,16 @@ def pairs_recipe(*, fresh: bool) -> Config:
     return shared.replace(epochs=4, learning_rate=3e-5, eval_every=100)
 
 
-def pair_examples(texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Loaded) -> Examples[TwoTexts]:
-    """Of a long text its first window."""
+def pair_examples(
+    texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Loaded, roles: tuple[Role, Role]
+) -> Examples[TwoTexts]:
+    """Read as they are when vectors are made of them: of a long text the beginning, behind the prompt of its role."""
     ids: list[tuple[Any, Any]] = []
     for some in portions(texts):
-        first = windows_of([one for one, _ in some], model=model)
-        second = windows_of([other for _, other in some], model=model)
+        first, second = (
+            beginnings_of(prompted(side, model=model, role=role), model=model)
+            for side, role in zip(zip(*some, strict=True), roles, strict=True)
+        )
         ids += [(one.ids[0], other.ids[0]) for one, other in zip(first, second, strict=True)]
     found = [TwoTexts(*each, score=score) for each, score in zip(ids, scores, strict=True)]
     return Listed(found, lengths=[len(each.first) + len(each.second) for each in found])

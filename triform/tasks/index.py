@@ -55,6 +55,7 @@ class Note(msgspec.Struct, frozen=True):
     width: int
     files: dict[str, File]
     layout: Layout = Layout()  # how the files were read
+    windows: bool = True  # long texts were read whole; an index that does not say it is of before there was a choice
 
 
 class Index(NamedTuple):
@@ -99,8 +100,9 @@ class Made(NamedTuple):
 
 def of_passages(texts: Sequence[str], *, model: Loaded) -> Index:
     """An index in memory."""
-    note = Note("", "", model.spec.width, {})
-    return Index(note, [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)], _vectors(texts, model))
+    note = Note("", "", model.spec.width, {}, windows=False)
+    passages = [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)]
+    return Index(note, passages, _vectors(texts, model, windows=False))
 
 
 # --- made and made again --------------------------------------------------------------------------------------------
@@ -114,16 +116,18 @@ def make(
     out: str | Path,
     graph: bool = False,
     layout: Layout = AS_NAMED,
+    windows: bool | None = None,
     progress: Callable[[Progress], None] = lambda at: None,
 ) -> Made:
     """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
 
-    Made again without a layout it keeps its own; with another one all files are read again.
+    Made again without a layout it keeps its own; with another one all files are read again. `windows`: whether passages
+    longer than the model reads are read whole; None: as the index was made, a new one without.
     """
     folder = Path(out)
     if graph := graph or (folder / GRAPH).exists():
         usearch()  # a package that is missing is said before anything is embedded
-    old, own_layout = _earlier(folder, model)
+    old, own_layout, windows = _earlier(folder, model, windows)
     layout = layout if layout != AS_NAMED else own_layout
     named = files_in([Path(place) for place in places], format=layout.format)
     found = (path for path in named if not is_inside(path, folder))
@@ -143,13 +147,13 @@ def make(
         for some in _new((file for file in hashes if file not in kept), layout):
             tell(0)
             new = {file: each for file, each in some.items() if isinstance(each, list)}
-            done |= _embedded(new, hashes, model, tell)
+            done |= _embedded(new, hashes, model, tell, windows=windows)
             embedded += sum(map(len, new.values()))
             skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
     finally:
         # Whatever ends it, files that were done are kept; without one there is nothing to keep.
         if done:
-            index = _joined(done, Note(name, numbers_of(model), model.spec.width, {}, layout))
+            index = _joined(done, Note(name, numbers_of(model), model.spec.width, {}, layout, windows))
             _write(folder, index, graph=graph)
     if not done:
         raise DataError(f"no text was found: {next(iter(skipped.values()))}")
@@ -181,16 +185,21 @@ class _Known(NamedTuple):
     vectors: Tensor
 
 
-def _earlier(folder: Path, model: Loaded) -> tuple[dict[str, _Known], Layout]:
-    """What stands there already, by file, and how it was read; of another model it is not touched."""
+def _earlier(folder: Path, model: Loaded, windows: bool | None) -> tuple[dict[str, _Known], Layout, bool]:
+    """What stands there already, by file, and how it was read; made with another model or way it is not touched."""
     if not folder.is_dir() or not any(folder.iterdir()):
-        return {}, AS_NAMED
-    index, found, at = opened(folder, model=model), {}, 0
+        return {}, AS_NAMED, bool(windows)
+    index, found, at = opened(folder, model=model), dict[str, _Known](), 0
+    if windows is not None and windows != index.note.windows:
+        raise InputError(
+            f"the index {folder} was made {'with' if index.note.windows else 'without'} windows; "
+            "go on as it was made, or make a new index in another folder"
+        )
     for file, said in index.note.files.items():
         end = at + said.passages
         found[file] = _Known(said.sha256, index.passages[at:end], index.vectors[at:end])
         at = end
-    return found, index.note.layout
+    return found, index.note.layout, index.note.windows
 
 
 def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passage] | str]]:
@@ -208,21 +217,26 @@ def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passag
 
 
 def _embedded(
-    some: dict[str, list[Passage]], hashes: dict[str, str], model: Loaded, progress: Callable[[int], None]
+    some: dict[str, list[Passage]],
+    hashes: dict[str, str],
+    model: Loaded,
+    progress: Callable[[int], None],
+    *,
+    windows: bool,
 ) -> dict[str, _Known]:
     """`progress` is told how many of these passages are done."""
     texts = [passage.text for each in some.values() for passage in each]
     made = [torch.empty(0, model.spec.width)]
     for portion in portions(texts, first=FIRST):
-        made.append(_vectors(portion, model))
+        made.append(_vectors(portion, model, windows=windows))
         progress(sum(map(len, made)))
     vectors = torch.cat(made)
     parts = torch.split(vectors, [len(each) for each in some.values()])
     return {file: _Known(hashes[file], each, part) for (file, each), part in zip(some.items(), parts, strict=True)}
 
 
-def _vectors(texts: Sequence[str], model: Loaded) -> Tensor:
-    return F.normalize(Embed().vectors(texts, model=model).float(), dim=-1)
+def _vectors(texts: Sequence[str], model: Loaded, *, windows: bool) -> Tensor:
+    return F.normalize(Embed().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
 
 
 def _joined(done: dict[str, _Known], note: Note) -> Index:
@@ -301,10 +315,21 @@ def check_model(index: Index, model: Loaded, *, place: str | Path) -> None:
 
 
 def numbers_of(model: Loaded) -> str:
-    """SHA-256 of what decides a vector: weights, pooling."""
-    made = hashlib.sha256(repr(model.pooling).encode())
+    """SHA-256 of what decides a vector: weights, pooling, prompts."""
+    made = hashlib.sha256(said_of_vectors(model).encode())
     for path, p in sorted(model.network.named_parameters()):
         if not path.startswith("readout."):
             made.update(path.encode())
             made.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return made.hexdigest()
+
+
+def said_of_vectors(model: Loaded) -> str:
+    """The folder's words on vectors; without prompts as indexes have always hashed them."""
+    pooling = model.pooling
+    if pooling is None:
+        return "None"
+    said = f"Pooling(kind={pooling.kind!r}, normalise={pooling.normalise!r}, longest={pooling.longest!r})"
+    return said + (
+        f" {pooling.prompts!r} {pooling.default_prompt!r}" if any(text for _, text in pooling.prompts) else ""
+    )

@@ -103,24 +103,44 @@ def overlap_of(length: int) -> int:
 
 
 class Windows(NamedTuple):
-    """The ids of a text, of a long one those of its windows; and how many tokens the vocabulary could not spell."""
+    """The ids of a text, of a long one those of its windows; how many tokens the vocabulary could not spell, and how
+    many are in no window."""
 
     ids: list[Ids]
     unknown: int
+    cut: int = 0
 
 
 def windows_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
-    check_texts(texts)
     tokenizer, length = model.words, longest_of(model)
     found = []
-    for text, ids in zip(texts, tokenizer.ids_many(texts), strict=True):
-        if not ids:
-            raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
+    for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
         # Offsets are needed only where a text must be cut, and cost as much as all the rest.
         cut: list[Ids] = [ids]
         if len(ids) > length:
             cut = [each.ids for each in windows(tokenizer.encode(text), length=length)]
         found.append(Windows(cut, tokenizer.count_unknown(ids)))
+    return found
+
+
+def beginnings_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
+    """One window of each text, its beginning: what a long text has beyond it is cut off."""
+    tokenizer, length = model.words, longest_of(model)
+    found = []
+    for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
+        kept: Ids = ids
+        if len(ids) > length:
+            kept = tokenizer.encode(text).windows(length=length, overlap=0)[0].ids
+        found.append(Windows([kept], tokenizer.count_unknown(kept), len(ids) - len(kept)))
+    return found
+
+
+def ids_of(texts: Sequence[str], *, model: Loaded) -> list[list[int]]:
+    check_texts(texts)
+    found = model.words.ids_many(texts)
+    for text, ids in zip(texts, found, strict=True):
+        if not ids:
+            raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
     return found
 
 

@@ -57,6 +57,7 @@ class Search(Task[Pair, str, Hits]):
     name = "search"
     forms = ("encoder",)
     kind = Pair
+    cuts = True
 
     # --- made for it, trained ---------------------------------------------------------------------------------------
 
@@ -70,7 +71,8 @@ class Search(Task[Pair, str, Hits]):
         return pairs_recipe(fresh=fresh)
 
     def examples(self, rows: Sequence[Pair], *, model: Loaded) -> Examples[TwoTexts]:
-        return pair_examples([(row.source, row.target) for row in rows], scores=[1.0] * len(rows), model=model)
+        texts = [(row.source, row.target) for row in rows]
+        return pair_examples(texts, scores=[1.0] * len(rows), model=model, roles=("query", "document"))
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
         check_trainable(model)
@@ -97,9 +99,10 @@ class Search(Task[Pair, str, Hits]):
                 f"search needs an index and k from 1 up; make one with: {Hint.INDEX.format(folder='INDEX')}"
             )
         for some in portions(questions):
-            vectors, unknown = Embed().read(some, model=model)
-            for found, strange in zip(index.nearest(vectors, k=k), unknown, strict=True):
-                yield Hits(hits=tuple(_hit(index, at, score) for at, score in found), unknown=strange)
+            vectors, read = Embed().read(some, model=model, windows=index.note.windows, role="query")
+            for found, text in zip(index.nearest(vectors, k=k), read, strict=True):
+                hits = tuple(_hit(index, at, score) for at, score in found)
+                yield Hits(hits=hits, unknown=text.unknown, cut=text.cut)
 
     def score(self, answers: Sequence[Hits], rows: Sequence[Pair]) -> Scores:
         """A passage is right if it is the row's, or has the same text."""

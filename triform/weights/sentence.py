@@ -14,10 +14,15 @@ from triform.weights.errors import WeightsError, listed, shown
 
 MODULES = "modules.json"
 SENTENCE = "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
+TOKENIZER = "tokenizer_config.json"
 POOLING = "1_Pooling"
 NORMALIZE = "2_Normalize"
 
 Kind: TypeAlias = Literal["mean", "cls", "max"]
+Role: TypeAlias = Literal["text", "query", "document"]  # what a text is embedded as
+ROLES: dict[Role, tuple[str, ...]] = {"text": (), "query": ("query",), "document": ("document", "passage", "corpus")}
+UNLIMITED = 10**9  # tokenizer_config.json of a model without a limit says 10³⁰
 KINDS: dict[str, Kind] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # as older files spell them
 
 
@@ -25,6 +30,15 @@ class Pooling(NamedTuple):
     kind: Kind
     normalise: bool  # to length 1
     longest: int | None = None  # tokens of a text that are read; the rest is cut off
+    prompts: tuple[tuple[str, str], ...] = ()  # name, and what is put before a text
+    default_prompt: str | None = None  # the name of the one for texts that are neither queries nor documents
+
+    def prompt(self, role: Role) -> str:
+        """What stands before every text of this role, as sentence-transformers' encode, encode_query and
+        encode_document put it there."""
+        known = dict(self.prompts)
+        names = [name for name in (*ROLES[role], self.default_prompt) if name in known]
+        return known[names[0]] if names else ""
 
 
 class _Module(msgspec.Struct):
@@ -44,7 +58,10 @@ def read(box: Box) -> Pooling | None:
         )
     if modules[0].path not in ("", ".") or modules[1].path != POOLING:
         raise WeightsError(f"{MODULES}: the model must lie in the folder itself and the pooling in {POOLING}")
-    return Pooling(_kind(box.json(f"{POOLING}/config.json")), normalise=len(kinds) == 3, longest=_longest(box))
+    config, (prompts, default) = box.json(f"{POOLING}/config.json"), _prompts(box)
+    if config.get("include_prompt") is False and any(text for _, text in prompts):
+        raise WeightsError(f"{POOLING}/config.json: include_prompt is false; only vectors of whole texts are supported")
+    return Pooling(_kind(config), len(kinds) == 3, _longest(box), prompts, default)
 
 
 def _kind(config: dict[str, Any]) -> Kind:
@@ -61,10 +78,24 @@ def _longest(box: Box) -> int | None:
     config = box.json(SENTENCE) if box.has(SENTENCE) else {}
     if config.get("do_lower_case"):
         raise WeightsError(f"{SENTENCE}: do_lower_case is set; only texts as they are can be read")
-    longest = config.get("max_seq_length")
+    place, name, longest = SENTENCE, "max_seq_length", config.get("max_seq_length")
+    if longest is None and box.has(TOKENIZER):  # where sentence-transformers keeps it since version 6
+        place, name = TOKENIZER, "model_max_length"
+        longest = box.json(TOKENIZER).get(name)
+        longest = None if isinstance(longest, int | float) and longest >= UNLIMITED else longest
     if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
-        raise WeightsError(f"{SENTENCE}: max_seq_length is {shown(longest)}; it must be a whole number from 1 up")
+        raise WeightsError(f"{place}: {name} is {shown(longest)}; it must be a whole number from 1 up")
     return longest
+
+
+def _prompts(box: Box) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    config = box.json(PROMPTS) if box.has(PROMPTS) else {}
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise WeightsError(f"{PROMPTS}: prompts is {shown(prompts)}; it must give each name its text")
+    if default is not None and default not in prompts:
+        raise WeightsError(f"{PROMPTS}: default_prompt_name is {shown(default)}, which prompts does not have")
+    return tuple((name, text or "") for name, text in prompts.items()), default
 
 
 def write(folder: Path, pooling: Pooling, *, width: int) -> None:
@@ -80,6 +111,8 @@ def write(folder: Path, pooling: Pooling, *, width: int) -> None:
     if pooling.normalise:
         (folder / NORMALIZE).mkdir()
     _save(folder / SENTENCE, {"max_seq_length": pooling.longest, "do_lower_case": False})
+    if pooling.prompts:
+        _save(folder / PROMPTS, {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt})
 
 
 def _save(path: Path, value: object) -> None:
