@@ -5,6 +5,7 @@ A façade: each method hands over to the room that does the work. The rooms belo
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,6 @@ from triform.weights.folder import Loaded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -44,8 +44,9 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.f
 class Model:
     """What a model is (`spec`), its numbers (`network`) and how it reads and writes text (`tokenizer`, or None)."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, *, folder: Path | None = None) -> None:
         self.loaded = loaded
+        self._own_folders = set() if folder is None else {folder.resolve()}  # read from there, or saved there before
 
     def __repr__(self) -> str:
         return f"Model({self.spec.form}, {parameters(self.spec):,} parameters, {self.dtype})"
@@ -199,9 +200,17 @@ class Model:
 
         return without_heads(self.network, set(heads))
 
-    def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None) -> None:
-        """A model folder in the Hugging Face layout; it appears whole or not at all."""
+    def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None, overwrite: bool = False) -> None:
+        """A model folder in the Hugging Face layout; it appears whole or not at all.
+
+        A folder that holds something else is not replaced unless `overwrite`. The one this model was loaded from, or
+        saved to before, is its own: saving a model again is no loss of another.
+        """
+        place = Path(folder).resolve()
+        if not overwrite and place not in self._own_folders:
+            folders.check_free(folder)
         folders.write(folder, model=self.loaded, dtype=precision(dtype))
+        self._own_folders.add(place)
 
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
@@ -214,7 +223,8 @@ def load(folder_or_name: str | Path, *, dtype: str | torch.dtype | None = None, 
     """The model in a folder, or on the shelf under that name (`triform models`)."""
     from triform.weights import shelf
 
-    return Model(folders.read(shelf.find(str(folder_or_name)), dtype=precision(dtype), device=device))
+    found = shelf.find(str(folder_or_name))
+    return Model(folders.read(found, dtype=precision(dtype), device=device), folder=found)
 
 
 def precision(dtype: str | torch.dtype | None) -> torch.dtype | None:

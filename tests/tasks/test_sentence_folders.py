@@ -1,6 +1,6 @@
 """Vectors as the makers of a sentence-transformers folder meant them: cut at its limit, behind its prompts.
 
-sentence-transformers itself is written out here with transformers: tokenize with truncation, mean over tokens, length 1.
+sentence-transformers is written out here with transformers: tokenize with truncation, mean over tokens, length 1.
 """
 
 import json
@@ -111,7 +111,7 @@ def test_prompts_stand_before_the_texts_they_are_meant_for(prompted: triform.Mod
         torch.testing.assert_close(prompted.embed(TEXTS, role=role), expected)
     assert float((prompted.embed(TEXTS) - theirs(made, TEXTS)).abs().max()) > 0.01
     prompted.save(tmp_path / "again")
-    torch.testing.assert_close(triform.load(tmp_path / "again").embed(TEXTS), prompted.embed(TEXTS))
+    torch.testing.assert_close(triform.load(tmp_path / "again", dtype="float64").embed(TEXTS), prompted.embed(TEXTS))
     with pytest.raises(TriformError, match="unknown role 'question'"):
         prompted.embed(TEXTS, role="question")
 

@@ -25,7 +25,7 @@ SHOWN = 5  # labels
     "--top", type=click.IntRange(min=1), help=f"How many labels to tell; default: {SHOWN} of one text, else 1."
 )
 def classify(model: str, top: int | None, url: str | None, **given: Any) -> None:
-    """What a text is: the labels MODEL gives it, with their probabilities.
+    """What a text is: the labels MODEL gives it, with their probabilities; of a regression head, its number.
 
     \b
     Examples:
@@ -49,6 +49,9 @@ def likeliest(answer: "Classified") -> str:
 
 
 def show(answer: "Classified") -> None:
+    if answer.number is not None:
+        click.echo(answer)
+        return
     table = Table("label", "probability", "", box=None, show_header=False)
     for one in answer.chances:
         table.add_row(Text(one.label), f"{one.probability:.1%}", "█" * round(BAR * one.probability))

@@ -6,13 +6,6 @@ import click
 
 from triform.errors import TriformError
 
-
-def check_fresh(out: Path) -> None:
-    """A conversion never takes the place of anything."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise TriformError(f"{out} already holds something; give another name, or delete it first")
-
-
 # How files that are neither begin, and what to do with them.
 OTHER_FILES = {
     b"PK\x03\x04": "is a zip archive (perhaps PyTorch's own format); give a GGUF or llama2.c file, unpacked",
@@ -66,7 +59,7 @@ def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     """
     from triform.weights import folder, gguf, llama2c
 
-    check_fresh(out)
+    folder.check_free(out)
     is_gguf = first_bytes(source) == b"GGUF"
     if is_gguf and tokenizer is not None:
         raise TriformError("a GGUF file brings its own tokenizer; leave --tokenizer out")
@@ -90,7 +83,8 @@ def export_model(model: str, out: Path, dtype: str | None) -> None:
       triform export minilm --out minilm-copy
     """
     from triform.cli.models import open_model
+    from triform.weights import folder
 
-    check_fresh(out)
+    folder.check_free(out)  # before the model is read
     open_model(model).save(out, dtype=dtype)
     click.echo(out)

@@ -11,8 +11,9 @@ from triform.page import ask
 from triform.page.changing import changed
 from triform.page.looker import UNCHANGED, Looker, streaming
 from triform.page.numbers import listed, within
-from triform.spec import Classify, Head, Own, Span, Tag, Tied, Transformed
+from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
 from triform.weights.label_probabilities import label_probabilities
+from triform.weights.regression import gives_number, number_of
 
 CANDIDATES = 10
 
@@ -81,7 +82,7 @@ def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float
     if speaks(looker):
         best = view.likeliest(view.said(at), min(CANDIDATES, looker.model.spec.vocab))
         return list(best.axes[0].labels), listed(best.values)
-    if is_score(head):
+    if gives_number(looker.model.spec, looker.model.memo):
         return [], []
     if isinstance(head, Classify):
         chances = label_probabilities(view.logits[0], model=looker.model)
@@ -94,13 +95,12 @@ def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float
     return [], []
 
 
-def is_score(head: Head) -> bool:
-    """A head of one label gives a number, not a choice."""
-    return isinstance(head, Classify) and head.labels == 1
-
-
 def score(looker: Looker, view: View) -> float | None:
-    return float(f"{float(view.logits[0, 0]):.5g}") if is_score(looker.model.spec.head) else None
+    """What a head with one output answers."""
+    model = looker.model
+    if not gives_number(model.spec, model.memo):
+        return None
+    return float(f"{number_of(view.logits[0], model.config):.5g}")
 
 
 def parted(was: View, now: View, at: int) -> dict[str, Any]:

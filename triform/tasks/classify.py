@@ -2,6 +2,7 @@
 
 An encoder reads a text at its first token, a decoder at its last. A head that tags tokens may also know names that are
 no tags: they are labels of the text, read at the first token. A long text is read in windows, their scores averaged.
+A head with one output (a regression, a cross-encoder) answers a number.
 """
 
 import math
@@ -26,7 +27,7 @@ from triform.spec import Tag as TagHead
 from triform.tasks import bag_of_words
 from triform.tasks.label_score import accuracy, confusion, macro_f1
 from triform.tasks.reading import first_scores, scores, window_means, windows_of
-from triform.tasks.task import Reply, Scores, Task
+from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.train.config import Config
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Labelled as Example
@@ -34,6 +35,7 @@ from triform.train.labels import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
 from triform.weights.label_probabilities import is_several, label_probabilities
+from triform.weights.regression import gives_number, number_of
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
 
@@ -44,12 +46,18 @@ class Chance(msgspec.Struct, frozen=True):
 
 
 class Classified(Reply, frozen=True, kw_only=True):
-    """The label, or where several may hold all that are likelier than not; and the likeliest with their chances."""
+    """The label, or where several may hold all that are likelier than not; and the likeliest with their chances.
+
+    Of a head with one output there are none of these, but its number.
+    """
 
     labels: tuple[str, ...]
     chances: tuple[Chance, ...]
+    number: float | None = None
 
     def __str__(self) -> str:
+        if self.number is not None:
+            return f"{self.number:.4f}"
         known = {each.label: each.probability for each in self.chances}
         return ", ".join(f"{label} {known[label]:.1%}" for label in self.labels) or "(none)"
 
@@ -146,6 +154,10 @@ class Classify(Task[Labelled, str, Classified]):
         names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
         for some in portions(questions):
             found, unknown = read_texts(some, model=model)
+            if gives_number(model.spec, model.memo):
+                for row, strange in zip(found, unknown, strict=True):
+                    yield Classified(labels=(), chances=(), number=number_of(row, model.config), unknown=strange)
+                continue
             chances = label_probabilities(found / heat, model=model)
             for row, strange in zip(chances, unknown, strict=True):
                 yield _answer(row, names=names, several=several, top=top, unknown=strange)
@@ -161,6 +173,8 @@ class Classify(Task[Labelled, str, Classified]):
         )
 
     def judged(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Loaded) -> Scores:
+        if gives_number(model.spec, model.memo):
+            raise CannotDo("this model's head gives a number, not labels, so its answers cannot be judged by labels")
         return self.score(answers, rows).with_unseen(rows, known=names_of(model))
 
     def baselines(self, rows: Sequence[Labelled], *, train: Sequence[Labelled]) -> Mapping[str, Scores]:

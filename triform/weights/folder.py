@@ -120,6 +120,15 @@ def write(
         _fill(draft, model, precision, shard_bytes)
 
 
+def check_free(folder: str | Path) -> None:
+    """Nothing stands there that a new folder would take the place of."""
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise WeightsError(
+            f"{place} already holds something; give another name or delete it first (in Python: overwrite=True)"
+        )
+
+
 def finish(folder: str | Path, *, model: Loaded) -> None:
     """The model into the folder of its run, beside all that is there."""
     precision = _checked(model, None)

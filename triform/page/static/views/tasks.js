@@ -157,7 +157,7 @@ function conversation(form) {
 const DRAWN = {
   translate: ({ answers: [one] }) => [h("p", { class: "text" }, h("bdi", {}, one.text)), cut(one), one.alignment && aligned(one.alignment)],
   summarize: ({ answers: [one] }) => [h("p", { class: "text" }, h("bdi", {}, one.text)), cut(one)],
-  classify: ({ answers: [one] }) => [chances(one.chances.map(({ label, probability }) => ({ word: label, now: probability, marked: one.labels.includes(label) })), "labels"), cut(one)],
+  classify: ({ answers: [one] }) => [typeof one.number === "number" ? h("p", { class: "text" }, number(one.number, 4)) : chances(one.chances.map(({ label, probability }) => ({ word: label, now: probability, marked: one.labels.includes(label) })), "labels"), cut(one)],
   tag: ({ answers: [one] }, asked) => [marked(asked.text, one.entities.map(({ start, end, kind, probability }) => [start, end, `${kind} ${percent(probability)}`])), one.entities.length === 0 && note("No entity was found."), cut(one)],
   answer: ({ answers: [one] }, asked) => [
     h("p", { class: "text" }, one.text ? h("bdi", {}, one.text) : h("span", { class: "soft" }, "no answer")),
