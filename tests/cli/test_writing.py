@@ -329,6 +329,7 @@ def test_python_has_the_same_names(decoder: Path, masked: Path) -> None:
 
 class Labels(NamedTuple):
     chances: tuple[Chance, ...]
+    number: float | None = None
 
 
 def test_labels_and_words_that_look_like_markup_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from triform.errors import InputError, UnknownName
 from triform.weights import generation
+from triform.weights.config import Config
 from triform.weights.folder import Loaded
 
 SUMMARIZATION = "summarization"
@@ -33,7 +34,7 @@ def prepare(model: Loaded, name: str) -> Prepared:
     return Prepared(model._replace(generation=defaults), prefix_of(tasks[name]))
 
 
-def params_of(model: Loaded) -> dict[str, generation.Config]:
+def params_of(model: Loaded) -> dict[str, Config]:
     return {} if "task" in model.memo else generation.tasks_of(model.config)
 
 
