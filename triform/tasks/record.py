@@ -162,6 +162,7 @@ def facts(run: Finished) -> str:
         "skipped by the guards": f"{outcome.skipped:,}",
         "time": clock(outcome.elapsed),
         "peak memory": f"{run.peak / 1e9:.2f} GB of the process" if run.peak else "not known on this system",
+        "length limit": length_limit(run.model),
         "seed": str(config.seed),
         "optimizer": f"{config.optimizer}, learning rate {config.learning_rate:g}, {config.schedule}",
         "versions": ", ".join(f"{name} {found}" for name, found in versions().items()),
@@ -169,6 +170,13 @@ def facts(run: Finished) -> str:
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
+
+
+def length_limit(model: Loaded) -> str:
+    """What becomes of texts longer than the model reads."""
+    longest = (model.pooling.longest if model.pooling else None) or model.spec.context
+    beyond = "; of a longer text the beginning is embedded (`--windows`: all of it)" if model.pooling else ""
+    return f"{longest:,} tokens{beyond}"
 
 
 def versions() -> dict[str, str]:
