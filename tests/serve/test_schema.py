@@ -45,7 +45,7 @@ BEYOND = (
 )
 ELSEWHERE = {  # two fields that must fit each other, or the model
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
-    "/v1/translate": ("an alignment needs cross-attention",),
+    "/v1/translate": ("an alignment needs cross-attention", "names no language pairs"),
     "/v1/look": ("",),  # every view has bounds of its own, of which the page knows
 }
 
