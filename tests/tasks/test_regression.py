@@ -73,7 +73,7 @@ def test_the_command_and_the_page_show_it(made: Path, capsys: pytest.CaptureFixt
         main(["classify", str(made), TEXTS[0], "--json"])
     assert json.loads(capsys.readouterr().out)["number"] == pytest.approx(number, abs=1e-5)
     shown = said(Looker("m", folder.read(made)), ask.Answer(run=ask.Run(text=TEXTS[0]), position=0))
-    assert (shown["labels"], shown["number"]) == ([], pytest.approx(number, abs=1e-5))
+    assert (shown["labels"], shown["score"]) == ([], pytest.approx(number, abs=1e-5))
 
 
 def test_a_number_is_not_judged_by_labels(made: Path) -> None:

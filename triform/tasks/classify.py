@@ -62,8 +62,8 @@ class Classified(Reply, frozen=True, kw_only=True):
         return ", ".join(f"{label} {known[label]:.1%}" for label in self.labels) or "(none)"
 
     def columns(self, *, top: int = 1) -> dict[str, object]:
-        """The labels that hold, the probability of the likeliest; and each of the `top` likeliest, where asked for. Of a
-        head with one output its number."""
+        """The labels that hold and the likeliest's probability; each of the `top` likeliest, where asked for; of a head
+        with one output, its number."""
         if self.number is not None:
             return {"number": self.number}
         found: dict[str, object] = {

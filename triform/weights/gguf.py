@@ -11,7 +11,7 @@ import torch
 
 from triform import families
 from triform.core.build import skeleton
-from triform.errors import TriformError, UnknownName
+from triform.errors import TriformError, UnsupportedName
 from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NormSpec, NoScaling, Scaling, YarnScaling
 from triform.text.chat import ChatTemplate
 from triform.text.construct import Split, byte_level, put_ends
@@ -56,7 +56,7 @@ def read(path: Path) -> Loaded:
     file = GgufFile.open(path)
     kind = str(file.get("general.architecture"))
     if kind not in ARCHITECTURES:
-        raise UnknownName("GGUF architecture", kind, ARCHITECTURES)
+        raise UnsupportedName("GGUF architecture", kind, ARCHITECTURES)
     file.check_tensors()
     try:
         spec = spec_of(file, kind)
@@ -202,7 +202,7 @@ def tokenizer_of(file: GgufFile) -> Tokenizer:
 def _byte_level(file: GgufFile, tokens: list[str]) -> Any:
     kind = str(file.metadata.get("tokenizer.ggml.pre", "default"))
     if kind not in SPLITS:
-        raise UnknownName("way of splitting words", kind, SPLITS)
+        raise UnsupportedName("way of splitting words", kind, SPLITS)
     merges = [tuple(str(merge).split(" ")) for merge in file.get("tokenizer.ggml.merges")]
     vocab = {token: id for id, token in enumerate(tokens)}
     return byte_level(vocab, merges=[(pair[0], pair[1]) for pair in merges if len(pair) == 2], split=SPLITS[kind])
