@@ -16,7 +16,7 @@ import triform.weights
 from triform.errors import TriformError
 from triform.families import sized
 from triform.spec import Alibi, Classify, NoHead, replace
-from triform.weights import manifest, tensors
+from triform.weights import manifest, replacing, tensors
 from triform.weights.box import Box
 from triform.weights.folder import Loaded, read, write
 from triform.weights.generation import Generation
@@ -302,7 +302,7 @@ def test_an_empty_folder_may_be_written_into(tmp_path: Path) -> None:
     assert read(tmp_path / "empty").spec == read(tmp_path / "deep" / "er").spec
 
 
-@pytest.mark.parametrize("at", ["tensors", "manifest", "fsync", "rename"])
+@pytest.mark.parametrize("at", ["tensors", "manifest", "fsync", "exchange", "rename"])
 def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,9 +312,11 @@ def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     def full(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    place: Any = {"tensors": (tensors, "_write_file"), "manifest": (manifest, "write")}.get(at, (os, at))
+    places: Any = {"tensors": (tensors, "_write_file"), "manifest": (manifest, "write")}
+    place = {**places, "exchange": (replacing, "exchange")}.get(at, (os, at))
     with monkeypatch.context() as patch:
         if at == "rename":  # only the second: the old folder has already been put aside
+            patch.setattr(replacing, "exchange", lambda one, other: False)
             real, calls = os.rename, iter([False, True, False])
             patch.setattr(os, "rename", lambda *args: full() if next(calls) else real(*args))
         else:

@@ -63,9 +63,10 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     screen = Console(stderr=True, quiet=progress.is_silent())
     with progress.status() as status:
         prepared = training.prepare(wish, said=status.update)
-    outcome = run(prepared, screen)
-    with progress.status() as status:
-        finished = training.finish(prepared, outcome, said=status.update)
+    with prepared.lock:
+        outcome = run(prepared, screen)
+        with progress.status() as status:
+            finished = training.finish(prepared, outcome, said=status.update)
     screen.print(after(finished))
     click.echo(prepared.out)
     if outcome.stopped:

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,10 +25,12 @@ from triform.hints import Hint
 from triform.tasks.embed import Embed
 from triform.tasks.passages import Passage, files_in, passages_of
 from triform.weights import manifest
-from triform.weights.appearing import appearing
+from triform.weights.appearing import appearing, writing
 from triform.weights.box import Box, parse
 from triform.weights.folder import Loaded
-from triform.weights.tensors import write_tensors
+from triform.weights.headers import header
+from triform.weights.steady import read_steadily
+from triform.weights.tensors import TensorFile, write_tensors
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
 TOGETHER = 1024  # passages embedded at once
@@ -122,11 +122,27 @@ def make(
     """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
 
     Made again without a layout it keeps its own; with another one all files are read again. `windows`: whether passages
-    longer than the model reads are read whole; None: as the index was made, a new one without.
+    longer than the model reads are read whole; None: as the index was made, a new one without. One process makes it at a
+    time: the next one begins with what this one has made.
     """
     folder = Path(out)
     if graph := graph or (folder / GRAPH).exists():
         usearch()  # a package that is missing is said before anything is embedded
+    with writing(folder):
+        return _make(places, model=model, name=name, folder=folder, graph=graph, layout=layout, progress=progress, windows=windows)
+
+
+def _make(
+    places: Sequence[str | Path],
+    *,
+    model: Loaded,
+    name: str,
+    folder: Path,
+    graph: bool,
+    layout: Layout,
+    windows: bool | None,
+    progress: Callable[[Progress], None],
+) -> Made:
     old, own_layout, windows = _earlier(folder, model, windows)
     layout = layout if layout != AS_NAMED else own_layout
     named = files_in([Path(place) for place in places], format=layout.format)
@@ -267,24 +283,34 @@ def _write(folder: Path, index: Index, *, graph: bool) -> None:
 
 
 def read(folder: str | Path) -> Index:
-    """The index in a folder, compared with what its manifest says before anything of it is believed."""
-    box = Box(folder)
+    """The index in a folder, compared with what its manifest says before anything of it is believed. It is all in
+    memory then: what becomes of the files afterwards changes nothing."""
+    return read_steadily(folder, lambda: _read(Box(folder)))
+
+
+def _read(box: Box) -> Index:
     known = manifest.read(box)
     if known is None or NOTE not in known.files:
-        raise BadIndex(f"{folder} holds no index; make one with: {Hint.INDEX.format(folder=folder)}")
-    wrong = [file for file, said in known.files.items() if not box.has(file) or manifest.fingerprint(box, file) != said]
-    if wrong:
-        raise BadIndex(f"the index {folder} is damaged: {', '.join(wrong)} is not as it was written; make it again")
+        raise BadIndex(f"{box.root} holds no index; make one with: {Hint.INDEX.format(folder=box.root)}")
+    seen = manifest.watch(box, known.files)
+    if wrong := manifest.damaged(box, known):
+        raise BadIndex(f"the index {box.root} is damaged: {', '.join(wrong)} is not as it was written; make it again")
     with box.open(NOTE) as told, box.open(PASSAGES) as lines:
         note: Note = parse(told.read(), NOTE, Note)
         passages = msgspec.json.Decoder(Passage).decode_lines(lines.read())
-    try:
-        vectors = load_file(box.root / VECTORS)["vectors"]
-    except (SafetensorError, KeyError) as error:
-        raise BadIndex(f"the index {folder} is damaged: {VECTORS}: {error}") from None
-    if vectors.shape != (len(passages), note.width) or sum(x.passages for x in note.files.values()) != len(passages):
-        raise BadIndex(f"the index {folder} is damaged: its passages and vectors are not equally many")
-    return Index(note, passages, vectors, _graph(box) if box.has(GRAPH) else None)
+    index = Index(note, passages, _stored_vectors(box), _graph(box) if box.has(GRAPH) else None)
+    count = sum(file.passages for file in note.files.values())
+    if index.vectors.shape != (len(passages), note.width) or count != len(passages):
+        raise BadIndex(f"the index {box.root} is damaged: its passages and vectors are not equally many")
+    manifest.check_unchanged(box, seen)
+    return index
+
+
+def _stored_vectors(box: Box) -> Tensor:
+    place = header(box, VECTORS).get("vectors")
+    if place is None or place.dtype != "F32":
+        raise BadIndex(f"the index {box.root} is damaged: {VECTORS} holds no float32 vectors; make it again")
+    return TensorFile(box, VECTORS).tensor(place)
 
 
 def _graph(box: Box) -> Any:

@@ -22,6 +22,8 @@ from triform.data.columns import Layout
 from triform.data.ragged import Cache
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
+from triform.locks import NAME as LOCK
+from triform.locks import Lock, lock_inside
 from triform.pauses import pausing
 from triform.tasks import named, record
 from triform.tasks.beginning import begun, form_of
@@ -82,6 +84,7 @@ class Prepared(NamedTuple):
     forecast: Forecast
     cache: Cache  # what was made of the data, or found there
     resume: bool
+    lock: Lock  # of `out`: the caller releases it when the run has ended
 
 
 class Measured(NamedTuple):
@@ -99,17 +102,30 @@ def quiet(step: str) -> None:
 def train(wish: Wish, *, watch: Watch = loop.ignore, said: Callable[[str], None] = quiet) -> Finished:
     """The whole way."""
     prepared = prepare(wish, said=said)
-    return finish(prepared, go(prepared, begin(prepared, watch=watch)), said=said)
+    with prepared.lock:
+        return finish(prepared, go(prepared, begin(prepared, watch=watch)), said=said)
 
 
 # --- before ---------------------------------------------------------------------------------------------------------
 
 
 def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
-    """`said` is told what is being done: some of it takes a while."""
+    """`said` is told what is being done: some of it takes a while. From here on no other process may write to `out`."""
     task, out = named(wish.task), Path(wish.out)
     check_place(out, resume=wish.resume)
     config = config_of(wish, task)
+    lock = lock_inside(out)
+    try:
+        check_place(out, resume=wish.resume)  # again: another run may have been there a moment ago
+        return _prepare(wish, task, out, config, lock, said)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _prepare(
+    wish: Wish, task: Task[Any, Any, Any], out: Path, config: Config, lock: Lock, said: Callable[[str], None]
+) -> Prepared:
     said("reading and linting the data")
     cache = Cache(shelf.home() / "data")
     layout = Layout(config.columns, config.format)
@@ -124,7 +140,7 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
     objective = task.objective(model=model, config=config)
     loop.check_passes(objective, config)
     config, expected = within_memory(wish, model, examples, objective, config)
-    return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume)
+    return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume, lock)
 
 
 def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Loaded) -> str:
@@ -188,8 +204,8 @@ def check_place(out: Path, *, resume: bool) -> None:
     elif os.path.lexists(out):
         if not out.is_dir():
             raise TriformError(f"{out} is not a folder; give another name")
-        # A draft of run.toml alone is of a run that was killed before it was one.
-        there = sorted(name for name in os.listdir(out) if not name.startswith(f".{CONFIG}."))
+        # A lock, and a draft of run.toml alone, are of a run that was killed before it was one.
+        there = sorted(name for name in os.listdir(out) if name != LOCK and not name.startswith(f".{CONFIG}."))
         if CONFIG in there:
             raise TriformError(f"{out} already holds a run; go on with --resume, or give another folder")
         if there:

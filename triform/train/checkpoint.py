@@ -6,21 +6,21 @@ its name. Whatever happens meanwhile, the checkpoints before it stay valid. Refu
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from torch import Tensor
 
 from triform.errors import TriformError
 from triform.weights import manifest
-from triform.weights.appearing import appearing
 from triform.weights.box import Box, parse
 from triform.weights.errors import WeightsError
 from triform.weights.headers import header
-from triform.weights.tensors import Mapped, write_tensors
+from triform.weights.replacing import drafting, make_folder
+from triform.weights.tensors import TensorFile, write_tensors
 
 PREFIX = "step-"
 STATE = "state.json"
@@ -37,8 +37,12 @@ class Found(NamedTuple, Generic[S]):
 
     step: int
     state: S
-    groups: dict[str, dict[str, Tensor]]
+    groups: dict[str, Tensors]
     damaged: tuple[str, ...] = ()
+
+
+def accept(found: Found[Any]) -> None:
+    """Whatever is whole will do."""
 
 
 class Shelf(Generic[S]):
@@ -62,22 +66,27 @@ class Shelf(Generic[S]):
         try:
             if place.exists():
                 self._drop(place)  # a damaged one: the run came here again from an earlier one
-            with appearing(place) as draft:
+            make_folder(self.folder)
+            with drafting(place) as draft:
                 for name, group in groups.items():
                     write_tensors(draft / f"{name}.safetensors", group)
                 (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
                 manifest.write(draft)
         except (WeightsError, OSError) as error:
             before = next((f"; {self.place(old).name} is whole: resume from it" for old in self.steps()), "")
-            raise CheckpointError(f"{error}{before}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise CheckpointError(f"cannot write {place}: {reason}; nothing was left there{before}") from error
         return place
 
-    def newest(self) -> Found[S] | None:
-        """The newest that is as it was written; None where there is none at all."""
+    def newest(self, fits: Callable[[Found[S]], None] = accept) -> Found[S] | None:
+        """The newest that is as it was written and `fits` (which raises WeightsError where it does not); None where
+        there is none at all."""
         damaged: list[str] = []
         for step in self.steps():
             try:
-                return self.load(step)._replace(damaged=tuple(damaged))
+                found = self.load(step)
+                fits(found)
+                return found._replace(damaged=tuple(damaged))
             except WeightsError as error:
                 damaged.append(f"{self.place(step).name}: {error}")
         if damaged:
@@ -89,10 +98,12 @@ class Shelf(Generic[S]):
         said = manifest.read(box)
         if said is None or STATE not in said.files:
             raise WeightsError(f"{box.root} has no manifest of a whole checkpoint")
-        manifest.verify(box)
+        seen = manifest.verify(box)
         state = parse(box.read(STATE), STATE, self.kind)
         names = [name for name in said.files if name != STATE]
-        return Found(step, state, {name.removesuffix(".safetensors"): read_tensors(box, name) for name in names})
+        groups: dict[str, Tensors] = {name.removesuffix(".safetensors"): OnFile(box, name, seen=seen) for name in names}
+        manifest.check_unchanged(box, seen)
+        return Found(step, state, groups)
 
     def prune(self, *, last: int, keep: int, best: int | None) -> None:
         """The newest `keep` up to the last and the best stay. What stands behind the last was damaged, and the run came
@@ -115,7 +126,19 @@ class Shelf(Generic[S]):
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def read_tensors(box: Box, name: str) -> dict[str, Tensor]:
-    places = header(box, name)
-    mapped = Mapped(box, name)
-    return {key: mapped.tensor(place) for key, place in places.items()}
+class OnFile(Mapping[str, Tensor]):
+    """The tensors of a file that has been verified, read one at a time when they are asked for."""
+
+    def __init__(self, box: Box, name: str, *, seen: manifest.Seen) -> None:
+        self._places, self._file = header(box, name), TensorFile(box, name)
+        if self._file.identity != seen[name]:
+            raise WeightsError(f"{name} in {box.root} was changed by another program while it was being read")
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self._file.tensor(self._places[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
+from typing import Annotated
 
 import msgspec
 
@@ -29,8 +30,8 @@ class GuardState(msgspec.Struct, frozen=True):
 
     losses: tuple[float, ...] = ()
     norms: tuple[float, ...] = ()
-    in_row: int = 0
-    skipped: int = 0
+    in_row: Annotated[int, msgspec.Meta(ge=0)] = 0
+    skipped: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Guard:

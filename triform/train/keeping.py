@@ -5,14 +5,15 @@ Refuses to know how a run is computed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
 from torch import Tensor
 
 from triform.errors import TriformError
+from triform.locks import lock_inside
 from triform.text.files import write_whole
 from triform.train import config
 from triform.train.checkpoint import CheckpointError, Found, Shelf
@@ -21,6 +22,8 @@ from triform.train.events import AnyEvent, Record
 from triform.train.guards import GuardState
 
 Groups: TypeAlias = Mapping[str, Mapping[str, Tensor]]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Fits: TypeAlias = "Callable[[Found[RunState]], None]"
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
@@ -34,12 +37,12 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     data: str  # fingerprint of the examples
     valid: str = ""  # of what it is judged by; nothing: it is not known
-    step: int = 0
-    position: tuple[int, int] = (0, 0)
-    elapsed: float = 0.0
+    step: Count = 0
+    position: tuple[Count, Count] = (0, 0)
+    elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     best: float | None = None
-    best_step: int | None = None
-    since_best: int = 0  # evaluations
+    best_step: Count | None = None
+    since_best: Count = 0  # evaluations
     guard: GuardState = GuardState()
 
 
@@ -61,8 +64,8 @@ class Keeper(Protocol):
     def begin(self, state: RunState) -> None:
         """For a new run: nothing of another may be there."""
 
-    def newest(self) -> Found[RunState] | None:
-        """Where to go on; None: killed before the first checkpoint."""
+    def newest(self, fits: Fits) -> Found[RunState] | None:
+        """Where to go on: the newest checkpoint that is whole and fits; None: killed before the first checkpoint."""
 
     def begun(self) -> RunState | None:
         """What the run was when it began; None: killed before that was kept."""
@@ -78,6 +81,9 @@ class Keeper(Protocol):
 
     def tell(self, event: AnyEvent) -> None: ...
 
+    def close(self) -> None:
+        """The run has ended: others may write there."""
+
 
 class InMemory:
     """The best weights, and nothing else."""
@@ -88,7 +94,7 @@ class InMemory:
     def begin(self, state: RunState) -> None:
         pass
 
-    def newest(self) -> Found[RunState] | None:
+    def newest(self, fits: Fits) -> Found[RunState] | None:
         raise CheckpointError("a run that keeps nothing on disk cannot be resumed; give a folder")
 
     def begun(self) -> RunState | None:
@@ -109,12 +115,15 @@ class InMemory:
     def tell(self, event: AnyEvent) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class OnDisk:
-    """Everything, below one folder."""
+    """Everything, below one folder, which no other process may write until `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.lock = folder, lock_inside(folder)
         self.shelf = Shelf(folder / CHECKPOINTS, kind=RunState)
         self.record: Record | None = None
 
@@ -124,8 +133,8 @@ class OnDisk:
             raise CheckpointError(f"{self.shelf.folder} already holds {there}; resume it, or give another folder")
         self.go_on(state)
 
-    def newest(self) -> Found[RunState] | None:
-        found = self.shelf.newest()
+    def newest(self, fits: Fits) -> Found[RunState] | None:
+        found = self.shelf.newest(fits)
         if found is None and not (self.folder / CONFIG).exists():
             raise CheckpointError(f"{self.folder} holds no run to resume; start it without resume")
         return found
@@ -160,3 +169,6 @@ class OnDisk:
     def tell(self, event: AnyEvent) -> None:
         if self.record is not None:
             self.record(event)
+
+    def close(self) -> None:
+        self.lock.release()

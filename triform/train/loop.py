@@ -26,6 +26,7 @@ from triform.train.config import Config
 from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch, finite
 from triform.train.examples import E, Examples, Place
 from triform.train.feed import Feed, Position, Step
+from triform.train.fits import check_fits, check_weights
 from triform.train.guards import Guard, TrainingStopped
 from triform.train.heap import SELDOM, Heap
 from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed, differences
@@ -113,17 +114,28 @@ def ready(
         raise TriformError("a run without an end: give steps, epochs or minutes")
     check_passes(objective, config)
     keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
-    run = Run(network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch, valid=valid)
+    try:
+        run = Run(
+            network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch, valid=valid
+        )
+        _place(run, resume=resume, rehearse=rehearse)
+    except BaseException:
+        keeper.close()
+        raise
+    return run
+
+
+def _place(run: "Run[E, B]", *, resume: bool, rehearse: bool) -> None:
+    """Where it begins, or goes on."""
     found = run.found() if resume else None
     if not resume:
-        keeper.begin(run.state)
+        run.keeper.begin(run.state)
     if rehearse and (found is None or run.last is None or found.step < run.last):
         run.rehearsal = run.rehearse()
     if found is not None:
         run.damaged = run.take_up(found)
     if resume:
-        keeper.go_on(run.state)
-    return run
+        run.keeper.go_on(run.state)
 
 
 def check_passes(objective: Objective[E, B], config: Config) -> None:
@@ -223,6 +235,12 @@ class Run(Generic[E, B]):
 
     def go(self, evaluate: Evaluate | None) -> Outcome:
         """To the end. Raises `Interrupted` if a signal came meanwhile, even during the last step."""
+        try:
+            return self._go(evaluate)
+        finally:
+            self.keeper.close()
+
+    def _go(self, evaluate: Evaluate | None) -> Outcome:
         self.started = time.monotonic()
         self.began()
         steps = self.feed.steps(Position(*self.state.position))
@@ -381,13 +399,20 @@ class Run(Generic[E, B]):
             self.tell(Saved(step=self.state.step, folder=place))
 
     def found(self) -> Found[RunState] | None:
-        """The newest whole checkpoint, if it is of this very run; so must be what was kept when it began."""
-        found = self.keeper.newest()
-        then = self.keeper.begun() if found is None else found.state
-        other = [] if then is None else differences(then, self.state)
-        if other:
-            raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
+        """The newest checkpoint that is whole and fits this very run; so must what was kept when it began."""
+        found = self.keeper.newest(self.check_fits)
+        if found is None and (then := self.keeper.begun()) is not None:
+            self.check_same_run(then)
         return found
+
+    def check_fits(self, found: Found[RunState]) -> None:
+        """Another config or other data is another run, which is said; tensors that do not fit are damage."""
+        self.check_same_run(found.state)
+        check_fits(found, network=self.network, optimizer=self.optimizer, average=self.average)
+
+    def check_same_run(self, then: RunState) -> None:
+        if other := differences(then, self.state):
+            raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
 
     def take_up(self, found: Found[RunState]) -> tuple[str, ...]:
         """Goes on from it; names checkpoints that are damaged."""
@@ -398,7 +423,8 @@ class Run(Generic[E, B]):
         self.guard = Guard(most=self.config.skips, state=then.guard)
         self.state, self.before = changed(then, config=self.config, valid=self.state.valid or then.valid), then.elapsed
         try:
-            self.keeper.best(then)
+            if best := self.keeper.best(then):
+                check_weights(best, network=self.network, average=self.average)
         except TriformError as error:  # the next evaluation is the best then
             self.state = changed(self.state, best=None, best_step=None)
             return (*found.damaged, str(error))

@@ -15,6 +15,11 @@ from triform.errors import TriformError
 from triform.train.config import Config
 
 Named: TypeAlias = dict[str, nn.Parameter]
+Layout: TypeAlias = dict[str, tuple[torch.Size, torch.dtype]]
+
+
+def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 class Muon(torch.optim.Optimizer):
@@ -109,6 +114,19 @@ class Optimizer:
             for part in self.parts:
                 found |= {f"{path}:{name}": value for name, value in part.state.get(p, {}).items()}
         return found
+
+    def layout(self) -> Layout:
+        """Of all state there may be, whether there is some yet or not."""
+        known: Layout = {}
+        for part in self.parts:
+            weights = {id(weight) for group in part.param_groups for weight in group["params"]}
+            names = ("momentum",) if isinstance(part, Muon) else ("exp_avg", "exp_avg_sq")
+            for path, p in self.named.items():
+                if id(p) in weights:
+                    known |= {f"{path}:{name}": (p.shape, p.dtype) for name in names}
+                    if not isinstance(part, Muon):
+                        known[f"{path}:step"] = (torch.Size(), torch.float32)
+        return known
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         owners = {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}

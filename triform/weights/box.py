@@ -10,6 +10,7 @@ import msgspec
 
 from triform.inside import really
 from triform.weights.errors import WeightsError, one_line, shown
+from triform.weights.replacing import restore
 
 SMALL = 4 << 20  # bytes of a config, an index or a header: far more than any released model needs
 
@@ -17,6 +18,7 @@ SMALL = 4 << 20  # bytes of a config, an index or a header: far more than any re
 class Box:
     def __init__(self, folder: str | Path) -> None:
         try:
+            restore(Path(folder))
             self.root = Path(folder).resolve(strict=True)
         except (OSError, RuntimeError, ValueError):
             raise WeightsError(f"there is no folder {shown(str(folder))}") from None

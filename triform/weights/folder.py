@@ -25,6 +25,7 @@ from triform.weights.family import NOTHING
 from triform.weights.generation import Generation
 from triform.weights.outline import CONFIG, opened, outline_of
 from triform.weights.sentence import Pooling
+from triform.weights.steady import read_steadily
 from triform.weights.tensors import Outgoing
 
 if TYPE_CHECKING:
@@ -67,16 +68,20 @@ class Loaded(NamedTuple):
 
 def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Loaded:
     """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
+    return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=torch.device(device or "cpu")))
+
+
+def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device) -> Loaded:
     box = opened(folder)
-    manifest.verify(box)
+    seen = manifest.verify(box, always=(CONFIG,))
     outline = outline_of(box)
     spec, config = outline.spec, outline.config
     said = box.json(GENERATION) if box.has(GENERATION) else None
     labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
     tokenizer, template = _words(box)
-    return Loaded(
+    loaded = Loaded(
         spec=spec,
-        network=loading.load(outline, box=box, dtype=dtype, device=torch.device(device or "cpu")),
+        network=loading.load(outline, box=box, dtype=dtype, device=device),
         tokenizer=tokenizer,
         template=template,
         labels=labels,
@@ -87,6 +92,8 @@ def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | 
         left_aside=outline.left_aside,
         memo=box.json(MEMO) if box.has(MEMO) else NOTHING,
     )
+    manifest.check_unchanged(box, seen)
+    return loaded
 
 
 def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
@@ -144,6 +151,11 @@ def _checked(model: Loaded, dtype: torch.dtype | None) -> torch.dtype:
     if precision not in tensors.DTYPE_NAMES:
         raise WeightsError(f"{precision} is not a precision weights are kept in; use one of float64 to bfloat16")
     return precision
+
+
+def fill(draft: Path, *, model: Loaded) -> None:
+    """The model's files into a draft that is not under its name yet, for a caller that adds others."""
+    _fill(draft, model, _checked(model, None), SHARD_BYTES)
 
 
 def _fill(draft: Path, model: Loaded, precision: torch.dtype, shard_bytes: int) -> None:

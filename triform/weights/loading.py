@@ -1,4 +1,4 @@
-"""From files to a network: each tensor is copied once, straight from the mapped file into its place.
+"""From files to a network: each tensor is read when its turn comes, and copied into its place.
 
 So the peak is the model and little more. What lies where is known by then (`outline.py`).
 """
@@ -16,7 +16,7 @@ from triform.weights.box import Box
 from triform.weights.errors import WeightsError, listed
 from triform.weights.headers import Stored
 from triform.weights.outline import Match, Outline
-from triform.weights.tensors import DTYPES, Mapped
+from triform.weights.tensors import DTYPES, TensorFile
 
 
 def load(outline: Outline, *, box: Box, dtype: torch.dtype | None, device: torch.device) -> Form:
@@ -27,9 +27,9 @@ def load(outline: Outline, *, box: Box, dtype: torch.dtype | None, device: torch
     wrong: list[str] = []
     # Copying waits for memory, not for Python: a few threads share it out.
     with ThreadPoolExecutor(min(4, torch.get_num_threads())) as pool:
-        for file in sorted({place.file for place in outline.places.values()}):
-            here = [match for match in outline.matches if outline.places[match.name].file == file]
-            copy = partial(copied, ours=ours, mapped=Mapped(box, file), places=outline.places)
+        for name in sorted({place.file for place in outline.places.values()}):
+            here = [match for match in outline.matches if outline.places[match.name].file == name]
+            copy = partial(copied, ours=ours, file=TensorFile(box, name), places=outline.places)
             counts = zip(here, pool.map(copy, here), strict=True)
             wrong += [f"{match.name} ({count} numbers)" for match, count in counts if count]
     if wrong:
@@ -48,11 +48,10 @@ def precision(outline: Outline, device: torch.device) -> torch.dtype:
     return max(kinds, key=lambda kind: kind.itemsize)
 
 
-def copied(match: Match, *, ours: dict[str, Tensor], mapped: Mapped, places: dict[str, Stored]) -> int:
+def copied(match: Match, *, ours: dict[str, Tensor], file: TensorFile, places: dict[str, Stored]) -> int:
     """How many of the numbers copied are none."""
     place = places[match.name]
-    piece = match.part.put(mapped.tensor(place), ours[match.part.path])
-    mapped.forget(place)
+    piece = match.part.put(file.tensor(place), ours[match.part.path])
     # A sum is finite only if every number is; they are counted only where it is not.
     return 0 if bool(piece.sum().isfinite()) else int((~piece.isfinite()).sum())
 
@@ -62,7 +61,7 @@ def check_twins(ours: dict[str, Tensor], outline: Outline, box: Box) -> None:
     for match in outline.matches:
         for name in match.twins:
             place = outline.places[name]
-            x, y = match.part.view(ours[match.part.path]), Mapped(box, place.file).tensor(place)
+            x, y = match.part.view(ours[match.part.path]), TensorFile(box, place.file).tensor(place)
             if not all(torch.equal(x[i : i + 4096], y[i : i + 4096].to(x)) for i in range(0, len(x), 4096)):
                 raise WeightsError(
                     f"{name} and {match.name} are one tensor by config.json, but differ in the files; "

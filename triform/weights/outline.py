@@ -14,6 +14,7 @@ from triform.weights.config import Config
 from triform.weights.errors import WeightsError, listed, shown
 from triform.weights.headers import FLOATS, Stored, stored
 from triform.weights.names import Part, Table
+from triform.weights.steady import read_steadily
 
 CONFIG = "config.json"
 
@@ -66,7 +67,7 @@ def check_layers(spec: ModelSpec, places: dict[str, Stored]) -> None:
 
 def described(folder: str | Path) -> ModelSpec:
     """What the model in a folder is, from its config and its files' headers alone."""
-    return outline_of(opened(folder)).spec
+    return read_steadily(folder, lambda: outline_of(opened(folder)).spec)
 
 
 def opened(folder: str | Path) -> Box:

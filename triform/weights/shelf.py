@@ -15,6 +15,7 @@ from triform.hints import Hint
 from triform.spec import Classify, ModelSpec, NoHead, Pooled, Span, Tag, Transformed
 from triform.weights.box import Box
 from triform.weights.outline import CONFIG, described
+from triform.weights.replacing import restore
 
 
 class Carried(NamedTuple):
@@ -55,9 +56,11 @@ def place(name: str) -> Path:
 def find(name: str) -> Path:
     """The folder a person means: a path, or a name on the shelf."""
     given = Path(name).expanduser()
+    restore(given)
     if given.is_dir():
         return given
     standing = place(name)
+    restore(standing)
     if standing.is_dir() and "/" not in standing.name and standing.parent == shelf():
         return standing
     raise missing(name, known=[folder.name for folder in folders()])

@@ -1,11 +1,13 @@
-"""The numbers of safetensors files: mapped from disk where a header says they lie; and such files written.
+"""The numbers of safetensors files: read from where a header says they lie; and such files written.
 
 Refuses to know models.
 """
 
-import mmap
+import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -13,7 +15,9 @@ import torch
 from torch import Tensor
 
 from triform.weights.box import Box
+from triform.weights.errors import WeightsError
 from triform.weights.headers import INDEX, ONE, Stored
+from triform.weights.manifest import identity_of
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -21,27 +25,25 @@ WHOLE_NAMES = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch
 ALL_NAMES = DTYPE_NAMES | WHOLE_NAMES | {torch.bool: "BOOL"}
 
 
-class Mapped:
-    """A file's numbers, read from disk only when they are looked at."""
+class TensorFile:
+    """A file held open, its tensors read one at a time. Not mapped: what was read stays as it is, whatever becomes of
+    the file, and a file that is cut short is an error, not the end of the process."""
 
     def __init__(self, box: Box, name: str) -> None:
-        with box.open(name) as file:
-            # Private and writable, because torch warns of read-only memory; nothing is ever written to it.
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._name, self._file, self._turn = f"{name} in {box.root}", box.open(name), Lock()
+        weakref.finalize(self, self._file.close)
+        self.identity = identity_of(os.fstat(self._file.fileno()))
 
     def tensor(self, place: Stored) -> Tensor:
         dtype = DTYPES[place.dtype]
-        if place.start % dtype.itemsize:
-            aligned = bytearray(self._bytes[place.start : place.stop])
-            return torch.frombuffer(aligned, dtype=dtype).view(place.shape)
-        count = (place.stop - place.start) // dtype.itemsize
-        return torch.frombuffer(self._bytes, dtype=dtype, count=count, offset=place.start).view(place.shape)
-
-    def forget(self, place: Stored) -> None:
-        """Pages that have been copied need no longer be held: the peak stays at the model and one tensor."""
-        first = place.start - place.start % mmap.PAGESIZE
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._bytes.madvise(mmap.MADV_DONTNEED, first, place.stop - first)
+        numbers = torch.empty((place.stop - place.start) // dtype.itemsize, dtype=dtype)
+        with self._turn:  # several threads read, and there is one position
+            self._file.seek(place.start)
+            read = self._file.readinto(numbers.view(torch.uint8).numpy().data)
+            now = identity_of(os.fstat(self._file.fileno()))
+        if read < place.stop - place.start or now != self.identity:
+            raise WeightsError(f"{self._name} was changed by another program while it was being read; load it again")
+        return numbers.view(place.shape)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
