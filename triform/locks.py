@@ -73,6 +73,15 @@ def lock_beside(target: Path) -> Lock:
     return _take(place.with_name(f".{place.name}{NAME}"), target, made=())
 
 
+def lock_leftover(target: Path) -> Lock:
+    """For what a killed process may have left: refused where anything writes it, this thread too."""
+    place = Path(os.path.abspath(target))
+    path = place.with_name(f".{place.name}{NAME}")
+    if path in _HELD:
+        raise FolderBusy(f"{target} is being written by this process")
+    return _take(path, target, made=())
+
+
 def lock_inside(folder: Path) -> Lock:
     """For a folder that stays and whose files are written one by one; it is made where it is not there."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]

@@ -168,7 +168,9 @@ def test_the_second_run_reuses_and_other_data_or_settings_do_not(home: Path, tmp
     weights = (tmp_path / "one" / "model.safetensors").read_bytes()
 
     def caches(**changes: Any) -> list[str]:
-        return training.prepare(wish(data, tmp_path / "two", **changes)).cache.made
+        prepared = training.prepare(wish(data, tmp_path / "two", **changes))
+        prepared.lock.release()
+        return prepared.cache.made
 
     training.train(wish(data, tmp_path / "two"))
     assert (tmp_path / "two" / "model.safetensors").read_bytes() == weights

@@ -258,12 +258,14 @@ def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "resident", lambda: 0)
     whole = training.prepare(wish(rows, tmp_path / "out"))
+    whole.lock.release()
     smaller = forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
     between = int((whole.forecast.memory + smaller.memory) / 2 / forecast.SHARE)
     monkeypatch.setattr(forecast, "free", lambda: between)
     with pytest.raises(TriformError, match=r"--fit, or --set accumulate=\d"):
         training.prepare(wish(rows, tmp_path / "out"))
     fitted = training.prepare(wish(rows, tmp_path / "out", fit=True))
+    fitted.lock.release()
     assert fitted.config.accumulate > 1
     assert fitted.forecast.fits
     monkeypatch.setattr(forecast, "free", lambda: 1)
@@ -277,7 +279,7 @@ def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytes
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"who is {n}?\tthe {n}th is here\n" for n in range(20)))
     asked = Wish(task="search", data=pairs, out=tmp_path / "out", size="tiny", settings=("vocab=60",))
-    training.prepare(asked)
+    training.prepare(asked).lock.release()
     with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
         training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
     monkeypatch.setattr(forecast, "free", lambda: 1)

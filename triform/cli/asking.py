@@ -191,25 +191,25 @@ def into_file(
     size = Path(ask.file).stat().st_size if ask.file and Path(ask.file).is_file() else None
     given = {"texts": ask.texts, "file": ask.file, "bytes": size, "layout": ask.layout, "whole": ask.whole}
     about = dict(about) | given | {"json": ask.as_json}
-    out = OutFile(ask.out or "", about=about, resume=ask.resume, headed=form.headed)
-    if out.finished:
-        click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
-        return
-    counted.begin_at(out.done)
-    tally.answered = out.done
-    if out.first_line:
-        form.go_on(out.first_line)
-    try:
-        with out.lines() as file:
-            write(file, islice(rows, out.done, None), run, form, tally, counted.advance)
-            tally.check()
-    except TriformError:
-        if not tally.answered:  # then there is nothing to go on with
-            out.forget()
-        raise
-    except KeyboardInterrupt:
-        click.echo(f"{out.part} has the answers so far; go on with --resume", err=True)
-        raise
+    with OutFile(ask.out or "", about=about, resume=ask.resume, headed=form.headed) as out:
+        if out.finished:
+            click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
+            return
+        counted.begin_at(out.done)
+        tally.answered = out.done
+        if out.first_line:
+            form.go_on(out.first_line)
+        try:
+            with out.lines() as file:
+                write(file, islice(rows, out.done, None), run, form, tally, counted.advance)
+                tally.check()
+        except TriformError:
+            if not tally.answered:  # then there is nothing to go on with
+                out.forget()
+            raise
+        except KeyboardInterrupt:
+            click.echo(f"{out.part} has the answers so far; go on with --resume", err=True)
+            raise
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

@@ -30,12 +30,13 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
       triform demo
       triform demo --quick --out /tmp/demo
     """
+    from triform.locks import lock_inside
     from triform.tasks import demo as doing
     from triform.train.display import clock
 
     began, screen, place = monotonic(), Console(), Path(out)
     doing.check_free(place)
-    with doing.one_thread():
+    with lock_inside(place), doing.one_thread():
         found = lessons(screen, doing.QUICK if quick else doing.FULL, place)
         costs(screen, found)
         broken = proven(screen, found)

@@ -11,6 +11,7 @@ import msgspec
 from triform.cli import asking
 from triform.data import rows
 from triform.errors import TriformError
+from triform.locks import lock_beside
 
 ENDING = ".safetensors"
 
@@ -54,15 +55,16 @@ def embed(model: str, windows: bool, role: str, url: str | None, **given: Any) -
     if ask.out is None or not ask.out.endswith(ENDING):
         asking.answer(ask, asking.runner("embed", model, url=url, **settings), about=about)
         return
-    if Path(ask.out).exists():
-        raise TriformError(f"{ask.out} is already there; give another name, or remove it")
-    lines = f"{ask.out}.lines"
-    run = asking.runner("embed", model, url=url, **settings)
-    asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
-    try:
-        gather(Path(lines), Path(ask.out))
-    except OSError as error:
-        raise TriformError(f"cannot write {ask.out}: {error.strerror}; go on with --resume") from None
+    with lock_beside(Path(ask.out)):
+        if Path(ask.out).exists():
+            raise TriformError(f"{ask.out} is already there; give another name, or remove it")
+        lines = f"{ask.out}.lines"
+        run = asking.runner("embed", model, url=url, **settings)
+        asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
+        try:
+            gather(Path(lines), Path(ask.out))
+        except OSError as error:
+            raise TriformError(f"cannot write {ask.out}: {error.strerror}; go on with --resume") from None
 
 
 def packed(answer: Any) -> Line:

@@ -8,17 +8,19 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import msgspec
 
 from triform.errors import TriformError
+from triform.locks import lock_beside
 
 BLOCK = 1 << 20
 
 
 class OutFile:
-    """`done` lines are there already; `lines()` opens it for those that follow. A headed file has one line before."""
+    """`done` lines are there already; `lines()` opens it for those that follow. A headed file has one line before. Until
+    the `with` block ends no other process may write it."""
 
     def __init__(self, path: str | Path, *, about: Mapping[str, Any], resume: bool, headed: bool = False) -> None:
         self.path = Path(path)
@@ -28,6 +30,21 @@ class OutFile:
         self.done = 0
         self.first_line = ""
         self.finished = False
+        self.lock = lock_beside(self.path)
+        try:
+            self._look(resume=resume, headed=headed)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def _look(self, *, resume: bool, headed: bool) -> None:
+        """What is there already."""
         if self.path.exists():
             if not resume:
                 raise TriformError(f"{self.path} is already there; give another name, or remove it")

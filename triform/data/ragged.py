@@ -4,25 +4,78 @@ Refuses to know what the numbers mean.
 """
 
 import errno
+import io
 import os
 import secrets
 import shutil
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from triform.data.files import DataError
+from triform.locks import NAME as LOCK
+from triform.locks import FolderBusy, lock_beside, lock_leftover
 
 Numbers: TypeAlias = npt.NDArray[Any]  # of uint8, uint16 or uint32, as the file's ending says
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # numbers copied at once
 UNUSED = 30 * 24 * 3600  # seconds
+MAX_ATTEMPTS = 3
+
+
+class StoredNumbers:
+    """An array in a file that is held open: slices are read when they are asked for. Not mapped: a file that is cut or
+    written to meanwhile is an error with a name, not a signal that ends the process or other numbers without a word."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        try:
+            self.path, self.dtype = path, np.dtype(dtype)
+            self._file, self._turn = path.open("rb", buffering=0), Lock()
+        except (OSError, TypeError) as error:
+            raise DataError(f"the cache file {path} is damaged: {error}") from error
+        weakref.finalize(self, self._file.close)
+        self._seen = self._look()
+        self._length, rest = divmod(self._seen[0], self.dtype.itemsize)
+        if rest:
+            raise DataError(f"the cache file {path} is damaged: {self._seen[0]} bytes are no whole count of {dtype}")
+
+    def _look(self) -> tuple[int, int]:
+        """Its size and the time of the last write. (Not of the last change: deleted files may be read to the end.)"""
+        found = os.fstat(self._file.fileno())
+        return found.st_size, found.st_mtime_ns
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, at: slice) -> Numbers:
+        begin, end, step = at.indices(self._length)
+        numbers = np.empty(max(0, end - begin), self.dtype)
+        with self._turn:
+            self._file.seek(begin * self.dtype.itemsize)
+            read = _read_into(self._file, numbers.view(np.uint8).data)
+            now = self._look()
+        if read < numbers.nbytes or now != self._seen:
+            raise DataError(
+                f"the cache file {self.path} was changed by another program while it was in use; start again "
+                "(a run goes on with --resume): what is damaged is made anew"
+            )
+        return numbers[::step]
+
+
+def _read_into(file: io.FileIO, buffer: memoryview) -> int:
+    """As much as there is; one call of the system reads at most 2 GiB."""
+    done = 0
+    while done < len(buffer) and (count := file.readinto(buffer[done:])):
+        done += count
+    return done
 
 
 class Ragged:
@@ -34,8 +87,8 @@ class Ragged:
         if offsets is None or len(files) != 1:
             raise DataError(f"the cache {folder} does not hold {name}")
         ((dtype, values),) = files.items()
-        self.offsets, self.values = _mapped(offsets, "uint64"), _mapped(values, dtype)
-        if not len(self.offsets) or self.offsets[-1] != len(self.values):
+        self.offsets, self.values = StoredNumbers(offsets, "uint64"), StoredNumbers(values, dtype)
+        if not len(self.offsets) or self.offsets[-1:][0] != len(self.values):
             raise DataError(f"the cache {folder} is damaged: {values.name} is not as long as its offsets say")
 
     def __len__(self) -> int:
@@ -44,11 +97,12 @@ class Ragged:
     def __getitem__(self, index: int) -> Numbers:
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
-        return self.values[self.offsets[index] : self.offsets[index + 1]]
+        begin, end = self.offsets[index : index + 2].tolist()
+        return self.values[begin:end]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        return np.diff(self.offsets).astype(np.int64)
+        return np.diff(self.offsets[:]).astype(np.int64)
 
 
 class RaggedWriter:
@@ -76,7 +130,7 @@ class RaggedWriter:
 def narrow(folder: Path, *, name: str) -> None:
     """The same numbers at half the size, for those that fit into 16 bits."""
     wide = folder / f"{name}.uint32"
-    numbers = _mapped(wide, "uint32")
+    numbers = StoredNumbers(wide, "uint32")
     with wide.with_suffix(".uint16").open("wb") as file:
         for start in range(0, len(numbers), CHUNK):
             file.write(numbers[start : start + CHUNK].astype(np.uint16).tobytes())
@@ -88,22 +142,29 @@ def whole(folder: Path) -> Iterator[Path]:
     """A new folder to fill, which takes its name once all of it is on disk. If anything fails, nothing is left."""
     filling = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
-        filling.mkdir(parents=True)
-        yield filling
-        for path in (*filling.iterdir(), filling):
-            _to_disk(path)
-        try:
-            filling.rename(folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has made the same one meanwhile
-                raise
-        _to_disk(folder.parent)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with lock_beside(filling):  # by which others know that it is not left of a killed process
+            try:
+                yield from _filled(filling, folder)
+            finally:
+                shutil.rmtree(filling, ignore_errors=True)
     except OSError as error:
         raise DataError(
             f"cannot write the cache {folder}: {error.strerror or error}; make room, or set TRIFORM_HOME elsewhere"
         ) from error
-    finally:
-        shutil.rmtree(filling, ignore_errors=True)
+
+
+def _filled(filling: Path, folder: Path) -> Iterator[Path]:
+    filling.mkdir()
+    yield filling
+    for path in (*filling.iterdir(), filling):
+        _to_disk(path)
+    try:
+        filling.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has made the same one meanwhile
+            raise
+    _to_disk(folder.parent)
 
 
 class Cache:
@@ -118,38 +179,45 @@ class Cache:
     def get(self, name: str, *, fill: Callable[[Path], None], use: Callable[[Path], T]) -> T:
         """What is kept under this name, which is made first if it is not there or damaged."""
         place = self.folder / name
-        if place.exists():
-            try:
+        for _ in range(MAX_ATTEMPTS):  # other processes may find the same damage, and make the same anew
+            if place.exists():
+                try:
+                    found = use(place)
+                except DataError:
+                    _delete(place)
+                else:
+                    self.reused.append(name)
+                    with suppress(OSError):  # a cache that can only be read serves too
+                        os.utime(place)
+                    return found
+            with whole(place) as filling:
+                fill(filling)
+            with suppress(DataError):
                 found = use(place)
-            except DataError:
-                shutil.rmtree(place)
-            else:
-                self.reused.append(name)
-                with suppress(OSError):  # a cache that can only be read serves too
-                    os.utime(place)
+                self.made.append(name)
+                self.prune()
                 return found
-        with whole(place) as filling:
-            fill(filling)
-        self.made.append(name)
-        self.prune()
         return use(place)
 
     def prune(self) -> None:
         """What nobody has used for a month goes; so does what a killed process has left half made."""
         oldest = time.time() - UNUSED
         for place in self.folder.iterdir():
-            with suppress(OSError):  # what cannot be deleted stays
-                if place.stat().st_mtime < oldest:
-                    shutil.rmtree(place)
+            with suppress(OSError, FolderBusy):  # what cannot be deleted stays
+                if place.name.startswith("."):  # a draft, or its lock
+                    name = place.name.removeprefix(".").removesuffix(LOCK) if place.is_file() else place.name
+                    with lock_leftover(self.folder / name):
+                        shutil.rmtree(self.folder / name, ignore_errors=True)
+                elif place.stat().st_mtime < oldest:
+                    _delete(place)
 
 
-def _mapped(path: Path, dtype: str) -> Numbers:
-    if not path.stat().st_size:
-        return np.empty(0, dtype)  # an empty file cannot be mapped
-    try:
-        return np.asarray(np.memmap(path, dtype, mode="r"))  # plain arrays are sliced faster
-    except (TypeError, ValueError) as error:
-        raise DataError(f"the cache file {path} is damaged: {error}") from error
+def _delete(place: Path) -> None:
+    """Under another name first: half of it must never be taken for a whole one."""
+    gone = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):  # another process was faster
+        place.rename(gone)
+        shutil.rmtree(gone)
 
 
 def _to_disk(path: Path) -> None:

@@ -10,6 +10,7 @@ below `TRIFORM_HOME`, or the folder that `TRIFORM_LECTURE` names. Refuses to kno
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -21,6 +22,7 @@ from triform.data.cache import digest
 from triform.data.world import rows
 from triform.errors import TriformError
 from triform.first_numbers import build
+from triform.locks import FolderBusy
 from triform.observe.view import View, look
 from triform.spec import ModelSpec, to_json
 from triform.text.tokenizer import Tokenizer
@@ -179,9 +181,11 @@ def little(name: Name, *, config: Config = CONFIG) -> Loaded:
     start = end_of(recipe.tokenizer)
     generation, memo = Generation(first=start, eos=start), {STEPS: outcome.step}
     made = Loaded(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folders.write(place, model=made)
-    return read_model(place, steps=config.steps)
+    with suppress(FolderBusy):  # another process keeps the same model just now
+        folders.write(place, model=made)
+        return read_model(place, steps=config.steps)
+    network.eval()
+    return made
 
 
 def read_model(place: Path, *, steps: int | None) -> Loaded:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triform.data.cache import TokenCache, digest, place_of
 from triform.data.portions import portions
-from triform.data.ragged import Cache
+from triform.data.ragged import Cache, StoredNumbers
 from triform.data.rows import Document
 from triform.errors import InputError
 from triform.generate import api
@@ -29,7 +29,7 @@ from triform.weights.folder import Loaded
 BEGINNING = 60  # characters of a text that a sample goes on from
 CHUNK = 1 << 16  # tokens hashed at once
 
-Ids: TypeAlias = npt.NDArray[np.integer]
+Ids: TypeAlias = npt.NDArray[np.integer] | StoredNumbers
 Bounds: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -92,7 +92,7 @@ class Complete(Task[Document, api.Prompt, Completed]):
                 yield {"ids": ids if row.goes_on else ids + end, "goes_on": [int(row.goes_on)]}
 
         tokens = TokenCache.build(rows, encode, cache=cache, fingerprint=fingerprint)
-        ends = tokens["goes_on"].values == 0
+        ends = tokens["goes_on"].values[:] == 0
         bounds = np.concatenate([[0], tokens["ids"].offsets[1:][ends].astype(np.int64)])
         begins = np.flatnonzero(np.concatenate([[True], ends[:-1]]))  # the row that each text begins with
         return stream_examples(
@@ -213,7 +213,7 @@ class Texts(Examples[Tokens]):
     def where(self, place: Place) -> str:
         return self._where(int(self._owners[place.row]))
 
-    def _piece(self, row: int) -> Ids:
+    def _piece(self, row: int) -> npt.NDArray[np.integer]:
         return self._ids[self._begins[row] : self._begins[row] + self._lengths[row]]
 
 

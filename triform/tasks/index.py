@@ -129,7 +129,16 @@ def make(
     if graph := graph or (folder / GRAPH).exists():
         usearch()  # a package that is missing is said before anything is embedded
     with writing(folder):
-        return _make(places, model=model, name=name, folder=folder, graph=graph, layout=layout, progress=progress, windows=windows)
+        return _make(
+            places,
+            model=model,
+            name=name,
+            folder=folder,
+            graph=graph,
+            layout=layout,
+            progress=progress,
+            windows=windows,
+        )
 
 
 def _make(

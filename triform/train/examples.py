@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.cache import digest
+from triform.data.ragged import StoredNumbers
 from triform.errors import InputError, TriformError
 from triform.spec import ModelSpec
 
@@ -184,7 +185,7 @@ def plain(example: Any) -> list[Any]:
 class Windows(Examples[Tokens]):
     """A long stream of tokens cut into windows of one length, elsewhere in each epoch."""
 
-    def __init__(self, stream: npt.NDArray[np.integer], *, length: int, fingerprint: str) -> None:
+    def __init__(self, stream: npt.NDArray[np.integer] | StoredNumbers, *, length: int, fingerprint: str) -> None:
         if len(stream) <= length:
             raise TriformError(f"the stream has {len(stream)} tokens; windows of {length} need {length + 1} or more")
         self._stream, self._length, self._fingerprint = stream, length, digest(fingerprint, length)

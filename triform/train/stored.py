@@ -45,7 +45,7 @@ class Stored(Examples[Any]):
             self._kind = KINDS[self._about.kind]
         except (OSError, msgspec.MsgspecError, KeyError) as error:
             raise DataError(f"the cache {folder} is damaged: {ABOUT}: {error}") from error
-        self._lengths = lengths.values.astype(np.int64)
+        self._lengths = lengths.values[:].astype(np.int64)
         if not len(self._lengths) == len(self._owners) == len(self._examples):
             raise DataError(f"the cache {folder} is damaged: there is not a length and a row for each example")
 
@@ -61,7 +61,7 @@ class Stored(Examples[Any]):
         return self._kind(*msgspec.json.decode(self._examples[place.row].tobytes()))
 
     def where(self, place: Place) -> str:
-        return place_of(self._rows, int(self._owners[place.row]))
+        return place_of(self._rows, int(self._owners[place.row : place.row + 1][0]))
 
 
 def stored(

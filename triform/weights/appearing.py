@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triform.locks import lock_beside, lock_inside
@@ -25,11 +25,16 @@ def writing(folder: Path) -> Iterator[Path]:
     """No other process writes the folder while the block runs; what killed ones have left beside it is cleared."""
     target = Path(os.path.abspath(folder))
     with _told(folder):
-        make_folder(target.parent)
-    with lock_beside(target):
-        with _told(folder):
-            clear_leftovers(target)
-        yield target
+        made = make_folder(target.parent)
+    try:
+        with lock_beside(target):
+            with _told(folder):
+                clear_leftovers(target)
+            yield target
+    finally:
+        with suppress(OSError):  # those that something was written into stay
+            for path in made:
+                path.rmdir()
 
 
 @contextmanager

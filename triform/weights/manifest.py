@@ -63,7 +63,7 @@ def _has_our_shape(said: Mapping[str, object]) -> bool:
 
 
 def verify(box: Box, *, always: tuple[str, ...] = ()) -> Seen:
-    """Compares every file with the manifest, where there is one; gives the identity of these files and those `always`."""
+    """Compares every file with the manifest, where there is one; gives the identity of these and of those `always`."""
     before = watch(box, always)
     manifest = read(box)
     if manifest is None:

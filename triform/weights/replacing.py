@@ -124,12 +124,13 @@ def _put_back(target: Path) -> None:
 # --- to disk --------------------------------------------------------------------------------------------------------
 
 
-def make_folder(folder: Path) -> None:
-    """With all above it, each of them entered in its parent on disk."""
+def make_folder(folder: Path) -> list[Path]:
+    """With all above it, each of them entered in its parent on disk; gives those that were missing, innermost first."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
         sync(path.parent)
+    return missing
 
 
 def bring_to_disk(folder: Path) -> None:
