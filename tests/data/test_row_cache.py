@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lock_holder import held_by_another
 
 from triform.data import cache, ragged
 from triform.data.cache import Part, Rows, TokenCache, digest, file_hash, place_of
@@ -19,6 +21,7 @@ from triform.data.ragged import Cache
 from triform.data.readers import read
 from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
 from triform.errors import TriformError
+from triform.locks import lock_beside
 
 
 def table(path: Path, count: int = 20) -> Path:
@@ -251,3 +254,41 @@ def test_the_hash_of_a_file_is_what_sha256sum_says(tmp_path: Path):
     assert file_hash(tmp_path / "a").startswith("ba7816bf8f01cfea")
     with pytest.raises(DataError, match="cannot read"):
         file_hash(tmp_path / "b")
+
+
+# --- other processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 0), lambda path: path.write_bytes(b"x" * 100)])
+def test_a_cache_changed_while_it_is_used_is_one_clear_line(harm, tmp_path: Path):
+    """Mapped, a file that is cut ends the process by a signal, and one that is written to gives other numbers."""
+    stored = TokenCache.build([Text("abc" * 5000)], ids, cache=Cache(tmp_path), fingerprint="a")
+    before = stored["ids"][0]
+    (folder,) = tmp_path.iterdir()
+    os.utime(folder / "ids.uint16", (0, 0))
+    stored = TokenCache.build([Text("abc" * 5000)], ids, cache=Cache(tmp_path), fingerprint="a")
+    harm(folder / "ids.uint16")
+    with pytest.raises(DataError, match=r"ids\.uint16 was changed by another program while it was in use"):
+        stored["ids"][0]
+    assert before.tolist() == list(b"abc" * 5000), "what was read before stays"
+
+
+def test_a_deleted_cache_is_read_to_the_end(tmp_path: Path):
+    stored = TokenCache.build([Text("abc")], ids, cache=Cache(tmp_path), fingerprint="a")
+    (folder,) = tmp_path.iterdir()
+    shutil.rmtree(folder)
+    assert stored["ids"][0].tolist() == [97, 98, 99]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_drafts_of_killed_processes_go_and_those_of_live_ones_stay(tmp_path: Path):
+    live, dead = tmp_path / ".rows-live-0123abcd", tmp_path / ".rows-dead-0123abcd"
+    for draft in (live, dead):
+        draft.mkdir()
+    with held_by_another(lambda: lock_beside(dead)):
+        pass
+    assert (tmp_path / "..rows-dead-0123abcd.lock").exists()
+    with held_by_another(lambda: lock_beside(live)):
+        TokenCache.build([Text("abc")], ids, cache=Cache(tmp_path), fingerprint="a")
+        hidden = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("."))
+    assert hidden == ["..rows-live-0123abcd.lock", ".rows-live-0123abcd"]

@@ -6,15 +6,18 @@ import sys
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lock_holder import held_by_another
 from tiny_tasks import SCORED, begun
 
 from triform.data.files import DataError
 from triform.errors import TriformError
+from triform.locks import FolderBusy, lock_beside
 from triform.tasks import index as indexes
 from triform.tasks import named
 from triform.tasks.embed import Embed
@@ -231,3 +234,38 @@ def test_a_file_that_cannot_be_read_is_skipped_and_named(
     made = make([docs], model=model, name="tiny", out=tmp_path / "index")
     assert list(made.skipped) == [str(vanished)]
     assert made.added > 0
+
+
+def test_what_becomes_of_its_files_changes_nothing(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    """Mapped, a file that is cut ends the process by a signal."""
+    make([docs], model=model, name="m", out=tmp_path / "index")
+    index = read(tmp_path / "index")
+    before = index.vectors.clone()
+    (tmp_path / "index" / indexes.VECTORS).write_bytes(b"")
+    assert torch.equal(index.vectors, before)
+
+
+def test_written_to_while_it_is_opened_it_is_refused(
+    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make([docs], model=model, name="m", out=tmp_path / "index")
+    path, real = tmp_path / "index" / indexes.VECTORS, indexes.header
+    os.utime(path, (0, 0))  # so that a write is another time, however fast this runs
+
+    def header(*given: Any) -> Any:
+        with path.open("r+b") as file:
+            file.seek(-4, os.SEEK_END)
+            file.write(b"\0\0\0\0")
+        return real(*given)
+
+    monkeypatch.setattr(indexes, "header", header)
+    with pytest.raises(TriformError, match="was changed by another program while it was being read"):
+        read(tmp_path / "index")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_one_process_makes_it_at_a_time(model: Loaded, docs: Path, tmp_path: Path) -> None:
+    with held_by_another(lambda: lock_beside(tmp_path / "index")), pytest.raises(FolderBusy):
+        make([docs], model=model, name="m", out=tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+    assert make([docs], model=model, name="m", out=tmp_path / "index").added == 3

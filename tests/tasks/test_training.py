@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from lock_holder import held_by_another
 from tiny_tasks import QUESTIONS, begun
 
 import triform
 from triform.core.forms import Form
 from triform.data.rows import Labelled
 from triform.errors import TriformError
+from triform.locks import FolderBusy, lock_inside
 from triform.tasks import forecast, named, training
 from triform.tasks.classify import Classify
 from triform.tasks.task import Scores
@@ -250,6 +252,22 @@ def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
     assert (config.warmup, config.epochs, config.family, config.task) == (0.1, recipe.epochs, "bert", "classify")
     shorter = config_of(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), Classify())
     assert (shorter.steps, shorter.epochs) == (3, None)
+
+
+# --- one writer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_second_run_in_the_folder_is_refused_before_its_data_is_read(rows: Path, tmp_path: Path) -> None:
+    steps: list[str] = []
+    with (
+        held_by_another(lambda: lock_inside(tmp_path / "out")) as child,
+        pytest.raises(FolderBusy, match=f"out is being written by process {child}"),
+    ):
+        training.prepare(wish(rows, tmp_path / "out"), said=steps.append)
+    assert steps == []
+    training.prepare(wish(rows, tmp_path / "out")).lock.release()  # a killed one is in nobody's way
+    assert os.listdir(tmp_path / "out") == []
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

