@@ -42,7 +42,7 @@ def _held(folder: str | Path) -> Iterator[tuple[int, int] | None]:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except (OSError, ValueError):
-            yield None
+            yield _number(folder)  # nothing is there, or no folder: `read` will say so
             return
     try:
         yield _number(folder) if handle < 0 else _number(handle)
