@@ -19,8 +19,8 @@ BLOCK = 1 << 20
 
 
 class OutFile:
-    """`done` lines are there already; `lines()` opens it for those that follow. A headed file has one line before. Until
-    the `with` block ends no other process may write it."""
+    """`done` lines are there already; `lines()` opens it for those that follow. A headed file has one line before.
+    Until the `with` block ends no other process may write it."""
 
     def __init__(self, path: str | Path, *, about: Mapping[str, Any], resume: bool, headed: bool = False) -> None:
         self.path = Path(path)
