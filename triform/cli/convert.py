@@ -37,7 +37,8 @@ def first_bytes(source: Path) -> bytes:
 def way_in(folder: Path) -> str:
     """What to do with a folder that was given where a file is imported."""
     if (folder / "config.json").is_file():
-        return f"it needs no import: use it as it is, `{Hint.CHECK.replace('MODEL', str(folder))}` or triform.load({str(folder)!r})"
+        command = Hint.CHECK.replace("MODEL", str(folder))
+        return f"it needs no import: use it as it is, `{command}` or triform.load({str(folder)!r})"
     files = sorted(path.name for path in folder.iterdir() if path.suffix in (".gguf", ".bin"))
     if files:
         return f"give one of its files: {', '.join(files[:8])}"

@@ -122,8 +122,8 @@ def make(
     """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
 
     Made again without a layout it keeps its own; with another one all files are read again. `windows`: whether passages
-    longer than the model reads are read whole; None: as the index was made, a new one without. One process makes it at a
-    time: the next one begins with what this one has made.
+    longer than the model reads are read whole; None: as the index was made, a new one without. One process makes it at
+    a time: the next one begins with what this one has made.
     """
     folder = Path(out)
     if graph := graph or (folder / GRAPH).exists():

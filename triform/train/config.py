@@ -109,6 +109,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Every key that the text has."""
         return self.replace(**_values(text))
 
+    def __hash__(self) -> int:
+        """Lessons remember what a config has made, and `columns` alone cannot be hashed."""
+        return hash(self.to_toml())
+
     def to_toml(self) -> str:
         return "".join(
             f"{name} = {_toml(value)}\n" for name, value in msgspec.structs.asdict(self).items() if value is not None
