@@ -4,7 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+
+# How long an example takes is up to whatever else the machine does: no test fails for it.
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 # Before anything of triform is imported: every annotated shape of the core is checked at each call.
 install_import_hook(["triform.core"], "beartype.beartype")

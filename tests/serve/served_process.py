@@ -120,7 +120,10 @@ worker.PUSH = 0  # what a step has written goes out before the next one
 step = engine.Engine.step
 def gated(self):
     jobs = [*self.waiting, *(job for job, _ in self.writing), *([self.reading] if self.reading else [])]
-    waits = any(job.request.settings.max_tokens == {tokens} for job in jobs) and os.read({permits}, 1)
+    waits = any(job.request.settings.max_tokens == {tokens} for job in jobs)
+    if waits:
+        os.write({steps}, b"w")
+        os.read({permits}, 1)
     found = step(self)
     if waits:
         os.write({steps}, b".")
@@ -146,10 +149,17 @@ class Gate:
         os.write(self._permit, b"." * steps)
 
     def step(self) -> None:
+        """One step, until the engine waits for the next: what has come in by then came in before it."""
         self.allow(1)
-        ready, _, _ = select.select([self._steps], [], [], PATIENCE)
-        assert ready, "the engine has nothing to do"
-        os.read(self._steps, 1)
+        self._wait_for(b".")
+        self._wait_for(b"w")
+
+    def _wait_for(self, mark: bytes) -> None:
+        seen = b""
+        while seen != mark:
+            ready, _, _ = select.select([self._steps], [], [], PATIENCE)
+            assert ready, "the engine has nothing to do"
+            seen = os.read(self._steps, 1)
 
     def open(self) -> None:
         os.close(self._permit)
