@@ -10,6 +10,10 @@ LONGEST_LIST = 500  # characters of known names; of longer lists only the neares
 NEAREST = 5
 SPELLING = 0.75  # how alike two names must be (2 · equal letters / all letters) for one to be a slip of the other
 
+NOT_FINITE = "not finite (NaN or infinity)"
+ALL_EQUAL = "all the same number"
+DAMAGED = "its weights are damaged, or too large for float16: load it in float32 (dtype='float32')"
+
 
 class TriformError(ValueError):
     """Something outside this code is wrong: the message is one clear sentence."""
@@ -28,10 +32,10 @@ class InputError(TriformError):
 
 
 class NotNumbers(InputError):
-    """What a model makes of an input is not finite: its weights are damaged, or too large for their precision."""
+    """Scores that say nothing: NaN, infinite, or all the same. No answer may be read from them."""
 
-    def __init__(self) -> None:
-        super().__init__("the model's numbers are not finite (NaN); are its weights damaged?")
+    def __init__(self, scores: str = NOT_FINITE) -> None:
+        super().__init__(f"the model's scores are {scores}; {DAMAGED}")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from triform.core.attention import CrossAttention, SelfAttention
 from triform.core.blocks import Residual
-from triform.core.build import Linear
+from triform.core.build import Linear, WideLinear
 from triform.core.feedforward import FeedForward
 from triform.core.forms import Network
 from triform.core.heads import LanguageHead
@@ -106,4 +106,6 @@ def _twin(module: Module) -> Module:
 
 
 def _child(child: nn.Module) -> nn.Module:
-    return PackedLinear(child.weight, child.bias) if type(child) is Linear else _twin(child)
+    return (
+        PackedLinear(child.weight, child.bias) if type(child) is Linear or type(child) is WideLinear else _twin(child)
+    )

@@ -54,7 +54,9 @@ def test_check_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "check", "tiny-decoder", "--json")
     report = json.loads(out)
     assert (code, report["holds"]) == (0, True)
-    assert all(proof["error"] <= proof["bound"] for proof in report["proofs"])
+    for proof in report["proofs"]:
+        assert list(proof["errors"]) == ["float64", "float32", "bfloat16", "float16"]
+        assert all(error <= proof["bounds"][dtype] for dtype, error in proof["errors"].items())
 
 
 def test_check_fails_with_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from triform.core.blocks import Dropout, PastOnly, Residual
 from triform.core.cache import Cache, Writing
 from triform.core.heads import TiedHead
 from triform.core.masks import View
+from triform.core.norms import LayerNorm, RmsNorm
 from triform.families import sized
 from triform.observe.claims import CLAIMS
 from triform.observe.proofs import check
@@ -307,9 +308,53 @@ def a_parameter_nobody_predicted(monkeypatch, model):
 
 @mistake("bert", "batched = single")
 def norm_over_the_batch(monkeypatch, model):
-    forward = nn.LayerNorm.forward
+    forward = LayerNorm.forward
 
     def wrong(self, x):
         return forward(self, x - x.mean(dim=(0, 1), keepdim=True))
 
-    monkeypatch.setattr(nn.LayerNorm, "forward", wrong)
+    monkeypatch.setattr(LayerNorm, "forward", wrong)
+
+
+# --- one dtype alone --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_check_notices_a_mistake_in_one_dtype_alone(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = TiedHead.ready
+
+    def wrong(self, x):
+        return ready(self, x) * (1.3 if x.dtype == getattr(torch, dtype) else 1.0)
+
+    monkeypatch.setattr(TiedHead, "ready", wrong)
+    assert broken_dtypes("gpt2", "model = lecture") == (dtype,)
+
+
+def test_check_notices_squares_in_float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stream of some hundreds becomes when it is squared in float16: infinity, and its norm 0."""
+
+    def wrong(self, x):
+        x = x.to(self.weight.dtype)
+        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
+
+    monkeypatch.setattr(RmsNorm, "forward", wrong)
+    assert broken_dtypes("llama", "norm = formula") == ("float16",)
+
+
+def test_check_notices_a_variance_that_16_bits_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mean x² − (mean x)² loses what is left of two large numbers."""
+
+    def wrong(self, x):
+        x = x.to(self.weight.dtype)
+        mean = x.mean(-1, keepdim=True)
+        variance = (x.square().mean(-1, keepdim=True) - mean.square()).clamp(min=0)
+        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+
+    monkeypatch.setattr(LayerNorm, "forward", wrong)
+    assert {"bfloat16", "float16"} <= set(broken_dtypes("bert", "norm = formula"))
+
+
+def broken_dtypes(family: str, name: str) -> tuple[str, ...]:
+    model = triform.build(sized(family, "tiny", vocab=40), seed=1)
+    (proof,) = check(model.spec, model.network, claims=[claim for claim in CLAIMS if claim.name == name]).proofs
+    return proof.broken

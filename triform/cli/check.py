@@ -14,7 +14,8 @@ from triform.cli.models import open_model
 @click.option("--json", "as_json", is_flag=True, help="For machines: all proofs with their errors.")
 @click.pass_context
 def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
-    """Prove on MODEL that its roads agree and that nothing leaks. Exit code 0 if all proofs hold, 1 if not.
+    """Prove on MODEL that its roads agree and that nothing leaks, in every dtype that a model is loaded in (float64,
+    float32, bfloat16, float16). Exit code 0 if all proofs hold, 1 if not.
 
     MODEL is a model folder, a name on the shelf (`triform models`), or a name from `triform families` (random numbers).
 

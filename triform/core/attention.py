@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from triform.core.cache import KeysValues
 from triform.core.flow import Flow
 from triform.core.masks import AnySight, Sight
+from triform.core.precision import at_least_float32
 from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 
 
@@ -25,7 +26,8 @@ class WrittenOut(NamedTuple):
 
 
 def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> WrittenOut:
-    """softmax(q kᵀ · scale + added) v, step by step: the slow twin of `Attend`."""
+    """softmax(q kᵀ · scale + added) v, step by step, in float32 at least: the slow twin of `Attend`."""
+    q, k, v = (at_least_float32(x) for x in (q, k, v))
     each = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)
     scores = q @ k.transpose(-1, -2) * scale

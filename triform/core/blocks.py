@@ -110,7 +110,10 @@ class PastOnly:
 
 
 class Stack(nn.Module):
-    """x → entry → block → … → block → final norm"""
+    """x → entry → block → … → block → final norm
+
+    `widen` is the precision of the stream that the blocks add to; each part reads it through its norm.
+    """
 
     def __init__(
         self,
@@ -121,6 +124,7 @@ class Stack(nn.Module):
         blocks: Iterable[Block],
         final: nn.Module,
         pattern: Pattern,
+        widen: Callable[[Tensor], Tensor],
     ) -> None:
         super().__init__()
         self.entry = entry
@@ -129,18 +133,19 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.final = final
         self.pattern = pattern
+        self.widen = widen
 
     def forward(self, x: BTD, text: Text, memory: Memory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
-        positions = text.positions(cache.lengths)
+        positions, dtype = text.positions(cache.lengths), x.dtype
         flow = Flow(
-            angles=self.angles(positions, x.dtype),
-            sight=self.pattern(text, cache.lengths).through(self.score_bias, x.dtype),
+            angles=self.angles(positions, dtype),
+            sight=self.pattern(text, cache.lengths).through(self.score_bias, dtype),
             memory=memory,
-            source_sight=memory.source.seen_by(text).through(View.sight, x.dtype),
+            source_sight=memory.source.seen_by(text).through(View.sight, dtype),
             cache=cache.open(x.shape[1]),
         )
-        x = self.entry(x, text.kinds, positions)
+        x = self.entry(self.widen(x), text.kinds, positions)
         for block in self.blocks:
             x = block(x, flow)
         cache.advance(x.shape[1])
-        return self.final(x)
+        return self.final(x).to(dtype)

@@ -18,14 +18,25 @@ from triform.core.cache import Cache
 from triform.core.feedforward import FeedForward, GatedFeedForward
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Pick
 from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
-from triform.core.norms import RmsNorm
+from triform.core.norms import LayerNorm, RmsNorm
+from triform.core.precision import at_least_float32, unchanged
 from triform.errors import SpecError
+from triform.shapes import XD, XV
 
 
 class Linear(nn.Linear):
     """x Wᵀ + b, made without numbers."""
 
     def reset_parameters(self) -> None: ...
+
+
+class WideLinear(Linear):
+    """x Wᵀ + b; of float16 weights in float32, because the result may exceed 65,504, where float16 ends."""
+
+    def forward(self, x: XD) -> XV:
+        if self.weight.dtype != torch.float16:
+            return super().forward(x)
+        return F.linear(x.float(), self.weight.float(), None if self.bias is None else self.bias.float())
 
 
 def skeleton(spec: s.ModelSpec) -> Form:
@@ -87,6 +98,8 @@ def stack_of(spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, score_b
         blocks=[block_of(spec, stack, layer=layer, cross=cross) for layer in range(stack.layers)],
         final=norm_of(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
         pattern=pattern,
+        # A norm after each addition keeps the stream small; without one it grows from layer to layer.
+        widen=unchanged if stack.norm_at == "post" else at_least_float32,
     )
 
 
@@ -105,7 +118,7 @@ def block_of(spec: s.ModelSpec, stack: s.StackSpec, *, layer: int, cross: bool) 
     parts: dict[str, nn.Module] = {"attention": attention_of(spec, stack.attention, layer)}
     if cross:
         parts["cross"] = cross_of(spec, stack.attention, layer)
-    parts["feedforward"] = feedforward_of(stack.feedforward, spec.width)
+    parts["feedforward"] = feedforward_of(spec, stack.feedforward)
     return Block({name: residual_of(spec, stack, f) for name, f in parts.items()})
 
 
@@ -143,15 +156,18 @@ def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttentio
     )
 
 
-def feedforward_of(f: s.FeedForwardSpec, width: int) -> FeedForward:
+def feedforward_of(spec: s.ModelSpec, f: s.FeedForwardSpec) -> FeedForward:
     kind, rows = (GatedFeedForward, 2 * f.width) if f.gated else (FeedForward, f.width)
-    return kind(Linear(width, rows, bias=f.bias), Linear(f.width, width, bias=f.bias), act=act_of(f.act))
+    # T5 was trained in bfloat16 and its feed-forwards leave the range of float16; the reference keeps this one matrix
+    # in float32 there.
+    down = WideLinear if isinstance(spec.position, s.Buckets) else Linear
+    return kind(Linear(spec.width, rows, bias=f.bias), down(f.width, spec.width, bias=f.bias), act=act_of(f.act))
 
 
 def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
     match norm.kind:
         case "layer":
-            return nn.LayerNorm(width, eps=norm.eps)
+            return LayerNorm(width, eps=norm.eps)
         case "rms":
             return RmsNorm(width, eps=norm.eps)
 

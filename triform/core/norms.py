@@ -1,8 +1,10 @@
-"""Norms: a vector brought to a common length. Layer norm is torch's own; it has a fused kernel."""
+"""Norms: a vector brought to a common length, computed in float32 at least and answered in the weight's precision."""
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from triform.core.precision import at_least_float32
 from triform.shapes import XD
 
 
@@ -16,5 +18,15 @@ class RmsNorm(nn.Module):
 
     def forward(self, x: XD) -> XD:
         # Two passes over x; torch's own rms_norm has no fused CPU kernel and takes five.
+        x = at_least_float32(x)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * (length.square() / x.shape[-1] + self.eps).rsqrt() * self.weight
+        return (x * (length.square() / x.shape[-1] + self.eps).rsqrt() * self.weight).to(self.weight.dtype)
+
+
+class LayerNorm(nn.LayerNorm):
+    """(x − mean x) / √(variance of x + eps) · γ + β, by torch's fused kernel."""
+
+    def forward(self, x: XD) -> XD:
+        weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
+        y = F.layer_norm(at_least_float32(x), self.normalized_shape, weight, bias, self.eps)
+        return y.to(self.weight.dtype)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from triform.core.forms import Form
-from triform.errors import NotNumbers
+from triform.core.precision import check_scores
 from triform.generate.admission import Sides, check_settings, sides
 from triform.generate.passes import Passes
 from triform.generate.sampling import History, Untouched
@@ -160,8 +160,7 @@ def side_by_side(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, Si
 def likeliest(logits: Tensor, searches: Sequence[Search]) -> list[list[Continued]]:
     """The `keep` likeliest beginnings with one more token, of each search."""
     logprobs = logits.log_softmax(-1)
-    if bool(logprobs[:, 0].isnan().any()):  # one number that is none spoils its whole row
-        raise NotNumbers
+    check_scores(logits)
     beams = [beam for one in searches for beam in one.beams]
     if not all(one.settings.untouched for one in searches):
         rows = zip(beams, logprobs, strict=True)

@@ -135,10 +135,10 @@ class Engine:
         rows = [writer for _, writer in self.writing]
         ids = [(row.last, *draft, *(0,) * (each - 1 - len(draft))) for row, draft in zip(rows, drafts, strict=True)]
         logits = self.passes.next(ids)
-        values, tokens = (x.tolist() for x in logits.max(-1))
+        values, tokens, lowest = (x.tolist() for x in (*logits.max(-1), logits.amin(-1)))
         events = []
         for place, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-            best = [Best(*pair) for pair in zip(values[place], tokens[place], strict=True)]
+            best = [Best(*each) for each in zip(values[place], tokens[place], lowest[place], strict=True)]
             taken = take(row, logits[place], best, draft)
             self.passes.step_back(place, each - len(taken))
             events += taken
@@ -277,7 +277,7 @@ class Engine:
         for more in range(1, count):
             self.passes.copy(place, place + more)
         value, token = logits.max(-1)
-        best = Best(float(value), int(token))
+        best = Best(float(value), int(token), float(logits.amin(-1)))
         self.reading = None
         self.writing += [(job, row) for row in rows]
         for _ in rows:

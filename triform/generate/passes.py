@@ -15,6 +15,7 @@ from triform.core.batch import PackedText, Text
 from triform.core.build import cache_for
 from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
+from triform.core.precision import at_least_float32
 from triform.errors import InputError
 from triform.generate.admission import check_writes
 from triform.generate.rows import Biases, FreshRows, NextOfBeams, NextTokens, SourceRows
@@ -154,8 +155,7 @@ class Passes:
 
     def _logits(self, x: Tensor) -> Tensor:
         """At least in float32: sums over a vocabulary need it."""
-        logits: Tensor = self.network.head(x)
-        return logits if logits.dtype.itemsize >= 4 else logits.float()
+        return at_least_float32(self.network.head(x))
 
     def _decode(self, text: Text, cache: AnyCache, memory: Memory) -> Tensor:
         if isinstance(self.network, EncoderDecoder):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
-from triform.errors import TriformError
+from triform.errors import ALL_EQUAL, DAMAGED, NOT_FINITE, TriformError
 from triform.generate import sampling
 from triform.generate.events import Alternative, Event, Finish
 from triform.generate.lookup import Lookup
@@ -46,10 +46,18 @@ class NoText:
 
 
 class Best(NamedTuple):
-    """The largest logit of a position and its token, found for all rows at once."""
+    """The largest logit of a position, its token and the smallest logit, found for all rows at once."""
 
     value: float
     token: int
+    lowest: float
+
+    def check(self, position: int, *, vocab: int) -> None:
+        """A smallest and a largest number that are finite and differ: then all are numbers, and they say something."""
+        if not (math.isfinite(self.value) and math.isfinite(self.lowest)):
+            raise RowError(f"the model's logits at position {position} are {NOT_FINITE}; {DAMAGED}")
+        if self.value == self.lowest and vocab > 1:
+            raise RowError(f"the model's logits at position {position} are {ALL_EQUAL}; {DAMAGED}")
 
 
 class Writer:
@@ -90,8 +98,7 @@ class Writer:
         return event
 
     def _take(self, logits: Tensor, best: Best) -> Event:
-        if not math.isfinite(best.value):
-            raise RowError(f"the model's logits at position {self.written} are not finite numbers")
+        best.check(self.written, vocab=len(logits))
         token = self._choose(logits, best)
         logprobs = logits.log_softmax(-1)
         self.written += 1
@@ -111,13 +118,13 @@ class Writer:
         )
 
     def _choose(self, logits: Tensor, best: Best) -> int:
-        changed = self.history.changed(logits)
+        changed, token = self.history.changed(logits), best.token
         if changed is not logits:
-            value, token = changed.max(-1)
-            best = Best(float(value), int(token))
-        if not math.isfinite(best.value):
-            raise RowError(f"no token is left to choose from at position {self.written}; ban or bias fewer")
-        return best.token if self.settings.temperature == 0.0 else self._draw(changed)
+            value, index = changed.max(-1)
+            token = int(index)
+            if not math.isfinite(float(value)):
+                raise RowError(f"no token is left to choose from at position {self.written}; ban or bias fewer")
+        return token if self.settings.temperature == 0.0 else self._draw(changed)
 
     def _draw(self, logits: Tensor) -> int:
         if not self.numbers:

@@ -11,6 +11,7 @@ from triform.core.attention import written_out
 from triform.core.batch import PackedText, Text
 from triform.core.build import skeleton
 from triform.core.cache import Memory
+from triform.core.norms import LayerNorm, RmsNorm
 from triform.inventory import inventory
 from triform.observe.lab import Finding, Lab, distance, each_row, worst
 from triform.observe.plain import Plain
@@ -239,11 +240,30 @@ def sums(lab: Lab) -> Iterator[float]:
 def lecture(lab: Lab) -> Iterator[float]:
     angles = getattr(lab.network, next(iter(lab.spec.stacks))).angles
     rotary = {name: getattr(angles, name) for name in ("frequencies", "sharpen") if hasattr(angles, name)}
-    plain = Plain(lab.spec, lab.network.state_dict(), **rotary)
+    plain = Plain(lab.spec, {path: x.double() for path, x in lab.network.state_dict().items()}, **rotary)
     for text in lab.texts()[:2]:
         want = plain.logits(text.tolist(), source=text.flip(0).tolist())
         got = lab.logits(text[None], source=text.flip(0)[None])
         yield distance(got.view(-1, got.shape[-1]), want)
+
+
+def norms(lab: Lab) -> Iterator[float]:
+    """Every norm against its formula in float64, of vectors of the usual size, of ones a thousand times as long (real
+    streams reach that, and their squares do not fit float16), and of ones far from 0 beside their spread."""
+    for module in lab.network.modules():
+        if isinstance(module, LayerNorm | RmsNorm):
+            x = torch.randn(4, len(module.weight), generator=lab.dice, dtype=torch.float64)
+            for vectors in (x, 1000 * x, x + 10):
+                given = vectors.to(module.weight.dtype)
+                yield distance(module(given), plain_norm(module, given.double()))
+
+
+def plain_norm(module: LayerNorm | RmsNorm, x: Tensor) -> Tensor:
+    """(x − m) / √(mean (x − m)² + eps) · γ + β; RMS norm has m = 0 and β = 0"""
+    if isinstance(module, RmsNorm):
+        return x / (x.square().mean(-1, keepdim=True) + module.eps).sqrt() * module.weight.double()
+    x = x - x.mean(-1, keepdim=True)
+    return x / (x.square().mean(-1, keepdim=True) + module.eps).sqrt() * module.weight.double() + module.bias.double()
 
 
 def permutation(lab: Lab) -> Iterator[float]:
@@ -284,13 +304,15 @@ def tied(lab: Lab) -> Iterator[float]:
 
 
 class Claim(NamedTuple):
-    """A sentence, the errors that would refute it, where it applies; `exact`: they must be 0 in any precision."""
+    """A sentence, the errors that would refute it, where it applies; `exact`: they must be 0 in any precision;
+    `single`: each comparison is of one operation, so that no errors of many layers add up."""
 
     name: str
     says: str
     errors: Callable[[Lab], Iterator[float]]
     applies: Callable[[ModelSpec], bool] = lambda spec: True
     exact: bool = False
+    single: bool = False
 
     def examine(self, lab: Lab) -> Finding:
         return worst(self.errors(lab))
@@ -325,9 +347,10 @@ CLAIMS = (
     Claim("no leak: source padding", "cross-attention sees real source tokens only", source_padding, is_pair),
     Claim("who sees whom", "gradients are 0 exactly where the mask forbids, and only there", sight, exact=True),
     Claim("NaN harms nobody", "behind a mask, beside a text, in a cache rolled back", not_a_number),
-    Claim("kernel = formula", "softmax(q kᵀ · scale + mask) v, written out", formula),
-    Claim("rows sum to 1", "attention weights of every query and head", sums),
-    Claim("model = lecture", "the whole model, written plainly", lecture),
+    Claim("kernel = formula", "softmax(q kᵀ · scale + mask) v, written out", formula, single=True),
+    Claim("rows sum to 1", "attention weights of every query and head", sums, single=True),
+    Claim("norm = formula", "every norm, of short and of very long vectors", norms, single=True),
+    Claim("model = lecture", "the whole model, written plainly in float64", lecture),
     Claim("order needs positions", "without them an encoder's answer moves with its words", permutation, has_encoder),
     Claim("counted = predicted", "every tensor as the spec alone predicts it", counted, exact=True),
     Claim("tied = one tensor", "the head reads with the embedding itself", tied, is_tied, exact=True),

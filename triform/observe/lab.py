@@ -33,6 +33,7 @@ def distance(got: Tensor, want: Tensor) -> float:
     """The largest difference, relative to the largest number; infinite where anything is not a number."""
     if got.shape != want.shape or not bool(torch.isfinite(got).all()):
         return float("inf")
+    got, want = got.double(), want.double()
     return float((got - want).abs().max() / want.abs().max().clamp(min=1e-30))
 
 

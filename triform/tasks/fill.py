@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from triform.core.batch import Text
+from triform.core.precision import check_scores
 from triform.data import rows as data
 from triform.data.portions import portions
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.reading import Reader, finite, through
+from triform.tasks.reading import Reader, through
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.config import Config
@@ -171,7 +172,9 @@ def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Loaded)
     texts = [each for each, _ in asked]
     hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
     for x, (_, places) in zip(hidden, asked, strict=True):
-        yield finite(model.network.head(x[list(places)]))
+        logits = model.network.head(x[list(places)])
+        check_scores(logits)
+        yield logits
 
 
 def vectors(network: Reader, text: Text) -> Tensor:

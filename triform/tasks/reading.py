@@ -13,8 +13,9 @@ from torch import Tensor
 
 from triform.core.batch import Text
 from triform.core.forms import DecoderOnly, EncoderOnly
+from triform.core.precision import at_least_float32, check_finite
 from triform.door import by_length
-from triform.errors import InputError, NotNumbers
+from triform.errors import ALL_EQUAL, InputError, NotNumbers
 from triform.packed import packed, worth_packing
 from triform.pauses import pause
 from triform.text.tokenizer import Encoding
@@ -52,17 +53,26 @@ def through(rows: Sequence[Ids], *, model: Loaded, read: Read = scores, kinds: S
         sides = [kinds[i] for i in some] if kinds and model.spec.embedding.kinds > 1 else ()
         text = laid_out([rows[i] for i in some], kinds=sides, device=device)
         pause()
-        values = finite(read(reader, text))
+        values = read(reader, text)
         each = apart(text, values) if values.dim() == 3 else list(values)
+        check_values(values, each)
         for i, value in zip(some, each, strict=True):
             found[i] = value
     return [value for value in found if value is not None]
 
 
-def finite(values: Tensor) -> Tensor:
-    if not bool(values.isfinite().all()):
-        raise NotNumbers
-    return values
+def check_values(values: Tensor, each: Sequence[Tensor]) -> None:
+    """What was read of some texts, together and of each: finite, and of no text the same number everywhere."""
+    lowest, highest = values.aminmax(dim=-1)
+    check_finite(lowest, highest)
+    if bool((lowest == highest).any()) and any(map(says_nothing, each)):
+        raise NotNumbers(ALL_EQUAL)
+
+
+def says_nothing(values: Tensor) -> bool:
+    """All are the same number. Two labels may have the same score in 16 bits by chance, unless both are 0."""
+    lowest, highest = values.aminmax()
+    return bool(lowest == highest) and (values.numel() > 2 or (values.numel() == 2 and float(lowest) == 0.0))
 
 
 def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -149,8 +159,8 @@ def windows(encoding: Encoding, *, length: int) -> list[Encoding]:
 
 
 def window_means(texts: Sequence[Windows], *, model: Loaded, read: Read) -> Tensor:
-    """[texts, …]: the mean over the windows of each text."""
-    values = iter(through([ids for text in texts for ids in text.ids], model=model, read=read))
+    """[texts, …]: the mean over the windows of each text, in float32 at least."""
+    values = map(at_least_float32, through([ids for text in texts for ids in text.ids], model=model, read=read))
     return torch.stack([torch.stack(list(islice(values, len(text.ids)))).mean(0) for text in texts])
 
 

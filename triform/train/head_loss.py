@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from triform.core.precision import at_least_float32
+
 CHUNK = 1 << 24  # logits held at once: 64 MB in float32. Fewer, and the weight's gradient is read and written too often
 WORDS = 1024  # a product is made for so many words at once: 126 GFLOP/s where one for 50,257 words makes 104
 LINE = 16  # numbers of float32 that a cache line holds
@@ -19,9 +21,12 @@ LINE = 16  # numbers of float32 that a cache line holds
 def head_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, bias: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """Σ over positions of −Σᵥ q(v) log softmax(x weightᵀ + bias)ᵥ, q = (1 − smoothing) [v = target] + smoothing / V."""
+    """Σ over positions of −Σᵥ q(v) log softmax(x weightᵀ + bias)ᵥ, q = (1 − smoothing) [v = target] + smoothing / V.
+
+    In float32 at least; of a weight of 16 bits so much is widened at a time as a product is made of."""
     with torch.autocast(x.device.type, enabled=False):
-        total: Tensor = _HeadLoss.apply(x.to(weight.dtype), weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
+        wide = at_least_float32(x.to(weight.dtype))
+        total: Tensor = _HeadLoss.apply(wide, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -45,7 +50,7 @@ def fill(room: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     vocab = len(weight)
     logits = room[:, :vocab]
     for at in range(0, vocab, WORDS):
-        torch.mm(x, weight[at : at + WORDS].T, out=logits[:, at : at + WORDS])
+        torch.mm(x, weight[at : at + WORDS].to(x.dtype).T, out=logits[:, at : at + WORDS])
     if bias is not None:
         logits += bias
     room[:, vocab:] = -math.inf
@@ -58,8 +63,8 @@ class _HeadLoss(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
         to_x, to_weight, to_bias = ctx.needs_input_grad[:3]
         dx = torch.empty_like(x) if to_x else None
-        dw = torch.zeros_like(weight) if to_weight else None
-        db = torch.zeros_like(bias) if bias is not None and to_bias else None
+        dw = torch.zeros_like(weight, dtype=x.dtype) if to_weight else None
+        db = torch.zeros_like(bias, dtype=x.dtype) if bias is not None and to_bias else None
         total = x.new_zeros(())
         vocab, room = len(weight), room_for(x, weight)
         rows = len(room)
@@ -75,7 +80,7 @@ class _HeadLoss(torch.autograd.Function):
                 slope -= smoothing / vocab
             slope.scatter_add_(1, goals, slope.new_full(goals.shape, smoothing - 1))
             if dx is not None:
-                torch.mm(slope, weight, out=dx[at : at + rows])
+                torch.mm(slope, weight.to(x.dtype), out=dx[at : at + rows])
             if dw is not None:
                 dw.addmm_(slope.T, part)
             if db is not None:

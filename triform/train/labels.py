@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from triform.core.batch import Text
 from triform.core.forms import Form
+from triform.core.precision import at_least_float32
 from triform.errors import InputError
 from triform.train.examples import Answered, Labelled, Place, Tagged
 from triform.train.objectives import NOTHING, Device, Loss, apart, laid_out, no_loss, numbers, sort_order
@@ -39,7 +40,7 @@ class OneLabel:
         return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.int64, device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        scores = network(batch.text)
+        scores = at_least_float32(network(batch.text))
         total = F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=self.smoothing)
         return Loss(total, len(batch.labels))
 
@@ -60,7 +61,7 @@ class SeveralLabels:
         return LabelBatch(text, holds.to(device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        scores = network(batch.text)
+        scores = at_least_float32(network(batch.text))
         total = F.binary_cross_entropy_with_logits(scores, batch.labels.to(scores.dtype), reduction="sum")
         return Loss(total, batch.labels.numel())
 
@@ -73,7 +74,7 @@ class Number:
         return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.float64, device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        scores = network(batch.text)
+        scores = at_least_float32(network(batch.text))
         if scores.shape[-1] != 1:
             raise InputError(f"a number needs a head of 1 label, this one has {scores.shape[-1]}")
         total = F.mse_loss(scores[:, 0], batch.labels.to(scores.dtype), reduction="sum")
@@ -98,7 +99,7 @@ class TokenLabels:
         count = int((batch.labels != NOTHING).sum())
         if not count:
             return no_loss(network)
-        scores = network(batch.text).flatten(0, 1)
+        scores = at_least_float32(network(batch.text)).flatten(0, 1)
         total = F.cross_entropy(
             scores, batch.labels, reduction="sum", ignore_index=NOTHING, label_smoothing=self.smoothing
         )
@@ -117,7 +118,7 @@ class AnswerSpan:
         return LabelBatch(text, torch.tensor([(each.first, each.last) for each in ordered], device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        texts = apart(batch.text, network(batch.text))
+        texts = apart(batch.text, at_least_float32(network(batch.text)))
         scores = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=-torch.inf)
         total = F.cross_entropy(scores, batch.labels, reduction="sum") / 2
         return Loss(total, len(batch.labels))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triform.core.batch import PackedText, Text
 from triform.core.forms import Form
+from triform.core.precision import at_least_float32
 from triform.door import by_length
 from triform.errors import InputError
 from triform.train.examples import Ids, Place
@@ -46,7 +47,7 @@ class OfWholePass:
 
 
 def no_loss(network: Form) -> Loss:
-    return Loss(network.token.weight.new_zeros(()), 0)
+    return Loss(at_least_float32(network.token.weight.new_zeros(())), 0)
 
 
 # --- laying out -----------------------------------------------------------------------------------------------------
@@ -81,7 +82,8 @@ def packed(rows: Sequence[Ids], *, device: Device) -> Text:
 
 
 def means(text: Text, x: Tensor) -> Tensor:
-    """[B, D]: the mean of each text's vectors."""
+    """[B, D]: the mean of each text's vectors, in float32 at least."""
+    x = at_least_float32(x)
     if not text.lengths:
         return x.mean(1)
     lengths = torch.tensor(text.lengths, device=x.device)

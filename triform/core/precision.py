@@ -1,0 +1,33 @@
+"""What 16 bits cannot hold: squares and long sums are made in float32, and only their result is rounded again.
+
+float16 ends at 65,504, which the square of 256 exceeds; bfloat16 has 8 bits, so that a sum of some hundred terms loses
+the small ones. Numbers of 32 or 64 bits pass through untouched, to the bit.
+"""
+
+from torch import Tensor
+
+from triform.errors import ALL_EQUAL, NotNumbers
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """x, in float32 where it has 16 bits."""
+    return x if x.dtype.itemsize >= 4 else x.float()
+
+
+def check_scores(scores: Tensor) -> None:
+    """Scores over a vocabulary, [..., V]: in each row they are finite, and not all the same."""
+    lowest, highest = scores.aminmax(dim=-1)
+    check_finite(lowest, highest)
+    if scores.shape[-1] > 1 and bool((lowest == highest).any()):
+        raise NotNumbers(ALL_EQUAL)
+
+
+def check_finite(lowest: Tensor, highest: Tensor) -> None:
+    """The smallest and the largest of some numbers are finite only if all of them are."""
+    if not bool((lowest.isfinite() & highest.isfinite()).all()):
+        raise NotNumbers
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """x"""
+    return x
