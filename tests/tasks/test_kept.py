@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_file(home: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(portions, "CHARACTERS", 1 << 17)
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("to be or not to be, that is the question\n" * 4_000)
-    large.write_text("to be or not to be, that is the question\n" * 16_000)
+    large.write_text("to be or not to be, that is the question\n" * 40_000)
     more = large.stat().st_size - small.stat().st_size
     peak_of(small, tmp_path / "warm", in_memory=False)
     growth = {

@@ -14,7 +14,7 @@ from triform.errors import InputError, TriformError
 from triform.families import bart, gpt2
 from triform.model import Model
 from triform.tasks import named
-from triform.tasks.chat import answers_marked, learned
+from triform.tasks.chat import answers_marked, learned, without_special
 from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
@@ -171,12 +171,12 @@ def test_what_cannot_be_searched_is_one_clear_line() -> None:
 
 
 def test_perplexity_counts_every_token_once() -> None:
-    """exp(−Σ log p / tokens) and bits per byte, from the logits of the whole text at once."""
+    """exp(−Σ log p / tokens) and bits per byte, from the logits of the whole text at once; no end is predicted."""
     task = named("complete")
     model = tiny.begun(task, SHORT, form="decoder")
     text = SHORT[0].text
     assert model.tokenizer is not None
-    ids = [model.tokenizer.eos, *model.tokenizer.encode(text, special=False).ids, model.tokenizer.eos]
+    ids = [model.tokenizer.eos, *model.tokenizer.encode(text, special=False).ids]
     logprobs = Model(model).logits([ids[:-1]])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(ids[1:]))
     found = task.evaluate(SHORT[:1], model=model).values
@@ -198,7 +198,7 @@ def test_a_long_text_is_judged_whole() -> None:
     task = named("complete")
     model = tiny.begun(task, LONG, form="decoder", context=16)
     (text,) = joined_ids(LONG, model=model)
-    assert task.evaluate(LONG, model=model).values["tokens"] == len(text)
+    assert task.evaluate(LONG, model=model).values["tokens"] == len(text) - 1
     assert len(task.examples(LONG, model=model).lengths) == (len(text) - 1) // 16
 
 
@@ -226,7 +226,7 @@ def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
     (whole,) = answers_marked([talk[0].messages], model=model)
     short = tiny.begun(task, CHATS, form="decoder", context=len(whole.ids) - 3)
     scores = task.evaluate(talk, model=short).values
-    kept = learned(answers_marked([talk[0].messages], model=short)[0])
+    kept = learned(without_special(answers_marked([talk[0].messages], model=short)[0], model=short))
     assert 0 < len(kept) < len(learned(whole))
     bits = math.log2(scores["perplexity"]) * scores["tokens"]
     assert scores["bits per byte"] == pytest.approx(bits / len(short.words.decode(kept).encode()))

@@ -68,7 +68,7 @@ def evaluate(
     screen = Console()
     screen.print(Text(f"{found.name}: {len(rows):,} rows of {data}, {skipped:,} skipped"))
     screen.print(table_of(columns))
-    if counts := columns[model].counts:
+    if columns[model].main == "accuracy" and (counts := columns[model].counts):
         screen.print(confusion(counts))
     if signature := columns[model].signature:
         screen.print(Text(f"{columns[model].main}: {signature}"))

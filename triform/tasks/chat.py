@@ -86,12 +86,18 @@ class Chat(Task[Conversation, Messages, Spoken]):
             yield Spoken(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
 
     def evaluate(self, rows: Sequence[Conversation], *, model: Loaded, **settings: Any) -> Scores:
-        """Of conversations that do not fit, what is left of their answers."""
-        marked = answers_marked(answered(rows), model=model)
+        """The answers' own tokens; of conversations that do not fit, what is left of their answers."""
+        marked = [without_special(each, model=model) for each in answers_marked(answered(rows), model=model)]
         if not marked:
             raise InputError(f"none of the {len(rows)} conversations has an answer of the assistant")
-        said = sum(len(model.words.decode(learned(each)).encode()) for each in marked)
-        return perplexity(as_examples(marked), objective=NextToken(), model=model, rows=len(marked), bytes_of_text=said)
+        return perplexity(
+            as_examples(marked),
+            objective=NextToken(),
+            model=model,
+            rows=len(marked),
+            bytes_of_text=sum(len(model.words.decode(learned(each)).encode()) for each in marked),
+            signature="the assistant's own tokens, behind all that was said before; no special tokens",
+        )
 
     def score(self, answers: Sequence[Spoken], rows: Sequence[Conversation]) -> Scores:
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
@@ -159,6 +165,12 @@ def as_examples(marked: Sequence[Tokens]) -> Examples[Tokens]:
 def learned(tokens: Tokens) -> list[int]:
     """The ids that the assistant said."""
     return np.asarray(tokens.ids)[np.asarray(tokens.learn, bool)].tolist()
+
+
+def without_special(tokens: Tokens, *, model: Loaded) -> Tokens:
+    """Special tokens are read, but not counted: they have no bytes."""
+    special = np.isin(np.asarray(tokens.ids), list(model.words.special_ids))
+    return Tokens(tokens.ids, np.asarray(tokens.learn, bool) & ~special)
 
 
 def within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:

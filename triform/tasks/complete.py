@@ -17,7 +17,7 @@ from triform.generate import api
 from triform.generate.events import Event, Finish
 from triform.generate.settings import Request, SettingsError
 from triform.spec import Form, ModelSpec, Own, Tied
-from triform.tasks.likelihood import perplexity, squeezed
+from triform.tasks.likelihood import perplexity, squeezed, start_tokens
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.tasks.writing import abreast
 from triform.train.config import Config
@@ -133,17 +133,26 @@ class Complete(Task[Document, api.Prompt, Completed]):
             yield completed(events, unknown=model.words.count_unknown(prompt))
 
     def evaluate(self, rows: Sequence[Document], *, model: Loaded, **settings: Any) -> Scores:
-        """Every token is predicted once, with at least half a context behind it where the text has as much."""
-        context, end = model.spec.context, model.words.eos
+        """Each of the text's own tokens is predicted once, behind the token that texts begin with and with at least
+        half a context behind it where the text has as much. No end of a text is predicted."""
+        context, start = model.spec.context, start_tokens(model.words)
         judged = []
-        for text in joined_ids(rows, model=model):
-            whole = text if end is None else np.concatenate([[end], text])
+        for text in own_ids(rows, model=model):
+            whole = np.concatenate([np.array(start, dtype=np.int64), text])
             for number, piece in enumerate(pieces(whole, context, overlap=context // 2)):
-                known = context // 2 if number else 0  # the last token that the piece before has told
-                judged.append(Tokens(piece, [at > known for at in range(len(piece))]))
+                # the first token that no piece before has predicted
+                first = context // 2 + 1 if number else max(1, len(start))
+                judged.append(Tokens(piece, [at >= first for at in range(len(piece))]))
         listed = Listed(judged, lengths=[len(each.ids) for each in judged])
-        size = sum(len(row.text.encode()) for row in rows)
-        return perplexity(listed, objective=NextToken(), model=model, rows=len(rows), bytes_of_text=size)
+        size = sum(len(row.text.encode()) for row in rows) - (0 if start else bytes_of_first_tokens(rows, model=model))
+        return perplexity(
+            listed,
+            objective=NextToken(),
+            model=model,
+            rows=len(rows),
+            bytes_of_text=size,
+            signature=how_counted(start, model=model),
+        )
 
     def score(self, answers: Sequence[Completed], rows: Sequence[Document]) -> Scores:
         raise CannotDo("what a model writes on has no one right answer; `evaluate` asks how likely it finds the texts")
@@ -226,18 +235,39 @@ def digest_of(ids: Ids) -> str:
     return content.hexdigest()
 
 
-def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
-    """The tokens of each text with its end; pieces of a long text that go on are one again."""
-    tokenizer = model.words
-    end = [] if tokenizer.eos is None else [tokenizer.eos]
+def own_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
+    """The tokens of each text; pieces of a long text that go on are one again."""
     texts: list[npt.NDArray[np.int64]] = []
     held: list[int] = []
-    for row, ids in zip(rows, tokenizer.ids_many([row.text for row in rows], special=False), strict=True):
+    for row, ids in zip(rows, model.words.ids_many([row.text for row in rows], special=False), strict=True):
         held += ids
         if not row.goes_on:
-            texts.append(np.array(held + end, dtype=np.int64))
+            texts.append(np.array(held, dtype=np.int64))
             held = []
-    return [*texts, np.array(held + end, dtype=np.int64)] if held else texts
+    return [*texts, np.array(held, dtype=np.int64)] if held else texts
+
+
+def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
+    """The tokens of each text with its end."""
+    end = [] if model.words.eos is None else [model.words.eos]
+    return [np.concatenate([text, np.array(end, dtype=np.int64)]) for text in own_ids(rows, model=model)]
+
+
+def how_counted(start: Sequence[int], *, model: Loaded) -> str:
+    """Which tokens a perplexity is of, in the words that papers use."""
+    context = model.spec.context
+    names = "".join(model.words.token_of(id) or str(id) for id in start)
+    behind = f"behind {names}" if start else "without a start token (the first of each text is not predicted)"
+    return f"each text's own tokens, {behind}, no end token; windows of {context}, stride {context - context // 2}"
+
+
+def bytes_of_first_tokens(rows: Sequence[Document], *, model: Loaded) -> int:
+    """Of each text, those of its first token: where nothing stands before it, it is read and not predicted."""
+    begins = [
+        row.text for row, before in zip(rows, [None, *rows], strict=False) if before is None or not before.goes_on
+    ]
+    firsts = (model.words.encode(text, special=False).offsets[:1] for text in begins)
+    return sum(len(text[: ends[0][1]].encode()) for text, ends in zip(begins, firsts, strict=True) if ends)
 
 
 def pieces(text: npt.NDArray[np.integer], length: int, *, overlap: int) -> Iterator[npt.NDArray[np.integer]]:

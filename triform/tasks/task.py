@@ -35,7 +35,9 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     higher: bool = True  # is better
     signature: str = ""  # how the main score was counted, where the field knows several ways
-    counts: dict[str, dict[str, int]] = {}  # right label → answered label → how often
+    counts: dict[
+        str, dict[str, int]
+    ] = {}  # right label → answered label → how often; of a perplexity, what was counted
 
     def with_unseen(self, rows: Sequence[Row], *, known: Collection[str]) -> "Scores":
         """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
