@@ -7,12 +7,14 @@ from torch import Tensor
 
 from triform import spec as s
 from triform.core.build import skeleton
+from triform.core.device import usable_device
 from triform.core.forms import Form, Network
 
 
+@torch.inference_mode(False)
 def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
-    """A network with its first numbers, ready to answer (not training)."""
-    network = skeleton(spec).to_empty(device=device).to(dtype)
+    """A network with its first numbers, ready to answer (not training); one that can learn, wherever it is made."""
+    network = skeleton(spec).to_empty(device=usable_device(device)).to(dtype)
     initialize(network, spec, seed=seed)
     return network.eval()
 

@@ -100,6 +100,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@torch.inference_mode(False)
 def check(
     spec: ModelSpec,
     network: Form,

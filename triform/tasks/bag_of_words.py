@@ -36,6 +36,7 @@ class BagOfWords(NamedTuple):
         return [tuple(x for x, score in zip(self.labels, row, strict=True) if score > 0) for row in scores.tolist()]
 
 
+@torch.inference_mode(False)
 def learned(texts: Sequence[str], labels: Sequence[tuple[str, ...]]) -> BagOfWords:
     """The same texts always give the same model: it begins with zeros and sees all texts in every step."""
     frequent = Counter(word for text in texts for word in set(words_of(text))).most_common(WORDS)

@@ -95,6 +95,7 @@ def train(
     return run.go(evaluate)
 
 
+@torch.inference_mode(False)
 def ready(
     network: Form,
     *,
@@ -112,6 +113,10 @@ def ready(
     `valid` is the fingerprint of what it will be judged by."""
     if config.endless:
         raise TriformError("a run without an end: give steps, epochs or minutes")
+    if any(parameter.is_inference() for parameter in network.parameters()):
+        raise TriformError(
+            "the weights were made inside torch.inference_mode() and cannot learn; make or copy the network outside it"
+        )
     check_passes(objective, config)
     keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
     try:
@@ -233,6 +238,7 @@ class Run(Generic[E, B]):
         self.optimizer.forget_gradients()
         return (time.monotonic() - begun) / self.feed.tokens(step)
 
+    @torch.inference_mode(False)
     def go(self, evaluate: Evaluate | None) -> Outcome:
         """To the end. Raises `Interrupted` if a signal came meanwhile, even during the last step."""
         try:

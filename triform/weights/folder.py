@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
+from triform.core.device import usable_device
 from triform.core.forms import Form
 from triform.errors import InputError
 from triform.spec import Classify, ModelSpec, Tag
@@ -66,9 +67,11 @@ class Loaded(NamedTuple):
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+@torch.inference_mode(False)
 def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Loaded:
     """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
-    return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=torch.device(device or "cpu")))
+    where = usable_device(device)
+    return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=where))
 
 
 def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device) -> Loaded:
