@@ -293,11 +293,13 @@ def test_texts_that_cannot_be_are_no_endings() -> None:
     assert [ending.tokens for ending in endings] == [(4, 5)]
 
 
-def test_numbers_that_are_none_end_the_search() -> None:
+@pytest.mark.parametrize(("number", "why"), [(0.0, "all the same number"), (float("nan"), "not finite")])
+def test_scores_that_say_nothing_end_the_search(number: float, why: str) -> None:
     model = small("decoder", 5)
     with torch.no_grad():
-        next(iter(model.network.parameters()))[0, 0] = float("nan")
-    with pytest.raises(NotNumbers):
+        for parameter in model.network.parameters():
+            parameter.fill_(number)
+    with pytest.raises(NotNumbers, match=why):
         find(model, [request((0, 1))], width=2)
 
 

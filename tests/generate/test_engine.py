@@ -284,6 +284,22 @@ def test_a_row_of_nans_fails_alone(name: str) -> None:
     assert all(bool(kv.isfinite().all()) for kv in engine.passes.cache.open(0).store)
 
 
+@pytest.mark.parametrize(("number", "why"), [(0.0, "all the same number"), (-torch.inf, "not finite")])
+def test_logits_that_say_nothing_fail_alone(number: float, why: str) -> None:
+    """A vector of zeros stays one through every part of a Llama, and all its logits are 0; −inf is no number either."""
+    model = poisoned("llama")
+    with torch.no_grad():
+        model.network.token.weight[POISON] = number
+    engine = model.engine(rows=2)
+    asked = Settings(max_tokens=4, temperature=1.0, seed=4, banned=(POISON,))
+    good, bad = (engine.add(Request(prompt=prompt, settings=asked)) for prompt in ((1, 2), (POISON,)))
+    written = finish(engine)
+    assert [(event.finish, event.token) for event in written[bad, 0]] == [("error", None)]
+    assert why in written[bad, 0][0].error
+    assert "load it in float32" in written[bad, 0][0].error
+    assert bits(written[good, 0]) == bits(alone(tiny("llama"), Request(prompt=(1, 2), settings=asked)))
+
+
 def test_a_row_that_turns_to_nans_fails_alone() -> None:
     """The poison is written, not read: the row fails in the middle, the others do not notice."""
     model = poisoned("llama")
