@@ -8,7 +8,7 @@ import torch
 from tasks.tiny_tasks import LABELLED, begun, learned
 
 import triform
-from triform.core import device
+from triform import devices
 from triform.errors import TriformError
 from triform.families import sized
 from triform.observe.claims import CLAIMS
@@ -35,7 +35,7 @@ def test_a_device_that_is_not_there_is_one_clear_line(name: str, saved: Path) ->
 def test_devices_that_are_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    assert device.devices() == ["cpu", "cuda:0", "cuda:1"]
+    assert devices.devices() == ["cpu", "cuda:0", "cuda:1"]
 
 
 def test_everything_works_inside_inference_mode(saved: Path) -> None:

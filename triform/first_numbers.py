@@ -7,8 +7,8 @@ from torch import Tensor
 
 from triform import spec as s
 from triform.core.build import skeleton
-from triform.core.device import usable_device
 from triform.core.forms import Form, Network
+from triform.devices import usable_device
 
 
 @torch.inference_mode(False)

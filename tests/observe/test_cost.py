@@ -145,7 +145,12 @@ def test_any_size(name: str, batch: int, length: int, source: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "dtype"), [("bert", "float64"), ("llama", "bfloat16"), ("t5", "float32"), ("t5", "bfloat16")]
+    ("family", "dtype"),
+    [
+        ("bert", "float64"),
+        *((family, "bfloat16") for family in ("bert", "gpt2", "llama", "marian", "qwen3", "t5")),
+        ("t5", "float32"),
+    ],
 )
 def test_kept_at_mini_size(family: str, dtype: str) -> None:
     bench = Bench(families.sized(family, "mini", vocab=50), batch=1, length=24, source=17)
@@ -266,7 +271,9 @@ def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(EVERY["t5"])
     bench.network.train()
     kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
-    monkeypatch.setattr(cost_kept, "norm", lambda norm, width: 2 + width)  # the quotient of RMS forgotten
+    monkeypatch.setattr(
+        cost_kept, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width)
+    )  # the quotient of RMS forgotten
     assert abs(bench.cost("training").memory.kept / kept - 1) > 0.05
 
 

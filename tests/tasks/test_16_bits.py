@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_tasks import ALIKE, LABELLED, QUESTIONS, TAGGED, begun
 
-from triform.core.precision import check_scores
 from triform.data.rows import Text
 from triform.errors import NotNumbers
+from triform.precision import check_scores
 from triform.tasks import named
 from triform.tasks.reading import says_nothing
 from triform.tasks.spans import Asked

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from triform.core.cache import KeysValues
 from triform.core.flow import Flow
 from triform.core.masks import AnySight, Sight
-from triform.core.precision import at_least_float32
+from triform.precision import at_least_float32
 from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 
 

@@ -19,8 +19,8 @@ from triform.core.feedforward import FeedForward, GatedFeedForward
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Pick
 from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
 from triform.core.norms import LayerNorm, RmsNorm
-from triform.core.precision import at_least_float32, unchanged
 from triform.errors import SpecError
+from triform.precision import at_least_float32, unchanged, wide_linear
 from triform.shapes import XD, XV
 
 
@@ -34,9 +34,7 @@ class WideLinear(Linear):
     """x Wᵀ + b; of float16 weights in float32, because the result may exceed 65,504, where float16 ends."""
 
     def forward(self, x: XD) -> XV:
-        if self.weight.dtype != torch.float16:
-            return super().forward(x)
-        return F.linear(x.float(), self.weight.float(), None if self.bias is None else self.bias.float())
+        return wide_linear(x, self.weight, self.bias) if self.weight.dtype == torch.float16 else super().forward(x)
 
 
 def skeleton(spec: s.ModelSpec) -> Form:
@@ -158,8 +156,7 @@ def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttentio
 
 def feedforward_of(spec: s.ModelSpec, f: s.FeedForwardSpec) -> FeedForward:
     kind, rows = (GatedFeedForward, 2 * f.width) if f.gated else (FeedForward, f.width)
-    # T5 was trained in bfloat16 and its feed-forwards leave the range of float16; the reference keeps this one matrix
-    # in float32 there.
+    # T5 was trained in bfloat16: its feed-forwards leave the range of float16. The reference keeps `down` in float32.
     down = WideLinear if isinstance(spec.position, s.Buckets) else Linear
     return kind(Linear(spec.width, rows, bias=f.bias), down(f.width, spec.width, bias=f.bias), act=act_of(f.act))
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from triform.core.precision import at_least_float32
+from triform.precision import at_least_float32
 from triform.shapes import XD
 
 
@@ -27,6 +27,5 @@ class LayerNorm(nn.LayerNorm):
     """(x − mean x) / √(variance of x + eps) · γ + β, by torch's fused kernel."""
 
     def forward(self, x: XD) -> XD:
-        weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
-        y = F.layer_norm(at_least_float32(x), self.normalized_shape, weight, bias, self.eps)
-        return y.to(self.weight.dtype)
+        x, weight, bias = (at_least_float32(each) for each in (x, self.weight, self.bias))
+        return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps).to(self.weight.dtype)

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from triform.core.forms import Form
-from triform.core.precision import check_scores
 from triform.generate.admission import Sides, check_settings, sides
 from triform.generate.passes import Passes
 from triform.generate.sampling import History, Untouched
 from triform.generate.settings import Request, Settings, SettingsError
 from triform.pauses import pause
+from triform.precision import check_scores
 from triform.spec import ModelSpec
 
 CHUNK = 128  # tokens of a prompt read in one pass: a longer pass is no faster and needs more memory

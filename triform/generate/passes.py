@@ -15,10 +15,10 @@ from triform.core.batch import PackedText, Text
 from triform.core.build import cache_for
 from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
-from triform.core.precision import at_least_float32
 from triform.errors import InputError
 from triform.generate.admission import check_writes
 from triform.generate.rows import Biases, FreshRows, NextOfBeams, NextTokens, SourceRows
+from triform.precision import at_least_float32
 from triform.spec import ModelSpec
 
 Writes: TypeAlias = DecoderOnly | EncoderDecoder

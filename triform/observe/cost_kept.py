@@ -34,14 +34,13 @@ def of_stack(walk: Walk) -> dict[str, int]:
         **attention(walk),
         **(cross(walk) if walk.cross else {}),
         "feed-forward": feedforward(walk) * rows,
-        "norms, sums, activation": residuals(walk) * rows,
     }
     kept = {name: layers * size * number for name, size in a_layer.items()}
-    kept["norms, sums, activation"] += layers * (3 if walk.cross else 2) * noise(walk) * rows
+    kept["norms, sums, activation"] = layers * residuals(walk)
     kept["embeddings"] = entry(walk)
     kept["scores"] += shared_scores(walk)
     if walk.stack.final_norm:
-        kept["norms, sums, activation"] += norm(walk.stack.norm, walk.spec.width) * rows * number
+        kept["norms, sums, activation"] += norm(walk, walk.stack.norm)
     if walk.cross:  # the encoder's answer, one tensor for all layers
         kept["cross keys, values"] += walk.spec.width * sources(walk) * number
     return kept
@@ -60,7 +59,8 @@ def attention(walk: Walk) -> dict[str, int]:
             "output projection": rows * q,
         }
     turned = isinstance(walk.spec.position, Rotary)
-    normed = 0 if a.qk_norm is None else q + kv + 2 * (a.heads + a.kv_heads)
+    # In 16 bits the norm's input is widened to float32, too; else it is a slice of the fused projection.
+    normed = 0 if a.qk_norm is None else single(walk) * (single(walk) * (q + kv) + 2 * (a.heads + a.kv_heads))
     return {
         "scores": rows * (fused + normed + (q + kv if turned else 0)),
         "weighted values": rows * (q + a.heads * single(walk)),
@@ -69,7 +69,7 @@ def attention(walk: Walk) -> dict[str, int]:
 
 
 def single(walk: Walk) -> int:
-    """A softmax is made in float32 at least: in 16 bits, what it keeps counts twice."""
+    """A softmax or a norm is made in float32 at least: in 16 bits, what it keeps counts twice."""
     return max(4 // walk.number, 1)
 
 
@@ -98,14 +98,17 @@ def activation(act: Act) -> int:
     return 1 if act in ("relu", "tanh") else 2
 
 
-def norm(norm: NormSpec, width: int) -> int:
-    return 2 + (2 * width if norm.kind == "rms" else width)
+def norm(walk: Walk, norm: NormSpec) -> int:
+    """Bytes of one norm over the width; a layer norm of 16-bit weights keeps its scale and shift in float32 besides."""
+    width = walk.spec.width
+    numbers = walk.rows * (2 + (2 * width if norm.kind == "rms" else width))
+    return numbers * single(walk) * walk.number + (8 * width if norm.kind == "layer" and single(walk) > 1 else 0)
 
 
 def residuals(walk: Walk) -> int:
-    """Norms of one block, a position."""
+    """Bytes of one block's norms and dropouts."""
     norms = 2 if walk.stack.norm_at == "sandwich" else 1
-    return (3 if walk.cross else 2) * norms * norm(walk.stack.norm, walk.spec.width)
+    return (3 if walk.cross else 2) * (norms * norm(walk, walk.stack.norm) + noise(walk) * walk.rows)
 
 
 def noise(walk: Walk) -> int:
@@ -116,8 +119,8 @@ def noise(walk: Walk) -> int:
 def entry(walk: Walk) -> int:
     spec = walk.spec
     index = INDEX * int(walk.size(walk.new)) if isinstance(spec.position, Learned) else 0
-    normed = 0 if spec.embedding.norm is None else norm(spec.embedding.norm, spec.width)
-    return index + (normed * walk.number + noise(walk)) * walk.rows
+    normed = 0 if spec.embedding.norm is None else norm(walk, spec.embedding.norm)
+    return index + normed + noise(walk) * walk.rows
 
 
 def shared_scores(walk: Walk) -> int:
@@ -139,19 +142,19 @@ def shared_scores(walk: Walk) -> int:
 def of_head(walk: Walk) -> int:
     """Bytes the head keeps. The loss makes logits in pieces and keeps none."""
     spec, d = walk.spec, walk.spec.width
-    whole, texts = walk.rows * d, int(walk.size("b"))
+    whole, texts, normed = walk.rows * d, int(walk.size("b")), 0
     if not walk.training or isinstance(spec.head, NoHead):
         return 0
     match spec.head:
         case Transformed(act=act, norm=own):
-            kept = walk.rows * ((activation(act) - 1) * d + norm(own, d) + d) + whole
+            kept, normed = walk.rows * activation(act) * d + whole, norm(walk, own)
         case Pooled():
             kept = whole + texts * d
         case Classify(act=str() as act):
             kept = whole + texts * d * activation(act)
         case _:
             kept = whole
-    return kept * walk.number
+    return kept * walk.number + normed
 
 
 # --- what passes ----------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from triform.core.batch import Text
-from triform.core.precision import check_scores
 from triform.data import rows as data
 from triform.data.portions import portions
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
+from triform.precision import check_scores
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.reading import Reader, through

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from triform.core.batch import Text
 from triform.core.forms import DecoderOnly, EncoderOnly
-from triform.core.precision import at_least_float32, check_finite
 from triform.door import by_length
 from triform.errors import ALL_EQUAL, InputError, NotNumbers
 from triform.packed import packed, worth_packing
 from triform.pauses import pause
+from triform.precision import at_least_float32, check_finite
 from triform.text.tokenizer import Encoding
 from triform.train.objectives import apart, laid_out
 from triform.weights.folder import Loaded

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from triform.core.precision import at_least_float32
+from triform.precision import at_least_float32
 
 CHUNK = 1 << 24  # logits held at once: 64 MB in float32. Fewer, and the weight's gradient is read and written too often
 WORDS = 1024  # a product is made for so many words at once: 126 GFLOP/s where one for 50,257 words makes 104

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from triform.core.batch import Text
 from triform.core.forms import Form
-from triform.core.precision import at_least_float32
 from triform.errors import InputError
+from triform.precision import at_least_float32
 from triform.train.examples import Answered, Labelled, Place, Tagged
 from triform.train.objectives import NOTHING, Device, Loss, apart, laid_out, no_loss, numbers, sort_order
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from triform.core.batch import PackedText, Text
 from triform.core.forms import Form
-from triform.core.precision import at_least_float32
 from triform.door import by_length
 from triform.errors import InputError
+from triform.precision import at_least_float32
 from triform.train.examples import Ids, Place
 
 NOTHING = -100  # a target that is not one

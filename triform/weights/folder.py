@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
-from triform.core.device import usable_device
 from triform.core.forms import Form
+from triform.devices import usable_device
 from triform.errors import InputError
 from triform.spec import Classify, ModelSpec, Tag
 from triform.weights import generation, loading, manifest, sentence, tensors

@@ -5,6 +5,7 @@ the small ones. Numbers of 32 or 64 bits pass through untouched, to the bit.
 """
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from triform.errors import ALL_EQUAL, NotNumbers
 
@@ -12,6 +13,11 @@ from triform.errors import ALL_EQUAL, NotNumbers
 def at_least_float32(x: Tensor) -> Tensor:
     """x, in float32 where it has 16 bits."""
     return x if x.dtype.itemsize >= 4 else x.float()
+
+
+def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x Wᵀ + b in float32, whatever precision the weights are held in."""
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
 def check_scores(scores: Tensor) -> None:
