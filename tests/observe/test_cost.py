@@ -271,9 +271,8 @@ def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(EVERY["t5"])
     bench.network.train()
     kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
-    monkeypatch.setattr(
-        cost_kept, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width)
-    )  # the quotient of RMS forgotten
+    # the quotient of RMS forgotten
+    monkeypatch.setattr(cost_kept, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
     assert abs(bench.cost("training").memory.kept / kept - 1) > 0.05
 
 

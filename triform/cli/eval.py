@@ -45,6 +45,8 @@ def evaluate(
 ) -> None:
     """Judge MODEL on the rows of DATA: a file, two parallel files as test.en-de, or a folder with a test file.
 
+    Perplexity counts each text's own tokens, behind the start token the model was trained with; no end token.
+
     \b
     Examples:
       triform eval models/en-de data/test_2016_flickr.en-de --beams 5
