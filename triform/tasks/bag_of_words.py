@@ -1,72 +1,78 @@
-"""A classical baseline: words counted without their order, a linear model on them.
+"""A classical baseline: words and pairs of neighbouring words without their order, logistic regression on them.
 
-scores = x W + b, where x has for each known word 1 if it is in the text, divided by the length of x
+x[gram] = (1 + ln count) · (1 + ln((1 + texts) / (1 + texts with it))), each row divided by its length (TF-IDF)
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from triform.data.rows import Labelled
+from triform.tasks import linear_fit
+from triform.tasks.folds import number_folds
+from triform.tasks.label_score import chosen_labels, label_matrix
+from triform.tasks.linear_fit import LinearFit
 
 WORD = re.compile(r"\w+|[^\w\s]")
-WORDS = 20_000
-STEPS = 100
-SHRINK = 3e-5  # of the squared weights, so that rare words are not believed too much
+MAX_GRAMS = 40_000
 
 
 def words_of(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
+def grams_of(text: str) -> list[str]:
+    """Its words, and each with the next one."""
+    words = words_of(text)
+    return words + [f"{one} {other}" for one, other in pairwise(words)]
+
+
 class BagOfWords(NamedTuple):
-    words: dict[str, int]
+    grams: dict[str, int]
+    rarity: list[float]  # of each gram
     labels: tuple[str, ...]
     several: bool
-    weight: Tensor
-    bias: Tensor
+    linear: LinearFit
 
     def answers(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        scores = torch.sparse.mm(_counted(texts, self.words), self.weight) + self.bias
-        if not self.several:
-            return [(self.labels[at],) for at in scores.argmax(-1).tolist()]
-        return [tuple(x for x, score in zip(self.labels, row, strict=True) if score > 0) for row in scores.tolist()]
+        scores = self.linear.scores(_counted(texts, self.grams, self.rarity))
+        return chosen_labels(scores, self.labels, several=self.several)
 
 
 @torch.inference_mode(False)
 def learned(texts: Sequence[str], labels: Sequence[tuple[str, ...]]) -> BagOfWords:
-    """The same texts always give the same model: it begins with zeros and sees all texts in every step."""
-    frequent = Counter(word for text in texts for word in set(words_of(text))).most_common(WORDS)
-    words = {word: at for at, (word, _) in enumerate(frequent)}
+    frequent = Counter(gram for text in texts for gram in set(grams_of(text))).most_common(MAX_GRAMS)
+    grams = {gram: at for at, (gram, _) in enumerate(frequent)}
+    rarity = [1 + math.log((1 + len(texts)) / (1 + times)) for _, times in frequent]
     names = tuple(sorted({label for each in labels for label in each}))
     several = any(len(each) != 1 for each in labels)
-    x = _counted(texts, words)
-    right = torch.zeros(len(texts), len(names))
-    for row, each in zip(right, labels, strict=True):
-        row[[names.index(label) for label in each]] = 1.0
-    weight, bias = torch.zeros(len(words), len(names), requires_grad=True), torch.zeros(len(names), requires_grad=True)
-    optimizer = torch.optim.Adam([weight, bias], lr=0.1)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        scores = torch.sparse.mm(x, weight) + bias
-        loss = F.binary_cross_entropy_with_logits(scores, right) if several else F.cross_entropy(scores, right)
-        (loss + SHRINK * weight.square().sum() / len(names)).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    return BagOfWords(words, names, several, weight.detach(), bias.detach())
+    folds = number_folds(list(map(Labelled, texts, labels)), folds=linear_fit.FOLDS)
+    right = label_matrix(labels, names)
+    fitted = linear_fit.fit(_counted(texts, grams, rarity), right, several=several, folds=folds)
+    return BagOfWords(grams, rarity, names, several, fitted)
 
 
-def _counted(texts: Sequence[str], words: dict[str, int]) -> Tensor:
-    """[texts, words], sparse, each row of length 1"""
-    found = [sorted({words[word] for word in words_of(text) if word in words}) for text in texts]
-    rows = [row for row, each in enumerate(found) for _ in each]
-    columns = [at for each in found for at in each]
-    values = [len(each) ** -0.5 for each in found for _ in each]
+def _counted(texts: Sequence[str], grams: dict[str, int], rarity: Sequence[float]) -> Tensor:
+    """[texts, grams], sparse, each row of length 1"""
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    for row, text in enumerate(texts):
+        counts = Counter(grams[gram] for gram in grams_of(text) if gram in grams)
+        found = {at: (1 + math.log(count)) * rarity[at] for at, count in sorted(counts.items())}
+        length = math.hypot(*found.values())
+        rows += [row] * len(found)
+        columns += found
+        values += [value / length for value in found.values()]
     return torch.sparse_coo_tensor(
         torch.tensor([rows, columns], dtype=torch.int64).view(2, -1),
-        torch.tensor(values),
-        (len(texts), len(words)),
+        torch.tensor(values, dtype=torch.float64),
+        (len(texts), len(grams)),
         check_invariants=True,
     ).coalesce()
