@@ -181,10 +181,10 @@ def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, "lint", path, "--task", "classify", "--valid", valid, "--json")
     assert code == 0
     counts = {problem["kind"]: problem["count"] for problem in json.loads(out)["problems"]}
-    assert counts == {"duplicate": 1, "blank": 1, "leak": 1, "unknown label": 1}
+    assert counts == {"duplicate": 1, "blank": 1, "leak": 1, "unknown label": 1, "class of one row": 1}
     code, _, err = run(capsys, "lint", path, "--task", "classify", "--strict")
     assert (code, "the data is refused" in err) == (2, True)
-    path.write_text("text,label\na,x\nb,y\n")
+    path.write_text("text,label\na,x\nb,y\nc,x\nd,y\n")
     assert run(capsys, "lint", path, "--task", "classify", "--strict")[0] == 0
 
 

@@ -232,3 +232,32 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
 
     peak(1000)
     assert peak(5_000) < peak(1_000) + 50_000  # 5,000 rows twice, with 32 bytes each, would be 256,000 more
+
+
+def test_labels_that_differ_only_in_case_or_space_are_remarked(tmp_path: Path) -> None:
+    labels = [
+        "late bill",
+        "late bill",
+        "late bill",
+        "Late bill",
+        "Late  Bill",
+        "Late bill",
+        "login",
+        "login",
+        "Late  Bill",
+    ]
+    lines = [f"text {number},{label}" for number, label in enumerate(labels)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    report = lint(tmp_path / "rows.csv", kind=Labelled)
+    assert counts(report) == {"label spelling": 4}
+    assert examples(report, "label spelling") == ["rows.csv:6", "rows.csv:5"]
+    assert "'Late  Bill' beside 'late bill'" in report.problems[0].detail
+    assert not report.skipped
+
+
+def test_a_class_of_one_row_is_remarked(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\na,x\nb,x\nc,y\n")
+    (problem,) = lint(tmp_path / "rows.csv", kind=Labelled).problems
+    assert (problem.kind, problem.count) == ("class of one row", 1)
+    assert problem.detail.startswith("'y'")
+    assert problem.examples[0].endswith("rows.csv:4")

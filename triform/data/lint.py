@@ -20,7 +20,7 @@ from triform.data.columns import Layout
 from triform.data.files import UTF8_BOM, DataError, FaultKind, Unit, name_place, opened
 from triform.data.readers import AS_NAMED, Placed, scan
 from triform.data.repeats import Places, Repeats
-from triform.data.rows import Chat, R, Row, Scored, Tagged
+from triform.data.rows import Chat, Labelled, R, Row, Scored, Tagged
 from triform.data.sources import Paths, name_paths, sources
 
 if TYPE_CHECKING:
@@ -101,8 +101,11 @@ def lint(
     tally = _Tally()
     with Repeats() as whole, Repeats() as inputs:
         classes: Counter[str] = Counter()
+        first: dict[str, int] = {}  # where each class is first
         for place, row in tally.rows(paths, kind=kind, layout=layout):
             classes.update(row.classes)
+            for name in row.classes:
+                first.setdefault(name, place)
             whole.note(msgspec.json.encode(row), place=place)
             inputs.note(msgspec.json.encode(row.shown), place=place)
             tally.add_all(_worries(row, longest=longest, known=labels), place)
@@ -110,6 +113,8 @@ def lint(
             raise DataError(f"no {kind.__name__} row in {paths}: there is nothing in it")
         if len(classes) == 1:
             tally.add("single class", tally.where(1), f"every row is {next(iter(classes))!r}")
+        for problem, count, name, detail in _class_worries(classes, kind=kind):
+            tally.add(problem, tally.where(first[name]), detail, count=count)
         held_out, learned = len(tally.files) << FILE, tally.good
         for place, row in tally.rows(valid, kind=kind, layout=layout) if valid is not None else ():
             inputs.note(msgspec.json.encode(row.shown), place=place)
@@ -150,8 +155,8 @@ class _Tally:
             else:
                 self.add(found.kind, self.where(place), found.detail)
 
-    def add(self, kind: str, where: str, detail: str) -> None:
-        self.counts[kind] += 1
+    def add(self, kind: str, where: str, detail: str, *, count: int = 1) -> None:
+        self.counts[kind] += count
         known = self.examples[kind]
         if len(known) < SHOWN and where not in (place for place, _ in known):
             known.append((where, detail))
@@ -196,6 +201,26 @@ def _worries(row: Row, *, longest: int | None, known: Collection[str] | None) ->
         yield "no answer", "the assistant says nothing in this conversation: there is nothing to learn"
     if isinstance(row, Scored) and not SCORES[0] <= row.score <= SCORES[1]:
         yield "score out of range", f"{row.score:g} is not from {SCORES[0]:g} to {SCORES[1]:g}"
+
+
+def _class_worries(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[str, int, str, str]]:
+    """What is strange about the classes themselves: the problem, its rows, the class, a detail."""
+    spellings: defaultdict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        spellings[" ".join(name.casefold().split())].append(name)
+    for names in spellings.values():
+        usual, *others = sorted(names, key=lambda name: (-classes[name], name))
+        for name in others:
+            yield (
+                "label spelling",
+                classes[name],
+                name,
+                f"{name!r} beside {usual!r}: two classes, or one spelled in two ways?",
+            )
+    if kind is Labelled:
+        for name, count in classes.items():
+            if count == 1:
+                yield "class of one row", 1, name, f"{name!r}: one row is too few to learn a class from"
 
 
 def _leaked(places: Places, firsts: Places, held_out: int) -> tuple[Places, Places]:
