@@ -291,6 +291,11 @@ class Tag(Spec, frozen=True):
         _positive("tag head", labels=self.labels)
 
 
+def is_tag(label: str) -> bool:
+    """O, B-x or I-x, which a head says of a token; other labels of a `Tag` head are of the whole text."""
+    return label == "O" or (label[:2] in ("B-", "I-") and len(label) > 2)
+
+
 class Span(Spec, frozen=True):
     """Two scores for each token: an answer begins here, ends here."""
 

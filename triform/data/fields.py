@@ -7,6 +7,7 @@ import re
 from itertools import zip_longest
 
 from triform.data.files import Fault, decoded
+from triform.spec import is_tag
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -27,7 +28,7 @@ def text_of(value: object, *, name: str) -> str:
 
 
 def is_bio(tag: object) -> bool:
-    return isinstance(tag, str) and (tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2))
+    return isinstance(tag, str) and is_tag(tag)
 
 
 def label_of(value: object) -> str:

@@ -5,6 +5,7 @@ implementation loads. Owns the order of the steps: all is checked before anythin
 under its name only when every byte of it is on disk. Refuses to know families, networks and tokens.
 """
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,7 @@ from triform.weights.generation import Generation
 from triform.weights.outline import CONFIG, opened, outline_of
 from triform.weights.sentence import Pooling
 from triform.weights.steady import read_steadily
+from triform.weights.temperature import TEMPERATURE, divide_head, text_labels
 from triform.weights.tensors import Outgoing
 
 if TYPE_CHECKING:
@@ -82,9 +84,10 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
     said = box.json(GENERATION) if box.has(GENERATION) else None
     labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
     tokenizer, template = _words(box)
+    network = loading.load(outline, box=box, dtype=dtype, device=device)
     loaded = Loaded(
         spec=spec,
-        network=loading.load(outline, box=box, dtype=dtype, device=device),
+        network=network,
         tokenizer=tokenizer,
         template=template,
         labels=labels,
@@ -93,10 +96,21 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
         config=config,
         others={name: value for name, value in (said or {}).items() if name not in generation.THEIRS},
         left_aside=outline.left_aside,
-        memo=box.json(MEMO) if box.has(MEMO) else NOTHING,
+        memo=_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
     )
     manifest.check_unchanged(box, seen)
     return loaded
+
+
+def _memo(box: Box, spec: ModelSpec, network: Form, labels: tuple[str, ...]) -> Config:
+    """An older folder's temperature is not kept beside the head but written into it."""
+    memo = dict(box.json(MEMO))
+    found = memo.pop(TEMPERATURE, 1.0)
+    if not isinstance(found, int | float) or not 0 < found < math.inf:
+        raise WeightsError(f"{MEMO}: temperature={found!r} is not a number above 0")
+    if found != 1.0 and labels:
+        divide_head(network, found, labels=text_labels(spec, labels))
+    return memo
 
 
 def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
