@@ -8,19 +8,22 @@ from tiny_tasks import LABELLED, QUESTIONS, SEVERAL, TAGGED, base, begun, learne
 
 from triform.data.rows import Answer as Right
 from triform.data.rows import Labelled, Question
-from triform.errors import InputError
+from triform.errors import InputError, TriformError
 from triform.first_numbers import build
 from triform.spec import Tag as TagHead
 from triform.spec import replace
 from triform.tasks import named
 from triform.tasks.answer import best_threshold
-from triform.tasks.classify import temperature
+from triform.tasks.calibration import LEAST_ROWS, ROWS_TO_SHARPEN, calibrate, temperature
+from triform.tasks.classify import read_texts
 from triform.tasks.joint import joint_examples, joint_labels
+from triform.tasks.reading import through
 from triform.tasks.spans import Found
 from triform.tasks.task import CannotDo
 from triform.train.config import Config
 from triform.train.labels import TokenLabels
 from triform.train.loop import train
+from triform.weights import folder
 from triform.weights.folder import Loaded
 
 
@@ -45,7 +48,7 @@ def test_one_encoder_tags_and_classifies(both: Loaded, tmp_path: Path) -> None:
     for model in (both, again):
         assert named("tag").evaluate(TAGGED, model=model).values["f1"] == 100
         assert named("classify").evaluate(LABELLED, model=model).values["accuracy"] == 100
-    assert "temperature" in again.memo
+    assert "calibration" in again.memo
 
 
 def test_each_task_sees_its_own_labels_only(both: Loaded) -> None:
@@ -122,14 +125,67 @@ def test_the_temperature_that_was_planted_is_found(true: float, several: bool) -
     assert temperature(scores, right, several=several) == pytest.approx(true, rel=0.08)
 
 
-def test_calibration_changes_probabilities_and_not_labels() -> None:
+@pytest.mark.parametrize("rows", [1, 28, LEAST_ROWS, ROWS_TO_SHARPEN - 1])
+def test_few_rows_that_are_all_right_do_not_make_a_model_certain(rows: int) -> None:
+    right = torch.eye(5, dtype=torch.float64)[torch.arange(rows) % 5]
+    found = calibrate(right * 2.0, right, several=False)
+    assert found.temperature == 1.0
+    assert found.why.startswith("none: ")
+
+
+def test_many_rows_that_are_all_right_leave_room_for_one_that_is_not() -> None:
+    """One row more, of which nothing is known: certainty ends where it would have been right by chance."""
+    right = torch.eye(5, dtype=torch.float64)[torch.arange(ROWS_TO_SHARPEN) % 5]
+    found = calibrate(right * 2.0, right, several=False)
+    assert found.temperature < 1.0
+    sure = (right * 2.0 / found.temperature).softmax(-1).amax(-1)
+    assert sure.mean() == pytest.approx(1 - 4 / 5 / (ROWS_TO_SHARPEN + 1), abs=1e-5)
+
+
+def test_few_rows_may_make_a_model_less_certain() -> None:
+    scores = torch.eye(2, dtype=torch.float64)[torch.arange(LEAST_ROWS) % 2] * 8
+    right = scores.flip(-1) / 8  # half of them
+    right[::2] = scores[::2] / 8
+    found = calibrate(scores, right, several=False)
+    assert found.temperature > 3
+    assert "50 held-out rows" in found.why
+
+
+def test_calibration_changes_probabilities_and_not_labels(tmp_path: Path) -> None:
+    """The temperature is in the head, so the folder carries no other."""
     task = named("classify")
     model = learned(task, LABELLED, model=begun(task, LABELLED), steps=20)
-    warm = model._replace(memo={**model.memo, "temperature": 5.0})
     texts = [row.text for row in LABELLED]
-    sure, unsure = list(task.run(texts, model=model)), list(task.run(texts, model=warm))
-    assert [one.labels for one in sure] == [one.labels for one in unsure]
-    assert all(b.chances[0].probability < a.chances[0].probability for a, b in zip(sure, unsure, strict=True))
+    sure = list(task.run(texts, model=model))
+    warm = task.with_last_fit(model, {"temperature": 5.0, "why": "planted"})
+    again = there_and_back(warm, tmp_path / "warm")
+    assert again.memo == {"task": "classify", "several": False, "calibration": "planted"}
+    for unsure in (list(task.run(texts, model=warm)), list(task.run(texts, model=again))):
+        assert [one.labels for one in sure] == [one.labels for one in unsure]
+        assert all(b.chances[0].probability < a.chances[0].probability for a, b in zip(sure, unsure, strict=True))
+
+
+@pytest.mark.parametrize("which", ["one", "several", "joint"])
+def test_an_older_folder_answers_as_before_with_its_temperature_in_the_head(tmp_path: Path, which: str) -> None:
+    task = named("classify")
+    model = joint() if which == "joint" else begun(task, SEVERAL if which == "several" else LABELLED)
+    model = model._replace(network=model.network.double())
+    texts = ["Jack loves Rome.", "Rose hates Paris."]
+    scores, _ = read_texts(texts, model=model)
+    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 3.0}))
+    again = folder.read(tmp_path / "older", dtype=torch.float64)
+    assert "temperature" not in again.memo
+    torch.testing.assert_close(read_texts(texts, model=again)[0], scores / 3)
+    if which == "joint":  # tags are not said of a text
+        one, other = (torch.stack(through([[2, 5, 3]], model=each)) for each in (model, again))
+        torch.testing.assert_close(one[..., :5], other[..., :5])
+
+
+def test_a_damaged_temperature_is_refused(tmp_path: Path) -> None:
+    model = begun(named("classify"), LABELLED)
+    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 0}))
+    with pytest.raises(TriformError, match=r"triform\.json: temperature=0 is not a number above 0"):
+        folder.read(tmp_path / "older")
 
 
 def test_several_labels_may_be_none() -> None:

@@ -10,7 +10,7 @@ from triform.data.files import DataError
 from triform.data.ragged import Cache
 from triform.data.rows import Answer, Document, Labelled, Question
 from triform.tasks.classify import Classify
-from triform.tasks.material import FEW_DOCUMENTS, divided, few, material
+from triform.tasks.material import FEW_DOCUMENTS, collect, divided, few, hold_out
 
 texts = st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=60)
 
@@ -71,12 +71,12 @@ def test_an_evaluation_reads_only_a_part() -> None:
 
 
 def test_a_folder_brings_its_own_validation_rows(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b\nthree,a\n")
+    (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b\nthree,a\nfive,b\n")
     (tmp_path / "dev.csv").write_text("text,label\nfour,a\none,a\n")
     cache = Cache(tmp_path / "cache")
-    found = material(Classify(), tmp_path, valid=None, share=0.5, cache=cache)
-    assert (len(found.train), len(found.valid), found.held_out) == (3, 2, False)
+    found = hold_out(collect(Classify(), tmp_path, valid=None, cache=cache), share=0.5)
+    assert (len(found.train), len(found.valid), found.held_out) == (4, 2, False)
     assert [problem.kind for problem in found.report.problems] == ["leak"]
     assert set(found.valid_files) == {str(tmp_path / "dev.csv")}
     with pytest.raises(DataError, match="refused: 1 leak"):
-        material(Classify(), tmp_path, valid=None, share=0.5, cache=cache, strict=True)
+        collect(Classify(), tmp_path, valid=None, cache=cache, strict=True)

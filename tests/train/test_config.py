@@ -40,7 +40,7 @@ def test_settings_as_they_are_typed() -> None:
     ("text", "said"),
     [
         ("learning_rat = 0.1", "did you mean 'learning_rate'"),
-        ("steps = 0", "steps=0 is out of range; use 1 to"),
+        ("steps = -1", "steps=-1 is out of range; use 0 to"),
         ("steps = 'many'", "steps=many is not possible; use a whole number or none"),
         ("schedule = 'square'", "schedule=square is not possible; use cosine, linear, "),
         ("learning_rate = nan", "out of range"),

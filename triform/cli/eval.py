@@ -59,8 +59,9 @@ def evaluate(
     loaded = open_model(model).loaded
     found = chosen(loaded, task)
     rows, skipped = read_rows(data, kind=found.kind, limit=limit, layout=layout)
-    learned = rows_to_train_on(found, data=data, train=train, layout=layout) if baseline else []
-    beside = found.baselines(rows, train=learned) if baseline else {}
+    beside: dict[str, Scores] = {}
+    if baseline:
+        beside = baselines(found, rows, loaded, train=rows_to_train_on(found, data=data, train=train, layout=layout))
     tally = asking.Tally()
     columns = {model: judge(found, rows, loaded, tally, asked(beams=beams)), **beside}
     if as_json:
@@ -75,6 +76,21 @@ def evaluate(
     if signature := columns[model].signature:
         screen.print(Text(f"{columns[model].main}: {signature}"))
     asking.warn(tally)
+
+
+def baselines(
+    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", *, train: Sequence[Any]
+) -> "dict[str, Scores]":
+    """Simpler means, the frozen model it began with among them, where that is still here."""
+    from triform.errors import TriformError
+    from triform.tasks.judging import frozen_baseline
+
+    found = dict(task.baselines(rows, train=train))
+    try:
+        return found | dict(frozen_baseline(task, rows, train=train, model=model))
+    except TriformError as error:
+        click.echo(f"without a linear fit on frozen vectors: {error}", err=True)
+        return found
 
 
 def judge(

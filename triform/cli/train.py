@@ -193,6 +193,10 @@ def after(finished: "Finished") -> Table:
         for name in scores.values:
             told = f"  ({scores.signature})" if name == scores.main and scores.signature else ""
             table.add_row(name, f"{scores.shown(name)}{told}")
+    if baseline := finished.best_baseline:
+        table.add_row("best baseline", f"{baseline[0]} {baseline[1]:.2f}")
+    if finished.advice:
+        table.add_row("advice", Text(finished.advice))
     for sample in finished.samples[:3]:
         table.add_row("sample", Text(f"{_line(sample.asked)} → {_line(sample.text)}"))
     peak = in_gb(finished.peak) if finished.peak else "not known"

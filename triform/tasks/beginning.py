@@ -4,8 +4,9 @@ Owns which family, tokenizer and special tokens suit a task, and which numbers o
 is not the task's. Refuses to know how a run goes.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 
@@ -46,16 +47,32 @@ def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
     return form
 
 
-def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Loaded:
+class Begun(NamedTuple):
+    """`new_head`: on a known model, so that something may be fitted before the first step."""
+
+    model: Loaded
+    new_head: bool
+
+
+def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Begun:
     """With the head, the labels and the memo of the task; its numbers follow from the config and the rows."""
     base = fresh(task, rows, config=config) if config.base is None else known(task, config.base)
     labels = task.labels(rows)
     spec = task.spec(base.spec, labels=labels)
     same_head = spec == base.spec and labels == base.labels
     network = base.network if same_head else with_head(spec, base, seed=config.seed)
-    return base._replace(
-        spec=spec, network=network, labels=labels, memo={"task": task.name} | task.memo(rows), left_aside=()
-    )
+    memo = {"task": task.name} | task.memo(rows) | ({} if config.base is None else {"base": config.base})
+    model = base._replace(spec=spec, network=network, labels=labels, memo=memo, left_aside=())
+    new_head = config.base is not None and not same_head
+    return Begun(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
+
+
+def started(task: Task[Any, Any, Any], begun: Begun, rows: Sequence[Row]) -> Loaded:
+    """A copy of it that is about to learn from these rows."""
+    model = begun.model._replace(network=copy.deepcopy(begun.model.network))
+    if begun.new_head and rows:
+        task.fit_head(rows, model=model)
+    return model
 
 
 # --- a new one ------------------------------------------------------------------------------------------------------

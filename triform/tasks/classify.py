@@ -5,18 +5,15 @@ no tags: they are labels of the text, read at the first token. A long text is re
 A head with one output (a regression, a cross-encoder) answers a number.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from triform.data.fields import is_bio
 from triform.data.portions import portions
 from triform.data.rows import Labelled
 from triform.errors import InputError
@@ -24,8 +21,10 @@ from triform.generate.settings import SettingsError
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as TagHead
-from triform.tasks import bag_of_words
-from triform.tasks.label_score import accuracy, confusion, macro_f1
+from triform.tasks import bag_of_words, head_start
+from triform.tasks.calibration import calibrate
+from triform.tasks.label_score import accuracy, confusion, label_matrix, macro_f1
+from triform.tasks.material import few
 from triform.tasks.reading import first_scores, scores, window_means, windows_of
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.train.config import Config
@@ -36,8 +35,11 @@ from triform.train.objectives import Objective
 from triform.weights.folder import Loaded
 from triform.weights.label_probabilities import is_several, label_probabilities
 from triform.weights.regression import gives_number, number_of
+from triform.weights.temperature import divide_head, text_labels
 
-COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are looked at
+FEW_ROWS = 1000  # below this many, rows to be judged by are too dear to be held out for good
+JUDGED_ROWS = 200  # to be held out at least, where there are more
+LEAST = 1e-300  # a probability that is 0 has no logarithm
 
 
 class Chance(msgspec.Struct, frozen=True):
@@ -80,6 +82,7 @@ class Classify(Task[Labelled, str, Classified]):
     forms = ("encoder", "decoder")
     kind = Labelled
     baselines_learn = True
+    start_is = "linear fit on frozen vectors"
 
     # --- made for it ------------------------------------------------------------------------------------------------
 
@@ -87,7 +90,7 @@ class Classify(Task[Labelled, str, Classified]):
         return isinstance(spec.head, Head)
 
     def fits(self, model: Loaded) -> bool:
-        return self.can(model.spec) or (isinstance(model.spec.head, TagHead) and bool(text_labels(model)))
+        return self.can(model.spec) or (isinstance(model.spec.head, TagHead) and bool(names_of(model)))
 
     def labels(self, rows: Iterable[Labelled]) -> tuple[str, ...]:
         return tuple(sorted({label for row in rows for label in row.labels}))
@@ -107,6 +110,23 @@ class Classify(Task[Labelled, str, Classified]):
         if fresh:
             return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
         return shared.replace(epochs=4, learning_rate=1e-4, ema=0.99, eval_every=100)
+
+    def recipe_for(self, config: Config, *, rows: int) -> Config:
+        """A known model learns from few rows as long as it gets better, which cross-validation says."""
+        if config.base is None or not rows:
+            return config
+        if rows >= FEW_ROWS:
+            return config.replace(held_out=max(config.held_out, min(0.2, JUDGED_ROWS / rows)))
+        return config.replace(
+            held_out=0.2, folds=3, epochs=None, steps=400, schedule="constant", warmup=10, eval_every=20, patience=2
+        )
+
+    def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
+        return head_start.prepare_head(model, base=base, seed=seed)
+
+    def fit_head(self, rows: Sequence[Labelled], *, model: Loaded) -> None:
+        known = [row for row in rows if all(label in model.labels for label in row.labels)]
+        head_start.fit_head(few(known, most=head_start.MAX_FIT_ROWS), model=model, several=is_several(model))
 
     def examples(self, rows: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
         """Each window of a text has the labels of the text; rows with a label the model has not are left out."""
@@ -129,17 +149,30 @@ class Classify(Task[Labelled, str, Classified]):
         return OneLabel(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[Labelled], *, model: Loaded) -> Loaded:
-        """The temperature T at which probabilities of scores / T fit the validation rows best."""
-        names = names_of(model)
-        several = is_several(model)  # then a row without a label says that none holds
-        known = [row for row in rows if (several or row.labels) and all(label in names for label in row.labels)]
-        if not known:
-            return model
-        found = torch.cat([read_texts([row.text for row in some], model=model)[0] for some in portions(known)])
-        right = torch.zeros_like(found)
-        for row, labels in zip(right, (each.labels for each in known), strict=True):
-            row[[names.index(label) for label in labels]] = 1.0
-        return model._replace(memo=dict(model.memo) | {"temperature": temperature(found, right, several=several)})
+        answers = list(self.run([row.text for row in rows], model=model, **self.whole_answers(model)))
+        return self.with_last_fit(model, self.fit_last(answers, rows, model=model))
+
+    def fit_last(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Loaded) -> dict[str, Any]:
+        """The temperature; `answers` name every label."""
+        names, several = names_of(model), is_several(model)  # where several may hold, a row without a label says: none
+        known = [
+            (answer, row)
+            for answer, row in zip(answers, rows, strict=True)
+            if (several or row.labels) and all(label in names for label in row.labels)
+        ]
+        chances = torch.tensor([_in_order(answer, names) for answer, _ in known], dtype=torch.float64)
+        chances = chances.view(-1, len(names)).clamp(LEAST, 1 - 1e-16)
+        right = label_matrix([row.labels for _, row in known], names)
+        found = calibrate(chances.logit() if several else chances.log(), right, several=several)
+        return found._asdict()
+
+    def whole_answers(self, model: Loaded) -> dict[str, Any]:
+        return {"top": max(1, len(model.labels))}
+
+    def with_last_fit(self, model: Loaded, found: Mapping[str, Any]) -> Loaded:
+        """The temperature goes into the head's weights, so that every reader of the folder gives one probability."""
+        divide_head(model.network, found["temperature"], labels=text_labels(model.spec, model.labels))
+        return model._replace(memo=dict(model.memo) | {"calibration": found["why"]})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
 
@@ -154,14 +187,14 @@ class Classify(Task[Labelled, str, Classified]):
             raise InputError(f"classify has no setting {', '.join(settings)}; it has top")
         if not isinstance(top, int) or top < 1:
             raise SettingsError(f"top={top!r} is out of range; use 1 or more")
-        names, several, heat = names_of(model), is_several(model), float(model.memo.get("temperature", 1.0))
+        names, several = names_of(model), is_several(model)
         for some in portions(questions):
             found, unknown = read_texts(some, model=model)
             if gives_number(model.spec, model.memo):
                 for row, strange in zip(found, unknown, strict=True):
                     yield Classified(labels=(), chances=(), number=number_of(row, model.config), unknown=strange)
                 continue
-            chances = label_probabilities(found / heat, model=model)
+            chances = label_probabilities(found, model=model)
             for row, strange in zip(chances, unknown, strict=True):
                 yield _answer(row, names=names, several=several, top=top, unknown=strange)
 
@@ -184,30 +217,28 @@ class Classify(Task[Labelled, str, Classified]):
         most = Counter(row.labels for row in train).most_common(1)[0][0]
         bag = bag_of_words.learned([row.text for row in train], [row.labels for row in train])
         said = {"majority class": [most] * len(rows), "bag of words": bag.answers([row.text for row in rows])}
-        return {
-            name: self.score([Classified(labels=labels, chances=()) for labels in answers], rows)
-            for name, answers in said.items()
-        }
+        return {name: self.score(_unsure(answers), rows) for name, answers in said.items()}
+
+    def frozen_baseline(
+        self, rows: Sequence[Labelled], *, train: Sequence[Labelled], base: Loaded
+    ) -> Mapping[str, Scores]:
+        found = head_start.frozen_answers([row.text for row in rows], train=train, base=base)
+        return {self.start_is: self.score(_unsure(found), rows)}
 
 
 # --- labels of a text -----------------------------------------------------------------------------------------------
 
 
-def text_labels(model: Loaded) -> dict[str, int]:
-    """Names that are no tags, and their numbers: of a head that tags they are what it says of the whole text."""
-    tags = isinstance(model.spec.head, TagHead)
-    return {label: at for at, label in enumerate(model.labels) if not (tags and is_bio(label))}
-
-
 def names_of(model: Loaded) -> list[str]:
-    return list(text_labels(model))
+    """Of a head that tags, the names that are no tags: they are what it says of the whole text."""
+    return [model.labels[at] for at in text_labels(model.spec, model.labels)]
 
 
 def read_texts(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
     """Scores [texts, labels] and the unknown tokens of each text."""
     cut = windows_of(texts, model=model)
     read = first_scores if isinstance(model.spec.head, TagHead) else scores
-    found = window_means(cut, model=model, read=read)[:, list(text_labels(model).values())]
+    found = window_means(cut, model=model, read=read)[:, text_labels(model.spec, model.labels)]
     return found.double(), [text.unknown for text in cut]
 
 
@@ -222,21 +253,11 @@ def _answer(chances: Tensor, *, names: Sequence[str], several: bool, top: int, u
     )
 
 
-def temperature(found: Tensor, right: Tensor, *, several: bool) -> float:
-    """argmin over T of −Σ log p(right | scores / T): convex in 1/T, found by golden section."""
-
-    def loss(beta: float) -> float:
-        if several:
-            return float(F.binary_cross_entropy_with_logits(found * beta, right))
-        return float(F.cross_entropy(found * beta, right))
-
-    return 1 / lowest(loss, low=1 / HOTTEST, high=1 / COLDEST)
+def _in_order(answer: Classified, names: Sequence[str]) -> list[float]:
+    known = {each.label: each.probability for each in answer.chances}
+    return [known[name] for name in names]
 
 
-def lowest(f: Callable[[float], float], *, low: float, high: float) -> float:
-    """Where a function with one valley is lowest."""
-    golden = (math.sqrt(5) - 1) / 2
-    while high - low > 1e-6 * high:
-        a, b = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, b) if f(a) <= f(b) else (a, high)
-    return (low + high) / 2
+def _unsure(labels: Iterable[tuple[str, ...]]) -> list[Classified]:
+    """Answers without probabilities."""
+    return [Classified(labels=each, chances=()) for each in labels]

@@ -1,5 +1,6 @@
 """The rows a model, and the baselines beside it, are judged on and learn from. Refuses to know scores and terminals."""
 
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from triform.data.files import DataError
 from triform.data.readers import AS_NAMED, read
 from triform.data.rows import Bad, R
 from triform.data.sources import Paths, splits
-from triform.tasks.task import Task
+from triform.tasks.task import Scores, Task
+from triform.weights import folder, shelf
+from triform.weights.folder import Loaded
 
 
 def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Layout = AS_NAMED) -> tuple[list[R], int]:
@@ -27,6 +30,16 @@ def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Lay
     if not good:
         raise DataError(f"none of the first {len(rows)} rows of {data} can be read: {rows[0]}")
     return good, len(rows) - len(good)
+
+
+def frozen_baseline(
+    task: Task[R, Any, Any], rows: Sequence[R], *, train: Sequence[R], model: Loaded
+) -> Mapping[str, Scores]:
+    """Of a model that was trained from another: what a head fitted on that one's frozen vectors reaches."""
+    base = model.memo.get("base")
+    if not isinstance(base, str) or not task.start_is:
+        return {}
+    return task.frozen_baseline(rows, train=train, base=folder.read(shelf.find(base)))
 
 
 def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None, layout: Layout = AS_NAMED) -> list[R]:

@@ -46,23 +46,35 @@ class Material(NamedTuple, Generic[R]):
     fingerprint: str
 
 
-def material(
+class Collected(NamedTuple, Generic[R]):
+    """All rows that can be read, before it is known how many are held out; `given` are those of validation files."""
+
+    rows: Rows[R]
+    given: Rows[R] | None
+    report: Report
+
+
+def collect(
     task: Task[R, Any, Any],
     data: Paths,
     *,
     valid: Paths | None,
-    share: float,
     cache: Cache,
     strict: bool = False,
     layout: Layout = AS_NAMED,
-) -> Material[R]:
-    """`share` of the data is held out where there are no validation files, named or beside those to train on."""
+) -> Collected[R]:
+    """Validation files are named, or stand beside those to train on."""
     valid = valid or beside(data, task.kind, layout)
     report = linted(task.kind, data, valid=valid, layout=layout)
     if strict:
         report.refuse()
     rows = Rows(data, kind=task.kind, cache=cache, layout=layout)
-    given = None if valid is None else Rows(valid, kind=task.kind, cache=cache, layout=layout)
+    return Collected(rows, None if valid is None else Rows(valid, kind=task.kind, cache=cache, layout=layout), report)
+
+
+def hold_out(collected: Collected[R], *, share: float) -> Material[R]:
+    """`share` of the rows is held out where there are no validation files."""
+    rows, given, report = collected
     train, judged = divided(rows, share=share) if given is None else (rows, given)
     return Material(
         train=train,

@@ -31,6 +31,7 @@ SAMPLES = "samples.jsonl"
 DATA = "data.json"
 
 POINTS = 60  # of a curve: more are not told apart
+ADVISED_EPOCHS = 20
 SHOWN = 5  # samples on the card
 LONG = 300  # characters of a sample on the card
 
@@ -55,6 +56,30 @@ class Finished(NamedTuple):
     scores: Scores | None
     samples: tuple[Sample, ...]
     peak: int
+    baselines: dict[str, float] = {}  # noqa: RUF012  # the main score of simpler means on the same rows
+    folds: int = 0  # of the cross-validation that judged it; 0: validation rows did
+
+    @property
+    def best_baseline(self) -> tuple[str, float] | None:
+        """The name and the score of the best of them."""
+        if self.scores is None or not self.baselines:
+            return None
+        choose = max if self.scores.higher else min
+        return choose(self.baselines.items(), key=lambda found: found[1])
+
+    @property
+    def advice(self) -> str:
+        """Where a baseline wins: what to do. Nothing where none does."""
+        if self.scores is None or (best := self.best_baseline) is None:
+            return ""
+        own, (name, value) = self.scores.values[self.scores.main], best
+        if (own >= value) if self.scores.higher else (own <= value):
+            return ""
+        return (
+            f"{name} is better on the same rows ({self.scores.main} {value:.2f} against {own:.2f}): give more rows, "
+            f"train longer (--epochs {ADVISED_EPOCHS}), or compare on a test file: "
+            "triform eval MODEL TEST --baseline --train DATA"
+        )
 
 
 def write(folder: Path, run: Finished) -> None:
@@ -113,7 +138,7 @@ def card(run: Finished) -> str:
         f"# {run.config.task}: {run.model.spec.form}, {parameters(run.model.spec):,} parameters",
         f"{begun_with(run.config)} Run it: `{Hint.RUN}`. Judge it: `{Hint.EVAL}`.",
         "## How good it is",
-        score_table(run.scores),
+        score_table(run),
         f"![learning curve]({CURVE})",
         "## What it does",
         sample_list(run.samples),
@@ -131,13 +156,23 @@ def begun_with(config: Config) -> str:
     return f"Trained from nothing ({config.family}, {config.size})."
 
 
-def score_table(scores: Scores | None) -> str:
+def score_table(run: Finished) -> str:
+    scores = run.scores
     if scores is None:
         return "It was not judged: there were no validation rows, or the run was stopped before its end."
     rows = [f"| {name} | {scores.shown(name)} |" for name in scores.values]
     signature = f" How it is counted: `{scores.signature}`." if scores.signature else ""
-    return "\n".join(["| on validation rows | |", "|---|---|", *rows]) + (
-        f"\n\n{scores.rows:,} rows; `{scores.main}` decided which step was kept.{signature}"
+    if best := run.best_baseline:
+        rows.append(f"| {scores.main} of the best baseline: {best[0]} | {best[1]:.2f} |")
+    where = f"{run.folds}-fold cross-validation" if run.folds else "validation rows"
+    how = (
+        " Each was judged by a model that had not learned from it; the finished model learned from all of them."
+        if run.folds
+        else ""
+    )
+    advice = f"\n\n{run.advice[0].upper()}{run.advice[1:]}." if run.advice else ""
+    return "\n".join([f"| {where} | |", "|---|---|", *rows]) + (
+        f"\n\n{scores.rows:,} rows; `{scores.main}` decided which step was kept.{how}{signature}{advice}"
     )
 
 
@@ -166,9 +201,10 @@ def facts(run: Finished) -> str:
         "seed": str(config.seed),
         "optimizer": f"{config.optimizer}, learning rate {config.learning_rate:g}, {config.schedule}",
         "versions": ", ".join(f"{name} {found}" for name, found in versions().items()),
+        "calibration": str(run.model.memo.get("calibration", "")),
         "machine": f"{platform.machine()}, {platform.system()}",
     }
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value)
     return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
 
 

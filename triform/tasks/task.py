@@ -76,6 +76,7 @@ class Task(ABC, Generic[R, Q, A]):
     forms: ClassVar[tuple[Form, ...]]
     kind: type[R]
     baselines_learn: ClassVar[bool] = False  # from rows to train on
+    start_is: ClassVar[str] = ""  # what `fit_head` makes, where it is a baseline of its own
     cuts: ClassVar[bool] = False  # texts longer than the model reads, where it has no windows for them
 
     # --- made for it ------------------------------------------------------------------------------------------------
@@ -124,6 +125,17 @@ class Task(ABC, Generic[R, Q, A]):
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         """Settings that work: for a new model, or for one that already knows the language."""
 
+    def recipe_for(self, config: Config, *, rows: int) -> Config:
+        """The recipe for this many rows."""
+        return config
+
+    def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
+        """A known model with a new head, before anything is fitted."""
+        return model
+
+    def fit_head(self, rows: Sequence[R], *, model: Loaded) -> None:
+        """What a new head on a known model begins with, where it can be computed at once; in place."""
+
     @abstractmethod
     def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
         """Rows as the objective reads them, long ones cut into windows where the task has windows."""
@@ -137,6 +149,17 @@ class Task(ABC, Generic[R, Q, A]):
 
     def finished(self, rows: Sequence[R], *, model: Loaded) -> Loaded:
         """After training, with validation rows: what is fitted last (a temperature)."""
+        return model
+
+    def fit_last(self, answers: Sequence[A], rows: Sequence[R], *, model: Loaded) -> dict[str, Any]:
+        """The same from answers of models that have not learned from the rows, as `with_last_fit` takes it."""
+        return {}
+
+    def whole_answers(self, model: Loaded) -> dict[str, Any]:
+        """Settings of `run` with which answers say all that `fit_last` needs."""
+        return {}
+
+    def with_last_fit(self, model: Loaded, found: Mapping[str, Any]) -> Loaded:
         return model
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -171,6 +194,10 @@ class Task(ABC, Generic[R, Q, A]):
 
     def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
         """What simpler means reach on the same rows."""
+        return {}
+
+    def frozen_baseline(self, rows: Sequence[R], *, train: Sequence[R], base: Loaded) -> Mapping[str, Scores]:
+        """What the model it began with reaches where only a head is fitted."""
         return {}
 
 

@@ -26,9 +26,11 @@ from triform.locks import NAME as LOCK
 from triform.locks import Lock, lock_inside
 from triform.pauses import pausing
 from triform.tasks import named, record
-from triform.tasks.beginning import begun, form_of
+from triform.tasks.beginning import Begun, begun, form_of, started
+from triform.tasks.comparison import baselines_of
+from triform.tasks.cross_validation import CrossValidated, cross_validate, divide, read_validated, write_validated
 from triform.tasks.forecast import Forecast, fitted, forecast, in_gb
-from triform.tasks.material import Material, few, material
+from triform.tasks.material import Material, collect, few, hold_out
 from triform.tasks.record import Finished, Sample
 from triform.tasks.task import Scores, Task
 from triform.train import loop
@@ -85,6 +87,7 @@ class Prepared(NamedTuple):
     cache: Cache  # what was made of the data, or found there
     resume: bool
     lock: Lock  # of `out`: the caller releases it when the run has ended
+    validated: CrossValidated | None = None  # where rows were too few to hold some out
 
 
 class Measured(NamedTuple):
@@ -113,7 +116,7 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
     """`said` is told what is being done: some of it takes a while. From here on no other process may write to `out`."""
     task, out = named(wish.task), Path(wish.out)
     check_place(out, resume=wish.resume)
-    config = config_of(wish, task)
+    config = config_of(wish, task)  # what is wrong with it is said before the data is read
     lock = lock_inside(out)
     try:
         check_place(out, resume=wish.resume)  # again: another run may have been there a moment ago
@@ -128,19 +131,47 @@ def _prepare(
 ) -> Prepared:
     said("reading and linting the data")
     cache = Cache(shelf.home() / "data")
-    layout = Layout(config.columns, config.format)
-    found = material(
-        task, wish.data, valid=wish.valid, share=config.held_out, cache=cache, strict=wish.strict, layout=layout
+    collected = collect(
+        task, wish.data, valid=wish.valid, cache=cache, strict=wish.strict, layout=Layout(config.columns, config.format)
     )
+    config = config_of(wish, task, rows=len(collected.rows))
+    if collected.given is not None:
+        config = config.replace(folds=0)
+    found = hold_out(collected, share=0 if config.folds else config.held_out)
     said("making the model" if config.base is None else f"opening {config.base}")
-    model = begun(task, found.train, config=config)
+    first = begun(task, found.train, config=config)
     said("turning rows into examples")
-    examples = task.kept(found.train, model=model, cache=cache, fingerprint=made_of(found, task=task, model=model))
-    check(examples, spec=model.spec)
-    objective = task.objective(model=model, config=config)
+    fingerprint = made_of(found, task=task, model=first.model)
+    examples = task.kept(found.train, model=first.model, cache=cache, fingerprint=fingerprint)
+    check(examples, spec=first.model.spec)
+    objective = task.objective(model=first.model, config=config)
     loop.check_passes(objective, config)
-    config, expected = within_memory(wish, model, examples, objective, config)
-    return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume, lock)
+    config, expected = within_memory(wish, first.model, examples, objective, config)
+    validated = validate(wish, task, found, first, config=config, said=said) if config.folds else None
+    if validated is not None:
+        config = config.replace(steps=validated.steps, epochs=None, minutes=None, patience=0)
+    if first.new_head:
+        said("fitting the head")
+    model = started(task, first, found.train)
+    return Prepared(task, out, config, found, model, examples, objective, expected, cache, wish.resume, lock, validated)
+
+
+def validate(
+    wish: Wish,
+    task: Task[Any, Any, Any],
+    found: Material[Any],
+    first: Begun,
+    *,
+    config: Config,
+    said: Callable[[str], None],
+) -> CrossValidated | None:
+    """Of a run that goes on, what was found when it began; of one row nothing can be held out."""
+    if wish.resume:
+        return read_validated(Path(wish.out))
+    folds = divide(found.train, folds=config.folds)
+    if not folds:
+        return None
+    return cross_validate(task, folds, start=lambda rows: started(task, first, rows), config=config, said=said)
 
 
 def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Loaded) -> str:
@@ -151,8 +182,9 @@ def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Loaded) -
     return digest(found.fingerprint, task.name, code_of(*(PACKAGE / room for room in ROOMS)), facts)
 
 
-def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
-    """The task's recipe, or the config of the run that goes on, and over it all that was asked for."""
+def config_of(wish: Wish, task: Task[Any, Any, Any], *, rows: int = 0) -> Config:
+    """The task's recipe, for so many rows where their number is known, or the config of the run that goes on; over it
+    all that was asked for. Where a length was asked for, rows do not decide it."""
     if wish.base is not None and (wish.family is not None or wish.size is not None):
         raise TriformError(f"--from {wish.base} brings its own family and size; leave --family and --size out")
     if wish.resume:
@@ -165,7 +197,12 @@ def config_of(wish: Wish, task: Task[Any, Any, Any]) -> Config:
     check_base(first)
     form = form_of(task, first)
     recipe = task.recipe(form, fresh=first.base is None)
+    if rows:
+        suited = task.recipe_for(recipe.replace(base=first.base), rows=rows)
+        recipe = suited if first.endless else recipe.replace(held_out=suited.held_out)
     config = asked(wish, over=recipe).replace(task=task.name)
+    if config.steps == 0:
+        raise TriformError("steps=0 is out of range; use 1 or more")
     return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
 
 
@@ -238,7 +275,7 @@ def within_memory(
 def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = False) -> Run[Any, Any]:
     """A run that stands where it begins or goes on; from here on the folder is there."""
     forget_peak()
-    return loop.ready(
+    run: Run[Any, Any] = loop.ready(
         prepared.model.network,
         objective=prepared.objective,
         examples=prepared.examples,
@@ -249,6 +286,9 @@ def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = Fa
         rehearse=rehearse,
         valid=digest(*judging_rows(prepared)),
     )
+    if prepared.validated is not None and not prepared.resume:
+        write_validated(prepared.out, prepared.validated)
+    return run
 
 
 def judging_rows(prepared: Prepared) -> list[Any]:
@@ -305,13 +345,16 @@ def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] 
     scores: Scores | None = None
     samples: tuple[Sample, ...] = ()
     said("judging the finished model")
-    model = task.finished(rows, model=model)
+    validated, beside = prepared.validated, dict[str, float]()
+    model = task.finished(rows, model=model) if validated is None else task.with_last_fit(model, validated.last_fit)
     if not outcome.stopped:
-        scores = judged(task, rows, model)
+        scores = judged(task, rows, model) if validated is None else validated.scores
         samples = asked_for(task, rows[:SAMPLES], model)
+        beside = baselines_of(task, prepared.material.train, rows, validated=validated, out=prepared.out)
     said("writing the model folder")
     folder.finish(prepared.out, model=model)
-    done = Finished(prepared.config, model, prepared.material, outcome, scores, samples, peak())
+    folds = 0 if validated is None else validated.folds
+    done = Finished(prepared.config, model, prepared.material, outcome, scores, samples, peak(), beside, folds)
     record.write(prepared.out, done)
     return done
 

@@ -37,6 +37,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     columns: dict[str, str | int] = {}  # field of the rows → the column, where it has no usual name
     format: str | None = None  # of the data files, where their names do not tell it
     held_out: float = 0.05  # the share of rows that is judged on, where no validation file is given
+    # Parts that are held out in turn to choose the number of steps, before all rows are learned from; 0: none.
+    folds: int = 0
 
     seed: int = 0
     steps: int | None = None
@@ -128,8 +130,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "context": (1, WHOLE),
     "vocab": (1, 1 << 30),
     "held_out": (0, 0.9),
+    "folds": (0, 100),
     "seed": (0, WHOLE),
-    "steps": (1, WHOLE),
+    "steps": (0, WHOLE),  # 0: the weights it begins with are the best
     "epochs": (1, WHOLE),
     "minutes": (0.01, 1e7),
     "batch_tokens": (1, WHOLE),

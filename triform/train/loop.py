@@ -252,6 +252,8 @@ class Run(Generic[E, B]):
         steps = self.feed.steps(Position(*self.state.position))
         try:
             with listening() as wish:
+                if evaluate is not None and self.config.base is not None and self.state.best_step is None:
+                    self.judge_start(evaluate)
                 while not (why := self.over(wish)):
                     self.step(next(steps))
                     self.look(evaluate, wish)
@@ -265,6 +267,12 @@ class Run(Generic[E, B]):
         if wish.number:
             raise Interrupted(outcome, number=wish.number)
         return outcome
+
+    def judge_start(self, evaluate: Evaluate) -> None:
+        """What a run begins with may already be the best: of a known model it is a candidate like every later step."""
+        if self.state.step == 0:
+            self.evaluate(evaluate)
+            self.save()
 
     def look(self, evaluate: Evaluate | None, wish: Wish) -> None:
         """After a step: evaluated where it is time or the end; then saved, once, where it is time, best or the end."""
