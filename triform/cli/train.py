@@ -100,7 +100,13 @@ def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | N
     origin = f"new: {config.family}, {config.size}" if config.base is None else f"from {config.base}"
     table.add_row("model", f"{origin}; {parameters(spec):,} parameters, {words.vocab if words else 0:,} tokens")
     held = " held out" if found.held_out else ""
-    table.add_row("rows", f"{len(found.train):,} to learn from, {len(found.valid):,}{held} to be judged by")
+    judged = f"{len(found.valid):,}{held} to be judged by"
+    if validated := prepared.validated:
+        judged = f"each in turn to be judged by ({validated.folds} folds)"
+        best, start = validated.scores.shown(validated.scores.main), validated.curve[0]
+        chosen = f"{validated.scores.main} {best}, before the first step {start:.2f}"
+        table.add_row("best number of steps", f"{validated.steps:,} by cross-validation: {chosen}")
+    table.add_row("rows", f"{len(found.train):,} to learn from, {judged}")
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in found.report.problems)
     table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "nothing wrong was found")
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""

@@ -16,7 +16,8 @@ from triform.core.forms import Form as Network
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.tasks.folds import number_folds
-from triform.tasks.task import Scores, Task
+from triform.tasks.record import SAMPLES_ASKED, Sample
+from triform.tasks.task import Scores, Task, readable
 from triform.text.files import write_whole
 from triform.train import loop
 from triform.train.config import Config
@@ -36,6 +37,7 @@ class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
     scores: Scores
     curve: dict[int, float]  # steps of a fold → main score of all folds
     last_fit: dict[str, Any]
+    samples: tuple[Sample, ...]
 
 
 class Fold(NamedTuple):
@@ -78,7 +80,14 @@ def cross_validate(
         scores=judged[best],
         curve={at * config.eval_every: scores.values[scores.main] for at, scores in enumerate(judged)},
         last_fit=task.fit_last(together[best], held, model=model),
+        samples=tuple(
+            sample_of(task, row, answer) for row, answer in zip(held[:SAMPLES_ASKED], together[best], strict=False)
+        ),
     )
+
+
+def sample_of(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sample:
+    return Sample(readable(task.question(row)), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
 
 
 def best_of(judged: Sequence[Scores]) -> int:
@@ -112,7 +121,7 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Loaded, config: 
 
 
 def write_validated(out: Path, found: CrossValidated) -> None:
-    write_whole(out / VALIDATED, data=msgspec.json.format(msgspec.json.encode(found)))
+    write_whole(out / VALIDATED, data=msgspec.json.encode(found))
 
 
 def read_validated(out: Path) -> CrossValidated | None:

@@ -33,6 +33,7 @@ DATA = "data.json"
 POINTS = 60  # of a curve: more are not told apart
 ADVISED_EPOCHS = 20
 SHOWN = 5  # samples on the card
+SAMPLES_ASKED = 8  # questions a finished model is asked for its card
 LONG = 300  # characters of a sample on the card
 
 PACKAGES = ("triform", "torch", "tokenizers", "numpy", "safetensors")
@@ -139,13 +140,13 @@ def card(run: Finished) -> str:
         f"{begun_with(run.config)} Run it: `{Hint.RUN}`. Judge it: `{Hint.EVAL}`.",
         "## How good it is",
         score_table(run),
-        f"![learning curve]({CURVE})",
+        f"![learning curve]({CURVE})" if run.outcome.step else "No step was made: the start was the best.",
         "## What it does",
         sample_list(run.samples),
         "## How it was made",
         facts(run),
         "## Data",
-        data_table(run.material),
+        data_table(run.material, folds=run.folds),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -180,7 +181,7 @@ def sample_list(samples: Sequence[Sample]) -> str:
     if not samples:
         return "No samples were made."
     told = [f"- {_short(sample.asked)}\n  → **{_short(sample.text)}**" for sample in samples[:SHOWN]]
-    return "\n".join(told) + f"\n\nOn validation rows; all of it in `{SAMPLES}`."
+    return "\n".join(told) + f"\n\nOn rows it had not learned from; all of it in `{SAMPLES}`."
 
 
 def _short(text: str) -> str:
@@ -225,14 +226,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def data_table(material: "Material[object]") -> str:  # type: ignore[type-var]
+def data_table(material: "Material[object]", *, folds: int) -> str:  # type: ignore[type-var]
     files = [("train", *each) for each in material.files.items()]
     files += [("valid", *each) for each in material.valid_files.items()]
     table = "\n".join(f"| {use} | {Path(name).name} | `{digest}` |" for use, name, digest in files)
     held = " (held out of the training file)" if material.held_out and material.valid else ""
+    judged = (
+        f"each in turn to be judged by ({folds} folds)" if folds else f"{len(material.valid):,} to be judged by{held}"
+    )
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in material.report.problems)
     return (
         f"| for | file | SHA-256 |\n|---|---|---|\n{table}\n\n"
-        f"{len(material.train):,} rows to learn from, {len(material.valid):,} to be judged by{held}. "
+        f"{len(material.train):,} rows to learn from, {judged}. "
         f"Lint: {wrong or 'nothing wrong was found'}."
     )

@@ -31,7 +31,7 @@ from triform.tasks.comparison import baselines_of
 from triform.tasks.cross_validation import CrossValidated, cross_validate, divide, read_validated, write_validated
 from triform.tasks.forecast import Forecast, fitted, forecast, in_gb
 from triform.tasks.material import Material, collect, few, hold_out
-from triform.tasks.record import Finished, Sample
+from triform.tasks.record import SAMPLES_ASKED, Finished, Sample
 from triform.tasks.task import Scores, Task
 from triform.train import loop
 from triform.train.config import Config, differences, read_toml
@@ -49,7 +49,6 @@ from triform.weights.folder import Loaded
 PACKAGE = Path(__file__).parents[1]
 ROOMS = ("data", "text", "tasks")  # whose code makes examples of rows
 TRIED = 16  # rows an evaluation is timed with before the run
-SAMPLES = 8  # questions a finished model is asked for its card
 OF_NEW = ("family", "size", "width", "layers", "heads", "context", "tokenizer", "vocab")  # keys of new models alone
 
 
@@ -349,7 +348,7 @@ def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] 
     model = task.finished(rows, model=model) if validated is None else task.with_last_fit(model, validated.last_fit)
     if not outcome.stopped:
         scores = judged(task, rows, model) if validated is None else validated.scores
-        samples = asked_for(task, rows[:SAMPLES], model)
+        samples = asked_for(task, rows[:SAMPLES_ASKED], model) if validated is None else validated.samples
         beside = baselines_of(task, prepared.material.train, rows, validated=validated, out=prepared.out)
     said("writing the model folder")
     folder.finish(prepared.out, model=model)

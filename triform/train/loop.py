@@ -290,7 +290,7 @@ class Run(Generic[E, B]):
         """Why the run ends here; nothing while it goes on."""
         state, config = self.state, self.config
         if self.last is not None and state.step >= self.last:
-            return f"all {self.last} steps are made"
+            return f"all {self.last} steps are made" if self.last else "no step was better than the start"
         if config.minutes is not None and self.elapsed >= 60 * config.minutes:
             return f"{config.minutes:g} minutes are over"
         if config.patience and state.since_best >= config.patience:
