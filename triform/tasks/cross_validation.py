@@ -5,9 +5,10 @@ evaluation behind its best. At every evaluation the answers of all folds are jud
 step too. The finished model learns from all rows, for as many steps as were best. Refuses to know terminals.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,12 +22,14 @@ from triform.tasks.task import Scores, Task, readable
 from triform.text.files import write_whole
 from triform.train import loop
 from triform.train.config import Config
+from triform.train.events import AnyEvent, Scored
 from triform.train.validation import Score
 from triform.weights.folder import Loaded
 
 VALIDATED = "cross-validation.json"  # in the folder of the run, so that a run that goes on knows it
 
-Start = Callable[[Sequence[Any]], Loaded]
+Start: TypeAlias = Callable[[Sequence[Any]], Loaded]
+Answers: TypeAlias = dict[int, list[Any]]  # step → an answer for each held-out row
 
 
 class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,30 +62,28 @@ def cross_validate(
     task: Task[Any, Any, Any], folds: Sequence[Fold], *, start: Start, config: Config, said: Callable[[str], None]
 ) -> CrossValidated:
     """`start` makes the model that is about to learn from some rows, as it is before the first step."""
-    answers: list[list[list[Any]]] = []  # fold → evaluation → row
+    parts: list[Answers] = []
     model = start([])
     length: dict[str, object] = {}
     for number, fold in enumerate(folds, start=1):
         said(f"cross-validating: fold {number} of {len(folds)}")
-        answers.append(train_fold(task, fold, model=start(fold.learned), config=config.replace(**length)))
+        parts.append(train_fold(task, fold, model=start(fold.learned), config=config.replace(**length)))
         if number == 1:
-            best = best_of([task.judged(some, fold.held, model=model) for some in answers[0]])
-            length = {"steps": (best + 1) * config.eval_every, "epochs": None, "minutes": None, "patience": 0}
+            best = best_of({step: task.judged(some, fold.held, model=model) for step, some in parts[0].items()})
+            last = min((step for step in parts[0] if step > best), default=best)
+            length = {"steps": last, "epochs": None, "minutes": None, "patience": 0}
     held = [row for fold in folds for row in fold.held]
-    # The first fold has seen what its patience took, which the others have not.
-    together = [[answer for part in at_once for answer in part] for at_once in zip(*answers, strict=False)]
-    judged = [task.judged(some, held, model=model) for some in together]
+    together = {step: [answer for part in parts for answer in part[step]] for step in sorted(parts[-1])}
+    judged = {step: task.judged(some, held, model=model) for step, some in together.items()}
     best = best_of(judged)
     share = sum(len(fold.learned) for fold in folds) / len(folds) / len(held)
     return CrossValidated(
         folds=len(folds),
-        steps=round(best * config.eval_every / share),
+        steps=round(best / share),
         scores=judged[best],
-        curve={at * config.eval_every: scores.values[scores.main] for at, scores in enumerate(judged)},
+        curve={step: scores.values[scores.main] for step, scores in judged.items()},
         last_fit=task.fit_last(together[best], held, model=model),
-        samples=tuple(
-            sample_of(task, row, answer) for row, answer in zip(held[:SAMPLES_ASKED], together[best], strict=False)
-        ),
+        samples=tuple(map(partial(sample_of, task), held[:SAMPLES_ASKED], together[best])),
     )
 
 
@@ -90,15 +91,15 @@ def sample_of(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sa
     return Sample(readable(task.question(row)), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
 
 
-def best_of(judged: Sequence[Scores]) -> int:
-    """The number of the first that no other beats."""
-    values = [scores.values[scores.main] * (1 if scores.higher else -1) for scores in judged]
-    return values.index(max(values))
+def best_of(judged: Mapping[int, Scores]) -> int:
+    """The first step that no other beats."""
+    return max(judged, key=lambda step: judged[step].values[judged[step].main] * (1 if judged[step].higher else -1))
 
 
-def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Loaded, config: Config) -> list[list[Any]]:
+def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Loaded, config: Config) -> Answers:
     """The answers to the held-out rows before the first step and at every evaluation."""
     answers: list[list[Any]] = []
+    steps: list[int] = []
     questions = [task.question(row) for row in fold.held]
 
     def evaluate(network: Network) -> Score:
@@ -107,14 +108,19 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Loaded, config: 
         scores = task.judged(answers[-1], fold.held, model=read)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 
+    def watch(event: AnyEvent) -> None:
+        if isinstance(event, Scored):
+            steps.append(event.step)
+
     loop.train(
         model.network,
         objective=task.objective(model=model, config=config),
         examples=task.examples(fold.learned, model=model),
         config=config,
         evaluate=evaluate,
+        watch=watch,
     )
-    return answers
+    return dict(zip(steps, answers, strict=True))
 
 
 # --- kept -----------------------------------------------------------------------------------------------------------
