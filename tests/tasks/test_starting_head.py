@@ -238,3 +238,29 @@ def test_tags_are_not_a_linear_fit_of_texts() -> None:
     same = named("tag").prepare_head(model, base=known(), seed=0)
     named("tag").fit_head([], model=same)
     assert all(torch.equal(before[path], numbers) for path, numbers in same.network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [Labelled(row.text, ("only",)) for row in ROWS[:6]],
+        ROWS[:2],
+        [*ROWS[:9], Labelled("Rose went home.", ("single",))],
+    ],
+    ids=["one class", "two rows", "a class of one row"],
+)
+def test_data_with_little_to_say_is_learned_too(rows: list[Labelled], tmp_path: Path, known_folder: Path) -> None:
+    done = training.train(wish(written(tmp_path / "few.csv", rows), known_folder, tmp_path / "out"))
+    assert done.scores is not None
+    assert done.scores.rows == len(rows)
+    assert str(done.model.memo["calibration"]).startswith("none: ")
+
+
+def test_several_labels_begin_with_a_fit_too(tmp_path: Path, known_folder: Path) -> None:
+    labels = [[*row.labels, "Rome"] if "Rome" in row.text else list(row.labels) for row in ROWS]
+    lines = [json.dumps({"text": row.text, "labels": each}) for row, each in zip(ROWS, labels, strict=True)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    done = training.train(wish(tmp_path / "rows.jsonl", known_folder, tmp_path / "out"))
+    assert done.model.memo["several"]
+    assert done.scores is not None
+    assert done.scores.values["accuracy"] > 50
