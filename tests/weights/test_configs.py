@@ -181,3 +181,19 @@ def test_heads_beyond_counting_are_refused_at_once(tmp_path: Path) -> None:
     edit(path, lambda config: config.update(num_attention_heads=2**31, num_key_value_heads=7))
     with pytest.raises(TriformError, match="kv_heads"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "range_"),
+    [
+        ("rope_theta", 1e-300, "a number from 1e-09 to 1e[+]12"),
+        ("rope_theta", 1e300, "a number from 1e-09 to 1e[+]12"),
+        ("rms_norm_eps", 1e300, "a number from -1e[+]12 to 1e[+]12"),
+        ("num_hidden_layers", 10**12, "a whole number from 1 to 2147483648"),
+        ("hidden_size", 10**12, "a whole number from 1 to 2147483648"),
+    ],
+)
+def test_a_number_out_of_range_is_told_both_ends(field: str, value: float, range_: str, tmp_path: Path) -> None:
+    path = edit(saved(tmp_path / "model", LLAMA), lambda said: said.update({field: value}))
+    with pytest.raises(TriformError, match=f"{field} is .*; it must be {range_}"):
+        read(path)

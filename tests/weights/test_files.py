@@ -11,6 +11,7 @@ import torch
 from tiny_folders import GPT2, edit, header_of, put_header, saved
 
 from triform.errors import TriformError
+from triform.weights import headers
 from triform.weights.folder import read
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -39,6 +40,35 @@ def refused(path: Path, words: str) -> None:
         read(path)
     assert len(str(error.value)) < 1500
     assert "\n" not in str(error.value)
+
+
+# --- keys that come twice -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "manifest.json", "triform.json"])
+def test_a_key_that_comes_twice(path: Path, name: str) -> None:
+    """The decoder keeps the last one in silence; other programs keep the first."""
+    file = path / name
+    said = file.read_text().strip() if file.exists() else "{}"
+    file.write_text('{"again": {"x": 1, "x": 1},' + said.removeprefix("{") if said != "{}" else '{"x": 1, "x": 1}')
+    refused(path, f"{name} is damaged: it has the key 'x' twice")
+
+
+def test_a_tensor_that_is_described_twice(path: Path) -> None:
+    """The first description contradicts the second, which alone would be read."""
+    header, numbers = header_of(path / ONE)
+    name, entry = next((name, entry) for name, entry in header.items() if name != "__metadata__")
+    first = json.dumps({name: entry | {"dtype": "I64"}}).removesuffix("}")
+    head = (first + "," + json.dumps(header).removeprefix("{")).encode()
+    (path / ONE).write_bytes(struct.pack("<Q", len(head)) + head + numbers)
+    refused(path, f"the header of {ONE} is damaged: it has the key '{name}' twice")
+
+
+def test_a_shard_that_is_named_twice(shards: Path) -> None:
+    said = (shards / INDEX).read_text()
+    name = next(iter(json.loads(said)["weight_map"]))
+    (shards / INDEX).write_text(said.replace('"weight_map": {', f'"weight_map": {{"{name}": "elsewhere.safetensors",'))
+    refused(shards, f"{INDEX} is damaged: it has the key '{name}' twice")
 
 
 # --- the header -----------------------------------------------------------------------------------------------------
@@ -104,6 +134,23 @@ def test_two_tensors_in_one_place(path: Path) -> None:
 def test_a_header_that_is_no_header(path: Path, head: bytes) -> None:
     (path / ONE).write_bytes(struct.pack("<Q", len(head)) + head)
     refused(path, "damaged")
+
+
+def test_too_many_tensors_are_refused_before_they_are_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    put_header(path / ONE, {f"t{n}": empty for n in range(60_000)}, b"")
+    monkeypatch.setattr(headers, "parse", lambda *_: pytest.fail("decoded"))
+    refused(path, f"the header of {ONE} describes more than 16,384 tensors")
+
+
+def test_a_shard_with_strange_tensors_is_the_last_that_is_read(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(shards.glob("*.safetensors"))
+    header, numbers = header_of(files[0])
+    put_header(files[0], header | {"strange": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}, numbers)
+    opened: list[str] = []
+    monkeypatch.setattr(headers, "header", lambda box, name, read=headers.header: opened.append(name) or read(box, name))
+    refused(shards, "do not agree about 'strange'")
+    assert opened == [files[0].name]
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])

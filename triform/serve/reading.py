@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from triform.duplicate_keys import find_duplicate
 from triform.serve.faults import Refusal
 from triform.serve.limits import Limits, within
 
@@ -116,8 +117,6 @@ def mended(said: str) -> str:
 
 def each_once(pairs: list[tuple[str, Any]]) -> None:
     """No name twice: two readers of the same body must not see two things."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise Refusal(f"the field {name[:80]!r} is given twice", param=name[:80])
-        seen.add(name)
+    name = find_duplicate(pairs)
+    if name is not None:
+        raise Refusal(f"the field {name[:80]!r} is given twice", param=name[:80])

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from triform.duplicate_keys import find_duplicate_key
 from triform.errors import TriformError
 from triform.inside import really
 
@@ -44,6 +45,12 @@ def parse_json(data: bytes, *, type: type[T], what: str | Path) -> T:
         return msgspec.json.decode(data, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise FileError(f"{what} is not what it should be: {error}") from error
+
+
+def refuse_duplicate_keys(data: bytes, *, what: str | Path) -> None:
+    """In JSON that has been parsed."""
+    if (key := find_duplicate_key(data)) is not None:
+        raise FileError(f"{what} is not what it should be: it has the key {key[:80]!r} twice; keep one of them")
 
 
 def parse_text(data: bytes, *, what: str | Path) -> str:

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, processors
 
 from triform.text.bounds import FILE_LIMIT, load_core
 from triform.text.construct import byte_level, id_of, put_cls_sep, put_ends, word_piece
-from triform.text.files import FileError, MiB, parse_json, parse_text, read_inside
+from triform.text.files import FileError, MiB, parse_json, parse_text, read_inside, refuse_duplicate_keys
 from triform.text.marian import SOURCE, TARGET, VOCAB, Marian, book_of
 from triform.text.pieces import core_of, parse_pieces
 from triform.text.roles import Id, Said, add_tokens, give_roles
@@ -62,7 +62,11 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
 
 def _read(folder: Path, name: str, *, type: type[T], empty: T) -> T:
     data = read_inside(folder, name=name, limit=LIMIT)
-    return empty if data is None else parse_json(data, type=type, what=folder / name)
+    if data is None:
+        return empty
+    value = parse_json(data, type=type, what=folder / name)
+    refuse_duplicate_keys(data, what=folder / name)
+    return value
 
 
 def _choose(folder: Path, said: Said) -> tuple[Road, Files]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from triform.duplicate_keys import find_duplicate_key
 from triform.inside import really
 from triform.weights.errors import WeightsError, one_line, shown
 from triform.weights.replacing import restore
@@ -59,6 +60,10 @@ class Box:
 def parse(data: bytes, name: str, kind: Any = dict[str, Any]) -> Any:
     """JSON of this kind, or one line that says why not."""
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        value = msgspec.json.decode(data, type=kind)
+        twice = find_duplicate_key(data)
+    except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
         raise WeightsError(f"{name} is damaged: {one_line(error)}") from None
+    if twice is not None:
+        raise WeightsError(f"{name} is damaged: it has the key {shown(twice)} twice; keep one of them")
+    return value

@@ -38,18 +38,24 @@ class Kind(NamedTuple):
     write: Callable[[Any], Any] = lambda value: value
 
 
-def _number(value: Any, least: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= 1e12
+def _number(low: float, high: float) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+    return Kind(f"a number from {low:g} to {high:g}", fits, float)
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+def _whole(low: int, high: int) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    return Kind(f"a whole number from {low} to {high}", fits)
 
 
-SIZE = Kind("a whole number from 1 up", lambda value: _whole(value, 1))
-COUNT = Kind("a whole number from 0 up", lambda value: _whole(value, 0))
-NUMBER = Kind("a number", lambda value: _number(value, -1e12), float)
-POSITIVE = Kind("a number above 0", lambda value: _number(value, 1e-9), float)
+SIZE = _whole(1, LARGEST)
+COUNT = _whole(0, LARGEST)
+NUMBER = _number(-1e12, 1e12)
+POSITIVE = _number(1e-9, 1e12)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 TEXT = Kind("a string", lambda value: isinstance(value, str))
 TREE = Kind("an object", lambda value: isinstance(value, dict))

@@ -16,6 +16,7 @@ ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MOST_SHARDS = 4096
 MOST_AXES = 8
+MAX_TENSORS = 16_384  # per file; a Llama of 405 billion numbers has 1,138 in all
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -81,11 +82,14 @@ def sharded(box: Box) -> dict[str, Stored]:
             f"{INDEX} names {listed(map(shown, strange)) or f'{len(files)} files'}; "
             f"it may name only .safetensors files beside it, 1 to {MOST_SHARDS} of them"
         )
-    headers = [header(box, file) for file in files]
-    wrong = [name for head in headers for name, place in head.items() if where.get(name) != place.file]
-    found = {name: place for head in headers for name, place in head.items()}
-    if wrong := wrong + [name for name in where if name not in found]:
-        raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, wrong))}")
+    found: dict[str, Stored] = {}
+    for file in files:  # compared one by one: many shards of many tensors are refused at the first that is too many
+        head = header(box, file)
+        if wrong := [name for name in head if where.get(name) != file]:
+            raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, wrong))}")
+        found |= head
+    if missing := [name for name in where if name not in found]:
+        raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, missing))}")
     return found
 
 
@@ -100,7 +104,10 @@ def header(box: Box, name: str) -> dict[str, Stored]:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(SMALL, size - 8):
             raise WeightsError(f"{name} is damaged: {size} bytes with a header of {length}; fetch it again")
-        raw = parse(file.read(length), f"the header of {name}", dict[str, msgspec.Raw])
+        head = file.read(length)
+    if head.count(b"{") > MAX_TENSORS:  # before it is decoded: each tensor has one
+        raise WeightsError(f"the header of {name} describes more than {MAX_TENSORS:,} tensors; no model has so many")
+    raw = parse(head, f"the header of {name}", dict[str, msgspec.Raw])
     base = 8 + length
     places = {key: _place(name, base, key, value) for key, value in raw.items() if key != "__metadata__"}
     _check_places(places, name, base, size)
