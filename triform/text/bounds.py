@@ -13,6 +13,7 @@ import tokenizers
 from msgspec import Meta
 
 from triform.text.files import MiB, parse_json
+from triform.text.id_checks import ANY_ROWS, count_strings, refuse_many_words
 from triform.text.shield import TokenizerError, shield
 
 FILE_LIMIT = 64 * MiB  # the largest released file known has 33 MB
@@ -42,9 +43,12 @@ class _File(msgspec.Struct):
     decoder: Any = None
 
 
-def load_core(data: bytes, *, what: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer, without the padding, cutting and dropout that some files bring along."""
+def load_core(data: bytes, *, what: str, rows: int = ANY_ROWS) -> tokenizers.Tokenizer:
+    """The library's tokenizer, without the padding, cutting and dropout that some files bring along; refused before it
+    is built where it has far more words than the model has `rows`."""
     file = parse_json(data, type=_File, what=what)
+    if rows < ANY_ROWS:
+        refuse_many_words(count_strings(bytes(file.model.vocab), rows=rows), rows=rows, what=what)
     _check(file, what=what)
     with shield(f"reading {what}"):
         core = tokenizers.Tokenizer.from_buffer(data)

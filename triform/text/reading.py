@@ -14,6 +14,7 @@ from tokenizers import AddedToken, processors
 from triform.text.bounds import FILE_LIMIT, load_core
 from triform.text.construct import byte_level, id_of, put_cls_sep, put_ends, word_piece
 from triform.text.files import FileError, MiB, parse_json, parse_text, read_inside, refuse_duplicate_keys
+from triform.text.id_checks import ANY_ROWS, check_ids, refuse_many_words
 from triform.text.marian import SOURCE, TARGET, VOCAB, Marian, book_of
 from triform.text.pieces import core_of, parse_pieces
 from triform.text.roles import Id, Said, add_tokens, give_roles
@@ -30,34 +31,38 @@ class Road(NamedTuple):
     """Files that together make a tokenizer, how, and what is put around a text when its special tokens are known."""
 
     files: tuple[str, ...]
-    build: Callable[[Files, Said], Core]
+    build: Callable[[Files, Said, int], Core]  # the int: rows of the model's embedding
     surround: Callable[[Core, dict[str, str], Said], None]
     families: tuple[str, ...] = ()  # tokenizer classes that read these files so; () where the files say all
 
 
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The first road whose files are all there."""
+def read_tokenizer(folder: Path, *, rows: int | None = None) -> Tokenizer:
+    """The first road whose files are all there; compared with a model that has so many rows, where one is given."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder")
     try:
-        return _read_tokenizer(folder)
+        return _read_tokenizer(folder, rows=ANY_ROWS if rows is None else rows)
     except TokenizerError as error:
         raise TokenizerError(f"{folder}: {error}") from error
 
 
-def _read_tokenizer(folder: Path) -> Tokenizer:
+def _read_tokenizer(folder: Path, *, rows: int) -> Tokenizer:
     said = _read(folder, "tokenizer_config.json", type=Said, empty=Said())
     config = _read(folder, "tokenizer_config.json", type=dict[str, Any], empty={})
     road, files = _choose(folder, said)
-    core = road.build(files, said)
+    core = road.build(files, said, rows)
     add_tokens(core, said=said, older=_read(folder, "added_tokens.json", type=dict[str, Id], empty={}))
     special = give_roles(core, said=said, map=_read(folder, "special_tokens_map.json", type=Said, empty=Said()))
     if SOURCE in files:
-        return Marian(core, special=special, config=config, files=files)
-    road.surround(core, special, said)
-    if road.files[0].endswith(".model"):
-        config.pop("tokenizer_class", None)  # the class would build its own from a .model file that is no longer there
-    return Tokenizer(core, special=special, config=config)
+        tokenizer: Tokenizer = Marian(core, special=special, config=config, files=files)
+    else:
+        road.surround(core, special, said)
+        if road.files[0].endswith(".model"):
+            config.pop("tokenizer_class", None)  # the class would build its own from a .model file that has gone
+        tokenizer = Tokenizer(core, special=special, config=config)
+    if rows < ANY_ROWS:
+        check_ids(tokenizer, rows=rows, what=VOCAB if SOURCE in files else road.files[0])
+    return tokenizer
 
 
 def _read(folder: Path, name: str, *, type: type[T], empty: T) -> T:
@@ -89,8 +94,8 @@ def _choose(folder: Path, said: Said) -> tuple[Road, Files]:
 # --- tokenizer.json -----------------------------------------------------------------------------------------------
 
 
-def _from_json(files: Files, said: Said) -> Core:
-    return load_core(files["tokenizer.json"], what="tokenizer.json")
+def _from_json(files: Files, said: Said, rows: int) -> Core:
+    return load_core(files["tokenizer.json"], what="tokenizer.json", rows=rows)
 
 
 def _as_said(core: Core, special: dict[str, str], said: Said) -> None:
@@ -106,22 +111,26 @@ def _as_said(core: Core, special: dict[str, str], said: Said) -> None:
 # --- SentencePiece ------------------------------------------------------------------------------------------------
 
 
-def _from_marian(files: Files, said: Said) -> Core:
+def _from_marian(files: Files, said: Said, rows: int) -> Core:
     if said.separate_vocabs:
         raise TokenizerError(
             "a Marian folder with separate_vocabs is not known here, only one vocab.json for both sides"
         )
-    return book_of(parse_json(files[VOCAB], type=dict[str, Id], what=VOCAB))
+    vocab = parse_json(files[VOCAB], type=dict[str, Id], what=VOCAB)
+    refuse_many_words(len(vocab), rows=rows, what=VOCAB)
+    return book_of(vocab)
 
 
-def _from_llama(files: Files, said: Said) -> Core:
+def _from_llama(files: Files, said: Said, rows: int) -> Core:
     (name,) = files
-    return core_of(parse_pieces(files[name], what=name), what=name)
+    model = parse_pieces(files[name], what=name)
+    refuse_many_words(len(model.pieces), rows=rows, what=name)
+    return core_of(model, what=name)
 
 
-def _from_t5(files: Files, said: Said) -> Core:
+def _from_t5(files: Files, said: Said, rows: int) -> Core:
     """T5 numbers its sentinels after the pieces, backwards: the last id is <extra_id_0>."""
-    core = _from_llama(files, said)
+    core = _from_llama(files, said, rows)
     count = 100 if said.extra_ids is None else said.extra_ids
     with shield("adding sentinels"):
         core.add_special_tokens([AddedToken(f"<extra_id_{n}>", normalized=False) for n in reversed(range(count))])
@@ -143,8 +152,9 @@ def _t5_ends(core: Core, special: dict[str, str], said: Said) -> None:
 # --- GPT-2, RoBERTa, BART, Qwen: vocab.json + merges.txt ----------------------------------------------------------
 
 
-def _from_merges(files: Files, said: Said) -> Core:
+def _from_merges(files: Files, said: Said, rows: int) -> Core:
     vocab = parse_json(files["vocab.json"], type=dict[str, Id], what="vocab.json")
+    refuse_many_words(len(vocab), rows=rows, what="vocab.json")
     lines = parse_text(files["merges.txt"], what="merges.txt").split("\n")
     rows = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     merges = [(row[0], row[1]) for row in rows if len(row) == 2]
@@ -168,8 +178,9 @@ def _roberta_ends(core: Core, special: dict[str, str], said: Said) -> None:
 # --- BERT: vocab.txt ----------------------------------------------------------------------------------------------
 
 
-def _from_vocab_txt(files: Files, said: Said) -> Core:
+def _from_vocab_txt(files: Files, said: Said, rows: int) -> Core:
     lines = parse_text(files["vocab.txt"], what="vocab.txt").removesuffix("\n").split("\n")
+    refuse_many_words(len(lines), rows=rows, what="vocab.txt")
     return word_piece(
         {line.rstrip(): id for id, line in enumerate(lines)},
         unk=said.unk_token if isinstance(said.unk_token, str) else "[UNK]",

@@ -88,11 +88,11 @@ class Tokenizer:
         self.special_ids = frozenset(id for id, token in core.get_added_tokens_decoder().items() if token.special)
 
     @staticmethod
-    def read(folder: str | Path) -> "Tokenizer":
-        """The tokenizer of a model folder, from whichever files it has."""
+    def read(folder: str | Path, *, rows: int | None = None) -> "Tokenizer":
+        """The tokenizer of a model folder, from whichever files it has; `rows`: of the model it must fit."""
         from triform.text.reading import read_tokenizer  # reading makes tokenizers: it must know this file first
 
-        return read_tokenizer(Path(folder))
+        return read_tokenizer(Path(folder), rows=rows)
 
     # --- text to ids ----------------------------------------------------------------------------------------------
 
@@ -160,6 +160,18 @@ class Tokenizer:
     def vocab(self) -> int:
         """One more than the largest id: the rows an embedding needs."""
         return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def words_beyond(self, rows: int) -> dict[str, int]:
+        """Words with an id of `rows` or more; not added tokens, which a text holds only where it writes them out."""
+        beyond = {token: id for token, id in self._core.get_vocab(with_added_tokens=False).items() if id >= rows}
+        added = {token.content for token in self._core.get_added_tokens_decoder().values()} if beyond else set()
+        return {token: id for token, id in beyond.items() if token not in added}
+
+    @property
+    def surrounding_ids(self) -> frozenset[int]:
+        """What is put around every text, and around every pair where texts have ends as BERT's."""
+        pair = () if self.cls is None else self.encode("", pair="").ids
+        return frozenset((*self.encode("").ids, *pair))
 
     @cached_property
     def longest_token(self) -> int:

@@ -16,13 +16,13 @@ import torch
 from triform.core.forms import Form
 from triform.devices import usable_device
 from triform.errors import InputError
-from triform.spec import Classify, ModelSpec, Tag
+from triform.spec import Classify, ModelSpec, Own, Tag, Tied, Transformed
 from triform.weights import generation, loading, manifest, sentence, tensors
 from triform.weights.appearing import appearing, moving_in
 from triform.weights.architectures import Architecture, expressing
 from triform.weights.box import Box
 from triform.weights.config import Config, label_fields, labels_of
-from triform.weights.errors import WeightsError
+from triform.weights.errors import WeightsError, shown
 from triform.weights.family import NOTHING
 from triform.weights.generation import Generation
 from triform.weights.outline import CONFIG, opened, outline_of
@@ -83,7 +83,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
     spec, config = outline.spec, outline.config
     said = box.json(GENERATION) if box.has(GENERATION) else None
     labels, defaults, pooling = _labels(spec, config), generation.read(config, said), sentence.read(box)
-    tokenizer, template = _words(box)
+    tokenizer, template = _words(box, spec)
     network = loading.load(outline, box=box, dtype=dtype, device=device)
     loaded = Loaded(
         spec=spec,
@@ -122,13 +122,19 @@ def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
     return labels
 
 
-def _words(box: Box) -> "tuple[Tokenizer | None, ChatTemplate | None]":
+def _words(box: Box, spec: ModelSpec) -> "tuple[Tokenizer | None, ChatTemplate | None]":
     if not any(box.has(name) for name in TOKENIZER_FILES):
         return None, None
     from triform.text.chat import ChatTemplate
     from triform.text.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.read(box.root)
+    tokenizer = Tokenizer.read(box.root, rows=spec.vocab)
+    fills = spec.decoder is None and isinstance(spec.head, Own | Tied | Transformed)
+    if fills and tokenizer.mask is not None and tokenizer.mask >= spec.vocab:
+        raise WeightsError(
+            f"tokenizer_config.json: the mask_token {shown(tokenizer.special['mask'])} has the id {tokenizer.mask}, "
+            f"but the model has {spec.vocab:,} rows; bring the tokenizer of this model"
+        )
     return tokenizer, ChatTemplate.read(box.root, special=tokenizer.special)
 
 
