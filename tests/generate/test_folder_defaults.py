@@ -255,3 +255,42 @@ def test_a_folder_that_samples_gives_the_same_probabilities(file: dict[str, Any]
     expected = processors(torch.tensor([[7, 8, 9]]), logits[None])[0].softmax(-1)
     weights = sampling.weights(logits, settings_of(model.ours, {}))
     torch.testing.assert_close(weights / weights.sum(), expected)
+
+
+# --- what does not fit the model -------------------------------------------------------------------------------------
+
+WRONG: dict[str, Any] = {
+    "eos_token_id": 100_000, "temperature": -1.0, "top_p": 7.0, "bad_words_ids": [[600]], "suppress_tokens": [600],
+    "forced_bos_token_id": -1, "sequence_bias": [[[600], 1.0]], "num_beams": 0, "top_k": -3, "max_new_tokens": 0,
+    "exponential_decay_length_penalty": [-1, 1.0], "early_stopping": "soon", "typical_p": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, both: Any) -> None:
+    """Whatever the caller asks for, and however little."""
+    model = both("gpt2").ours._replace(generation=generation.read({}, {name: WRONG[name]}), config={})
+    for asked in ({}, {"max_tokens": 3, "temperature": 0.5}):
+        with pytest.raises(SettingsError, match=f"^generation_config.json: {name}=.* does not fit this model"):
+            complete(model, PROMPTS, **asked)
+
+
+@pytest.mark.parametrize("eos", [-1, 10**18, [0, 100_000]])
+def test_an_end_that_no_row_belongs_to(eos: Any, both: Any) -> None:
+    model = both("gpt2").ours._replace(generation=generation.read({"eos_token_id": 0}, {"eos_token_id": eos}))
+    model = model._replace(config={"eos_token_id": 0})
+    with pytest.raises(SettingsError, match="^generation_config.json or config.json: eos_token_id="):
+        complete(model, PROMPTS)
+
+
+def test_the_first_token_of_a_target_has_a_row(both: Any) -> None:
+    model = both("bart").ours
+    model = model._replace(generation=generation.read({}, {"decoder_start_token_id": model.spec.vocab}), config={})
+    with pytest.raises(SettingsError, match="^generation_config.json: decoder_start_token_id="):
+        complete(model, PROMPTS)
+
+
+def test_a_padding_token_that_nothing_uses_is_no_trouble(both: Any) -> None:
+    """The first folders of Llama say -1."""
+    model = both("gpt2").ours._replace(generation=generation.read({}, {"pad_token_id": -1, "max_new_tokens": 1}))
+    assert len(complete(model, PROMPTS)) == len(PROMPTS)

@@ -11,9 +11,10 @@ import msgspec
 from triform.core.forms import Form
 from triform.errors import InputError
 from triform.generate import beam
+from triform.generate.default_checks import check_defaults, settings_over
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
-from triform.generate.settings import Request, Settings, SettingsError, settings
+from triform.generate.settings import Request, Settings, SettingsError
 from triform.generate.writer import NoText, TextStream, ending
 from triform.pauses import pause
 from triform.spec import ModelSpec
@@ -127,17 +128,21 @@ def tokens_of(model: ModelLike, prompt: Prompt) -> tuple[int, ...]:
 
 
 def settings_of(model: ModelLike, asked: dict[str, Any]) -> Settings:
-    """What is asked, over the defaults of the model's folder, over the eos of its tokenizer.
+    """What is asked, over the defaults of the model's folder (checked by themselves before), over its tokenizer's eos."""
+    check_folder(model)
+    return settings_over(getattr(model, "generation", None), asked, spec=model.spec, eos=_eos(model))
 
-    The max_length of an encoder–decoder is the length of its answers, so it is as many tokens as are written by
-    default. That of a decoder is the length it can read: it only bounds them.
-    """
-    eos = None if model.tokenizer is None else model.tokenizer.target.eos
-    known: dict[str, Any] = {} if eos is None else {"eos": (eos,)}
+
+def check_folder(model: ModelLike) -> None:
+    """The generation defaults of the model's folder, by themselves: refused by the name of the file and the field."""
     defaults = getattr(model, "generation", None)
-    if defaults is not None and defaults.longest is not None and model.spec.form == "encoder-decoder":
-        known["max_tokens"] = defaults.longest
-    return settings(asked, defaults, known=known)
+    if defaults is not None:
+        check_defaults(defaults, spec=model.spec, eos=_eos(model), config=getattr(model, "config", {}))
+
+
+def _eos(model: ModelLike) -> int | None:
+    tokenizer: Tokens | None = model.tokenizer
+    return None if tokenizer is None else tokenizer.target.eos
 
 
 def plan_of(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triform.core.forms import Form
 from triform.errors import InputError
-from triform.generate.admission import Sides, check_settings, sides
+from triform.generate.admission import Sides, check_settings, check_tokens, sides
 from triform.generate.events import Event
 from triform.generate.passes import Passes
 from triform.generate.prefixes import Prefixes, link
@@ -75,6 +75,7 @@ class Engine:
         for name, value in (("rows", rows), ("chunk", chunk), ("positions", positions or 1)):
             if value < 1:
                 raise InputError(f"{name}={value} is not a size; use 1 or more")
+        check_tokens(spec.vocab, start=() if start is None else (start,))
         self.passes = Passes(network, spec, rows=rows, positions=positions, pack=pack)
         self.spec, self.tokenizer = spec, tokenizer
         self.rows, self.chunk, self.start = rows, chunk, start

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from triform.errors import InputError, TriformError
+from triform.generate.api import check_folder
 from triform.inventory import parameters
 from triform.page.looker import Looker
 from triform.serve.answers import ModelCard
@@ -24,6 +26,7 @@ from triform.tasks import TASKS, named
 from triform.tasks.choice import own_task
 from triform.tasks.index import Index, numbers_of
 from triform.tasks.task import CannotDo
+from triform.tasks.task_params import params_of, prepare
 from triform.weights.folder import Loaded
 
 WATCH = 0.25  # seconds between two looks at the workers
@@ -41,6 +44,8 @@ class Served:
         self.indexes: set[str] = set()  # that were made with it
         self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
         self.lanes = make_lanes(limits)
+        if "complete" in self.tasks:
+            check_generation(name, model)
         self.gauge = Gauge(metrics, name, model.spec)
         self.worker = Worker(
             model,
@@ -91,6 +96,15 @@ def tasks_of(model: Loaded) -> tuple[str, ...]:
         if task not in ("complete", "chat") and model.tokenizer is not None and named(task).fits(model):
             able.add(task)
     return tuple(sorted(able))
+
+
+def check_generation(name: str, model: Loaded) -> None:
+    """The folder's generation defaults, and those for single tasks: what is wrong in them is no client's mistake."""
+    try:
+        for defaults in (model, *(prepare(model, task).model for task in params_of(model))):
+            check_folder(defaults)
+    except TriformError as error:
+        raise InputError(f"the model {name!r} cannot be served: {error}") from error
 
 
 def task_of(model: Loaded, able: tuple[str, ...]) -> str | None:
