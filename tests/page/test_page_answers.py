@@ -1,5 +1,7 @@
 """What a page is told is what the model did: the numbers add up, and what is too much or not there is refused."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from triform.errors import TriformError
 from triform.first_numbers import build
 from triform.inventory import parameters
 from triform.observe.taps import tapped
+from triform.observe.view import look
 from triform.page import ask
 from triform.page.answers import ANSWERS, answer
 from triform.page.ask import Change, OffFeedforward, OffHead, Run
@@ -296,3 +299,21 @@ def test_numbers_keep_five_digits(values: list[float]) -> None:
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_are_the_same_numbers(numbers: set[int]) -> None:
     assert [i for a, b in ranges(sorted(numbers)) for i in range(a, b)] == sorted(numbers)
+
+
+def test_old_passes_are_dropped_before_a_new_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old and new together stay within the bound, also while the new one is made."""
+    runs = [Run(text="the cat"), Run(text="the mat")]
+    size = Looker("m", loaded("decoder")).view(runs[0]).record.bytes
+    one = Looker("m", loaded("decoder"), held=size * 3 // 2)
+    kept: list[int] = []
+
+    def noted(*given: Any, **more: Any) -> Any:
+        kept.append(len(one._views))
+        return look(*given, **more)
+
+    monkeypatch.setattr("triform.page.looker.look", noted)
+    for run in (runs[0], runs[1], runs[1], runs[0]):
+        one.view(run)
+    assert kept == [0, 0, 0]
+    assert len(one._views) == 1

@@ -12,15 +12,18 @@ import torch
 from served_callers import LONG, Caller, Gate, standing, until
 from served_models import decoder, encoder, opinionated, pair, run, serving
 
+from triform.errors import TriformError
 from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.generate.engine import Engine
 from triform.serve import looking
 from triform.serve.pace import Pace
+from triform.serve.service import Service
 from triform.serve.worker import Worker
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 from triform.weights.folder import Loaded
+from triform.weights.generation import Generation
 
 
 @pytest.fixture
@@ -271,6 +274,42 @@ def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     failed, again = run(ask())
     assert (failed.status_code, again.status_code) == (500, 200)
     assert "SECRET" not in failed.text
+
+
+def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, broken = Engine.step, threading.Event()
+
+    def breaking(engine: Engine) -> Any:
+        running = any(job.request.settings.max_tokens == 13 for job, _ in engine.writing)
+        if running and len(engine.waiting) == 2 and not broken.is_set():
+            broken.set()
+            raise RuntimeError("the engine")
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", breaking)
+
+    async def ask() -> list[Any]:
+        gate = Gate(monkeypatch)
+        async with held(gate, rows=1) as (worker, client):
+            asked = [LONG | {"max_tokens": most} for most in (13, 12, 11)]
+            answers = [asyncio.ensure_future(client.post("/v1/completions", json=one)) for one in asked[:1]]
+            await until(lambda: worker.open == 1)
+            answers += [asyncio.ensure_future(client.post("/v1/completions", json=one)) for one in asked[1:]]
+            await until(lambda: worker.open == 3)
+            gate.open.set()
+            return list(await asyncio.gather(*answers))
+
+    answers = run(ask())
+    assert broken.is_set()
+    assert [answer.status_code for answer in answers] == [500, 200, 200]
+    assert [answer.json()["usage"]["completion_tokens"] for answer in answers[1:]] == [12, 11]
+
+
+@pytest.mark.parametrize("wrong", [{"eos": 100_000}, {"temperature": -1.0}, {"top_p": 7.0}, {"forbidden": ((600,),)}])
+def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any]) -> None:
+    model = decoder()._replace(generation=Generation(**wrong), config={})
+    with pytest.raises(TriformError, match="the model 'cat' cannot be served: generation_config.json: "):
+        Service({"cat": model})
 
 
 def test_one_bad_question_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:

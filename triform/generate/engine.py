@@ -90,6 +90,13 @@ class Engine:
     def busy(self) -> bool:
         return bool(self.writing or self.reading or self.waiting)
 
+    @property
+    def untouched(self) -> frozenset[int]:
+        """Requests that only wait: nothing of them was read, none of their samples has a place."""
+        begun = {job.id for job, _ in self.writing}
+        fresh = (job for job in self.waiting if len(job.samples) == job.request.settings.n)
+        return frozenset(job.id for job in fresh) - begun
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> int:

@@ -44,6 +44,7 @@ class Looker:
         self.model = model._replace(network=twin(model.network))
         self.lock = RLock()
         self._views: OrderedDict[tuple[Run, Need], View] = OrderedDict()
+        self._bytes_per_token: dict[Need, float] = {}  # measured; of the first pass of its kind an estimate
         self._written = lru_cache(maxsize=32)(self._write)
         self._unread = lru_cache(maxsize=8)(self._of_texts)
 
@@ -53,16 +54,24 @@ class Looker:
         self._check_target(run)
         target = self.target(run) if self.pair else None
         held = HELD if self._held is None else self._held
-        short = self._bytes(len(given) + len(target or ())) <= min(KEPT, held)
+        tokens = len(given) + len(target or ())
+        short = self._bytes(tokens) <= min(KEPT, held)
         keep = self.everything if short or need is None else need
         if (run, keep) not in self._views:
+            self._drop_views(held - round(tokens * self._bytes_per_token.get(keep, self._bytes(1))))
             with changed(self.model.network, run.change):
                 text = run.text if self.model.tokenizer else given
-                self._views[run, keep] = look(self.model, text, target, keep=keep.modules, until=keep.until)
-            while len(self._views) > 1 and sum(view.record.bytes for view in self._views.values()) > held:
-                self._views.popitem(last=False)
+                view = look(self.model, text, target, keep=keep.modules, until=keep.until)
+            self._bytes_per_token[keep] = view.record.bytes / tokens
+            self._drop_views(held - view.record.bytes)
+            self._views[run, keep] = view
         self._views.move_to_end((run, keep))
         return self._views[run, keep]
+
+    def _drop_views(self, most: int) -> None:
+        """The oldest, until the rest have at most so many bytes: before a pass, so that old and new fit together."""
+        while self._views and sum(view.record.bytes for view in self._views.values()) > most:
+            self._views.popitem(last=False)
 
     @property
     def everything(self) -> "Need":

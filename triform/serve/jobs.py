@@ -65,7 +65,7 @@ class Running:
     """A request in the engine: its samples, how many of them have not ended, and tokens written so far."""
 
     def __init__(self, place: Place, request: Request) -> None:
-        self.place, self.written, self.most = place, 0, request.settings.max_tokens
+        self.place, self.request, self.written, self.most = place, request, 0, request.settings.max_tokens
         self.samples = self.left = request.settings.n
 
     @property

@@ -225,12 +225,8 @@ class Worker:
         began = monotonic()
         try:
             events = self.engine.step()
-        except Exception as error:  # not a row but the engine: all that ran in it is lost, what comes next is not
-            self.told("engine failed", error=error)
-            for running in self._writing.values():
-                self._out(running.place, error)
-            self._writing.clear()
-            self.engine = self._new_engine()
+        except Exception as error:
+            self._replace_engine(self.engine.untouched, error)
             return
         self.gauge.stepped(self.engine, events, goes_on=any(self._writing[one.request].written for one in events))
         for event in events:
@@ -243,6 +239,21 @@ class Worker:
                 del self._writing[event.request]
         placed = (running.progress for running in self._writing.values() for _ in range(running.left))
         self.pace.stepped(monotonic() - began, islice(placed, self.limits.rows))
+
+    def _replace_engine(self, untouched: frozenset[int], error: Exception) -> None:
+        """Not a row failed but the engine: what ran in it is lost, what only waited is put into a new one.
+
+        Where nothing ran, one of those that waited may be the cause: all of them end, or this would go on for ever.
+        """
+        self.told("engine failed", error=error)
+        held, self._writing = self._writing, {}
+        waiting = untouched if untouched < held.keys() else frozenset()
+        self.engine = self._new_engine()
+        for id, running in held.items():
+            if id in waiting:
+                self._writing[self.engine.add(running.request)] = running
+            else:
+                self._out(running.place, error)
 
     # --- answering --------------------------------------------------------------------------------------------------
 
