@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tiny_tokenizers import put
 
 from triform.errors import TriformError
+from triform.text import patterns
 from triform.text.bounds import load_core
+from triform.text.construct import byte_level
 from triform.text.files import FileError, read_inside, write_whole
 from triform.text.pieces import parse_pieces
 from triform.text.shield import TokenizerError, shield
@@ -317,3 +319,27 @@ def test_checks_hold_without_asserts(tmp_path: Path) -> None:
 def test_the_file_limit_is_far_below_memory() -> None:
     with pytest.raises(TriformError):
         load_core(b'{"model":{"vocab":' + b"[" * 1_000_000, what="tokenizer.json")
+
+
+# --- patterns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(x|xx)+y", r"(\w+\s?)+!", "(q*)*z"])
+def test_a_pattern_that_backtracks_without_end_is_refused(tmp_path: Path, pattern: str) -> None:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, {"type": "Digits", "individual_digits": True}]}
+    with pytest.raises(TokenizerError, match=r"tokenizer.json: the pattern .* takes more than"):
+        Tokenizer.read(put(tmp_path, tokenizer__json={"model": BPE, "pre_tokenizer": steps}))
+
+
+@pytest.mark.parametrize("pattern", [r" ?[^(\s|[.,!?…。，、।۔،])]+", r"[0-9][0-9][0-9]", r"\p{N}{1,3}|[一-龥]+"])
+def test_patterns_of_released_files_are_taken(tmp_path: Path, pattern: str) -> None:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    assert Tokenizer.read(put(tmp_path, tokenizer__json={"model": BPE, "pre_tokenizer": split})).encode("ab").ids
+
+
+def test_a_known_pattern_needs_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "is_fast", lambda pattern: pytest.fail(f"{pattern} is tried"))
+    for split in ("llama3", "qwen2"):
+        core = byte_level({"a": 0}, merges=[], split=split)  # type: ignore[arg-type]
+        load_core(core.to_str().encode(), what="tokenizer.json")

@@ -148,7 +148,9 @@ def test_a_shard_with_strange_tensors_is_the_last_that_is_read(shards: Path, mon
     header, numbers = header_of(files[0])
     put_header(files[0], header | {"strange": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}, numbers)
     opened: list[str] = []
-    monkeypatch.setattr(headers, "header", lambda box, name, read=headers.header: opened.append(name) or read(box, name))
+    monkeypatch.setattr(
+        headers, "header", lambda box, name, read=headers.header: opened.append(name) or read(box, name)
+    )
     refused(shards, "do not agree about 'strange'")
     assert opened == [files[0].name]
 

@@ -51,10 +51,12 @@ def test_a_word_beyond_the_rows(folder: Path, id: int) -> None:
 def test_far_too_many_words_are_refused_before_a_tokenizer_is_built(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = {f"w{n}\\\"": n + 300 for n in range(3000)}
+    words = {f'w{n}\\"': n + 300 for n in range(3000)}
     edit(folder, lambda file: file["model"]["vocab"].update(words), name="tokenizer.json")
     monkeypatch.setattr(bounds, "tokenizers", None)
-    with pytest.raises(TriformError, match=rf"tokenizer.json has [\d,]+ words or more, the model has {rows_of(folder)}"):
+    with pytest.raises(
+        TriformError, match=rf"tokenizer.json has [\d,]+ words or more, the model has {rows_of(folder)}"
+    ):
         read(folder)
 
 

@@ -5,6 +5,7 @@ Small hostile files can cost the library gigabytes or hours; each bound below na
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from math import prod
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from msgspec import Meta
 
 from triform.text.files import MiB, parse_json
 from triform.text.id_checks import ANY_ROWS, count_strings, refuse_many_words
+from triform.text.patterns import refuse_slow_patterns
 from triform.text.shield import TokenizerError, shield
 
 FILE_LIMIT = 64 * MiB  # the largest released file known has 33 MB
@@ -60,6 +62,8 @@ def load_core(data: bytes, *, what: str, rows: int = ANY_ROWS) -> tokenizers.Tok
         if core.token_to_id(token.content) != token.id:
             got = core.token_to_id(token.content)
             raise TokenizerError(f"{what}: added token {token.content!r} should have id {token.id} but would get {got}")
+    steps = (file.normalizer, file.pre_tokenizer, file.decoder)
+    refuse_slow_patterns(chain.from_iterable(map(_values, steps)), what=what)
     return core
 
 

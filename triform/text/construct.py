@@ -18,6 +18,7 @@ _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+WORD_PATTERNS = (_WORDS.format(digits="{1,3}"), _WORDS.format(digits=""))  # of Llama 3, of Qwen 2
 
 
 def byte_level(
@@ -45,7 +46,7 @@ def _byte_words(split: Split, *, prefix_space: bool) -> pre_tokenizers.PreTokeni
         return plain
     if split == "smollm":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), plain])
-    words = Regex(_WORDS.format(digits="{1,3}" if split == "llama3" else ""))
+    words = Regex(WORD_PATTERNS[0 if split == "llama3" else 1])
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=False)
     return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), to_bytes])
 
