@@ -279,14 +279,14 @@ def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, bot
 def test_an_end_that_no_row_belongs_to(eos: Any, both: Any) -> None:
     model = both("gpt2").ours._replace(generation=generation.read({"eos_token_id": 0}, {"eos_token_id": eos}))
     model = model._replace(config={"eos_token_id": 0})
-    with pytest.raises(SettingsError, match="^generation_config.json or config.json: eos_token_id="):
+    with pytest.raises(SettingsError, match=r"^generation_config.json or config.json: eos_token_id="):
         complete(model, PROMPTS)
 
 
 def test_the_first_token_of_a_target_has_a_row(both: Any) -> None:
     model = both("bart").ours
     model = model._replace(generation=generation.read({}, {"decoder_start_token_id": model.spec.vocab}), config={})
-    with pytest.raises(SettingsError, match="^generation_config.json: decoder_start_token_id="):
+    with pytest.raises(SettingsError, match=r"^generation_config.json: decoder_start_token_id="):
         complete(model, PROMPTS)
 
 

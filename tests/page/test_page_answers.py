@@ -313,7 +313,7 @@ def test_old_passes_are_dropped_before_a_new_one_is_made(monkeypatch: pytest.Mon
         return look(*given, **more)
 
     monkeypatch.setattr("triform.page.looker.look", noted)
-    for run in (runs[0], runs[1], runs[1], runs[0]):
-        one.view(run)
+    for one_run in (runs[0], runs[1], runs[1], runs[0]):
+        one.view(one_run)
     assert kept == [0, 0, 0]
     assert len(one._views) == 1

@@ -63,8 +63,9 @@ def test_far_too_many_words_are_refused_before_a_tokenizer_is_built(
 @pytest.mark.parametrize("id", [0, 10**9])
 def test_a_post_processor_that_puts_a_strange_id_around_every_text(folder: Path, id: int) -> None:
     id = max(id, rows_of(folder))
-    frame = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"X": {"id": "X", "ids": [id], "tokens": ["X"]}},
-             "single": [{"SpecialToken": {"id": "X", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}  # fmt: skip
+    known = {"X": {"id": "X", "ids": [id], "tokens": ["X"]}}
+    single = [{"SpecialToken": {"id": "X", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    frame = {"type": "TemplateProcessing", "pair": [], "special_tokens": known, "single": single}
     edit(folder, lambda file: file.update(post_processor=frame), name="tokenizer.json")
     with pytest.raises(TriformError, match=f"tokenizer.json: token .* has the id {id}"):
         read(folder)
@@ -91,5 +92,5 @@ def test_an_added_token_beyond_the_rows_is_refused_only_where_a_text_holds_it(fo
 def test_a_mask_that_no_row_belongs_to(originals: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(originals / "encoder", tmp_path / "model"))
     edit(folder, lambda file: file.update(mask_token="<hidden>"), name="tokenizer_config.json")
-    with pytest.raises(TriformError, match="tokenizer_config.json: the mask_token '<hidden>' has the id"):
+    with pytest.raises(TriformError, match=r"tokenizer_config.json: the mask_token '<hidden>' has the id"):
         read(folder)

@@ -128,7 +128,7 @@ def tokens_of(model: ModelLike, prompt: Prompt) -> tuple[int, ...]:
 
 
 def settings_of(model: ModelLike, asked: dict[str, Any]) -> Settings:
-    """What is asked, over the defaults of the model's folder (checked by themselves before), over its tokenizer's eos."""
+    """What is asked, over the defaults of the model's folder (checked by themselves), over its tokenizer's eos."""
     check_folder(model)
     return settings_over(getattr(model, "generation", None), asked, spec=model.spec, eos=_eos(model))
 

@@ -1,6 +1,6 @@
-"""A folder's generation defaults, checked before any request: what is wrong in a file is never told as a caller's mistake.
+"""A folder's generation defaults, checked before any request: a mistake in a file is never told as a caller's.
 
-The ranges are those of `settings.py`, `beam.py` and `admission.py`; here is found which field of which file breaks them.
+The ranges are those of `settings.py`, `beam.py` and `admission.py`; this file finds which field of which file is out.
 """
 
 from collections.abc import Mapping
@@ -46,10 +46,12 @@ def check_defaults(defaults: Generation, *, spec: ModelSpec, eos: int | None, co
 def _check(defaults: Generation, *, spec: ModelSpec, eos: int | None) -> None:
     sampled = msgspec.structs.replace(defaults, sample=True)  # a temperature is in range, whether or not it is used
     check_settings(settings_over(sampled, {}, spec=spec, eos=eos), spec)
-    values = (defaults.beams, defaults.length_penalty, defaults.early_stopping)
-    Plan(*(usual if value is None else value for value, usual in zip(values, (1, 1.0, False), strict=True))).check(
-        Settings()
-    )
+    search: dict[str, Any] = {
+        "width": defaults.beams,
+        "length_penalty": defaults.length_penalty,
+        "early_stopping": defaults.early_stopping,
+    }
+    Plan(**{"width": 1} | {name: value for name, value in search.items() if value is not None}).check(Settings())
     if spec.form == "encoder-decoder" and defaults.first is not None:
         check_tokens(spec.vocab, decoder_start_token_id=(defaults.first,))
 

@@ -1,7 +1,7 @@
 """A tokenizer beside a model: each id that it gives to a text must be a row of the model's embedding.
 
-Added tokens may lie beyond the rows, as `<pad>` in folders of Llama: a text holds them only where it writes them out, and
-such a text is refused by name. Knows numbers of rows, refuses to know models.
+Added tokens may lie beyond the rows, as `<pad>` in folders of Llama: a text holds them only where it writes them out,
+and such a text is refused by name. Knows numbers of rows, refuses to know models.
 """
 
 import re

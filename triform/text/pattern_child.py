@@ -11,14 +11,17 @@ import signal
 import sys
 
 SECONDS = 1.0  # of processor time, for all texts of one pattern; one that grows with the text's length needs a tenth
-LENGTH = 2_000  # characters of a text: with their cube, or worse, hours; with their square, as released patterns have, little
+LENGTH = 2_000  # characters of a text; released patterns take time with its square at most
 MAX_UNITS = 24
 UNITS = ("a", "A", "1", " ", "\n", "!", "'", "é", "中", "a1", "a ", " \n", "Aa")
-ENDS = ("", "!", "\0")  # and one with all that the pattern speaks of: a matcher that misses some of it gives up early
+ENDS = ("", "!", "\0")
 
 
 def hard_texts(pattern: str) -> list[str]:
-    """Runs of what the pattern speaks of and of the usual kinds of characters, with an end that may not match."""
+    """Runs of what the pattern speaks of and of the usual kinds of characters, with an end that may not match.
+
+    One end has all that the pattern speaks of: a matcher that misses a letter in a text gives up before it begins.
+    """
     spoken = sorted({*re.findall(r"[^\W\d_]+|\d+", pattern), *re.findall(r"[^\\\s]", pattern)}, key=len)
     units = [*dict.fromkeys((*UNITS, *spoken[: MAX_UNITS - len(UNITS)]))]
     return [unit * (LENGTH // len(unit)) + end for unit in units for end in (*ENDS, "\0" + "".join(spoken))]

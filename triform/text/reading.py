@@ -156,9 +156,9 @@ def _from_merges(files: Files, said: Said, rows: int) -> Core:
     vocab = parse_json(files["vocab.json"], type=dict[str, Id], what="vocab.json")
     refuse_many_words(len(vocab), rows=rows, what="vocab.json")
     lines = parse_text(files["merges.txt"], what="merges.txt").split("\n")
-    rows = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-    merges = [(row[0], row[1]) for row in rows if len(row) == 2]
-    if len(merges) < len(rows):
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    merges = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+    if len(merges) < len(pairs):
         raise TokenizerError("merges.txt: every line must be two tokens with a space between")
     qwen = (said.tokenizer_class or "").startswith("Qwen2")
     core = byte_level(vocab, merges=merges, split="qwen2" if qwen else "gpt2", prefix_space=bool(said.add_prefix_space))
