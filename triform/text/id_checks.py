@@ -30,8 +30,12 @@ def count_strings(data: bytes, *, rows: int) -> int:
 
 def check_ids(tokenizer: Tokenizer, *, rows: int, what: str) -> None:
     """Of every word, and of what stands around every text: below the number of rows."""
+    try:
+        around = tokenizer.surrounding_ids
+    except TokenizerError as error:
+        raise TokenizerError(f"{what}: its post_processor fails on every text: {error}") from error
     beyond = tokenizer.words_beyond(rows)
-    beyond |= {tokenizer.token_of(id) or "a special token": id for id in tokenizer.surrounding_ids if id >= rows}
+    beyond |= {tokenizer.token_of(id) or "a special token": id for id in around if id >= rows}
     if beyond:
         token, id = max(beyond.items(), key=lambda item: item[1])
         more = f" (and {len(beyond) - 1:,} more)" if len(beyond) > 1 else ""
