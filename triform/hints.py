@@ -17,6 +17,7 @@ class Hint(StrEnum):
     DATA = "triform data little-world --task TASK --out FILE"
     EMBED = "triform embed MODEL TEXT"
     EVAL = "triform eval MODEL DATA"
+    EVAL_BASELINE = "triform eval MODEL DATA --baseline --train DATA"
     EXPORT = "triform export MODEL --out FOLDER"
     FAMILIES = "triform families"
     FILL = "triform fill MODEL TEXT"

@@ -246,7 +246,7 @@ def test_what_cannot_be_stored(rows, encode, says: str, tmp_path: Path):
 
 def test_a_column_that_is_not_there(tmp_path: Path):
     with pytest.raises(TriformError, match="did you mean 'ids'"):
-        TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")["idz"]
+        TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")["id"]
 
 
 def test_the_hash_of_a_file_is_what_sha256sum_says(tmp_path: Path):

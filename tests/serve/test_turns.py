@@ -114,16 +114,17 @@ def test_a_long_reading_is_no_stalled_worker(monkeypatch: pytest.MonkeyPatch) ->
     hidden = EncoderOnly.hidden
 
     async def ask() -> Any:
-        async with serving({"embed": encoder("embed")}) as (service, client):
-            worker = service.models["embed"].worker
-            await client.post("/v1/embeddings", json=SHORT)
+        async with serving({"classify": encoder("classify")}) as (service, client):
+            worker = service.models["classify"].worker
+            await client.post("/v1/classify", json={"model": "classify", "text": "the cat"})
 
             def noted(network: EncoderOnly, text: Any) -> Any:
                 beats.append(worker.beat)
                 return hidden(network, text)
 
             monkeypatch.setattr(EncoderOnly, "hidden", noted)
-            return await client.post("/v1/embeddings", json={"model": "embed", "input": "a mole " * 4 * PASS_TOKENS})
+            long = {"model": "classify", "text": "a mole " * 4 * PASS_TOKENS}
+            return await client.post("/v1/classify", json=long)
 
     assert run(ask()).status_code == 200
     assert len(beats) > 3

@@ -126,7 +126,7 @@ def test_eval_with_confusion_and_baselines(place: Path, tmp_path: Path, capsys: 
         (("eval", "reads", "x.csv", "--task", "translate"), "was not made to translate; it can: "),
         (("eval", "reads", "x.csv", "--task", "translat"), "did you mean 'translate'?"),
         (("summarize", "writes", "A lion."), "was not made to summarize; it can: complete"),
-        (("translate", "reads", "A lion."), "triform train translate DATA --from MODEL"),
+        (("translate", "reads", "A lion."), "cannot learn to; train a new one: triform train translate DATA"),
         (("translate", "translates", " "), "the text is empty"),
         (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is no file for tag; let its name end in"),
         (("data", "little-world", "--task", "tagg", "--out", "x.csv"), "did you mean 'tag'?"),

@@ -252,5 +252,5 @@ def test_fill_asks_for_the_masked_word_alone() -> None:
     assert answer.masks[0][0].probability == pytest.approx(float(chances.max()), rel=1e-4)
     with pytest.raises(InputError, match="no mask"):
         list(task.run(["Jack"], model=model))
-    with pytest.raises(InputError, match="the model reads 64; shorten it"):
+    with pytest.raises(InputError, match="the model reads 64: shorten it"):
         list(task.run(["Jack [MASK] " * 64], model=model))

@@ -78,8 +78,7 @@ class Finished(NamedTuple):
             return ""
         return (
             f"{name} is better on the same rows ({self.scores.main} {value:.2f} against {own:.2f}): give more rows, "
-            f"train longer (--epochs {ADVISED_EPOCHS}), or compare on a test file: "
-            "triform eval MODEL TEST --baseline --train DATA"
+            f"train longer (--epochs {ADVISED_EPOCHS}), or compare on a test file: {Hint.EVAL_BASELINE}"
         )
 
 
