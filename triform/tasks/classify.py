@@ -109,7 +109,7 @@ class Classify(Task[Labelled, str, Classified]):
         shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
         if fresh:
             return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
-        return shared.replace(epochs=4, learning_rate=1e-4, ema=0.99, eval_every=100)
+        return shared.replace(epochs=4, learning_rate=1e-4, ema=0.99, eval_every=100, eval_rows=1000)
 
     def recipe_for(self, config: Config, *, rows: int) -> Config:
         """A known model learns from few rows as long as it gets better, which cross-validation says."""
@@ -118,7 +118,15 @@ class Classify(Task[Labelled, str, Classified]):
         if rows >= FEW_ROWS:
             return config.replace(held_out=max(config.held_out, min(0.2, JUDGED_ROWS / rows)))
         return config.replace(
-            held_out=0.2, folds=3, epochs=None, steps=400, schedule="constant", warmup=10, eval_every=20, patience=2
+            held_out=0.2,
+            folds=3,
+            epochs=None,
+            steps=400,
+            learning_rate=5e-5,
+            schedule="constant",
+            warmup=10,
+            eval_every=20,
+            patience=2,
         )
 
     def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
