@@ -1,8 +1,11 @@
 """One JSON line an event, in ASCII, on standard error. Never a prompt, an answer, a key or a query string.
 
 Of an error that is ours the kind and the lines of code are told, not its message: that may hold what a person wrote.
+A log that cannot be written (a full disk, a reader that has ended) fails no request: the next line that can be written
+says how many writes failed.
 """
 
+import io
 import json
 import logging
 import os
@@ -25,21 +28,34 @@ class Log:
     def __init__(self, out: IO[str] | None = None) -> None:
         self.out = out
         self._lock = Lock()
+        self._failed_writes = 0
 
     def __call__(self, event: str, *, error: BaseException | None = None, **fields: Any) -> None:
-        line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
-        line |= {name: value[:LONGEST] if isinstance(value, str) else value for name, value in fields.items()}
+        line = {name: value[:LONGEST] if isinstance(value, str) else value for name, value in fields.items()}
         if error is not None:
             frames = traceback.extract_tb(error.__traceback__)[-8:]
             line["error"] = type(error).__name__
             line["at"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        # In ASCII every control character is escaped, DEL aside: a terminal, or a reader that knows other ends of lines
-        # (U+0085, U+2028), cannot be told anything by them.
-        text = json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f")
         with self._lock:
-            out = self.out or sys.stderr
-            out.write(text + "\n")
+            self._write(event, line)
+
+    def _write(self, event: str, fields: dict[str, Any]) -> None:
+        out, text = self.out or sys.stderr, format_line(event, fields)
+        if self._failed_writes:  # in a line of its own: the last one may have been written in part
+            text = "\n" + format_line("log interrupted", {"failed_writes": self._failed_writes}) + text
+        try:
+            out.write(text)
             out.flush()
+            self._failed_writes = 0
+        except OSError:
+            self._failed_writes += 1
+
+
+def format_line(event: str, fields: dict[str, Any]) -> str:
+    """In ASCII every control character is escaped, DEL aside: a terminal, or a reader that knows other ends of lines
+    (U+0085, U+2028), cannot be told anything by them."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | fields
+    return json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f") + "\n"
 
 
 class Forward(logging.Handler):
@@ -60,7 +76,8 @@ def logged_stderr(log: Log) -> Iterator[None]:
     """What libraries write to standard error by themselves (a panic in Rust, a warning in C++), as lines of the log."""
     sys.stderr.flush()
     real = os.dup(2)
-    log.out = open(real, "w", encoding="ascii", closefd=False)  # noqa: SIM115
+    # without a buffer, which would write later what could not be written when it was said
+    log.out = io.TextIOWrapper(io.FileIO(real, "w", closefd=False), encoding="ascii", write_through=True)
     reads, writes = os.pipe()
     os.dup2(writes, 2)
     os.close(writes)
