@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check mutate format bench clean
+.PHONY: demo test test-all check mutate soak format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/triform demo
@@ -24,6 +24,10 @@ check: $(VENV)/.check
 
 mutate: $(VENV)/.mutate  # an hour or so: which planted mistakes no test notices
 	$(BIN)/python tests/mutation/run.py
+
+MINUTES ?= 10
+soak: $(VENV)/.test  # a server under random traffic and faults, every answer compared with the offline one
+	$(BIN)/python tests/soak/run.py --minutes $(MINUTES)
 
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
