@@ -219,10 +219,15 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = read_arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory(prefix="triform-soak-") as root:
-        report = soak(given, Path(root))
+    try:
+        with tempfile.TemporaryDirectory(prefix="triform-soak-") as root:
+            report = soak(given, Path(root))
+    except KeyboardInterrupt:
+        print("interrupted before there was anything to report", file=sys.stderr)
+        return 1
     if given.json:
         print(report.as_json())
     else:
