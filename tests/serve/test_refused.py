@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_callers import until
 from served_models import ASKS, all_models, run, serving
 
 from triform.serve.faults import Refusal
@@ -14,6 +15,7 @@ from triform.serve.reading import each_once
 from triform.serve.routes import ROUTES
 from triform.serve.worker import Worker
 from triform.tasks.index import read as read_index
+from triform.text.tokenizer import Tokenizer
 
 
 def raw(path: str, **changed: Any) -> bytes:
@@ -268,6 +270,28 @@ def test_too_long_says_both_counts() -> None:
     assert "128" in ids
     assert "40,000 characters" in text
     assert "128" in text
+
+
+def test_texts_to_embed_are_refused_before_all_of_them_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One very long text is never cut into tokens; of many, only those up to the bound are."""
+    cut: list[str] = []
+    ids_many = Tokenizer.ids_many
+    monkeypatch.setattr(
+        Tokenizer, "ids_many", lambda self, texts, **way: cut.extend(texts) or ids_many(self, texts, **way)
+    )
+
+    async def ask() -> list[Any]:
+        limits = {"characters": 100, "input_characters": 2000, "input_tokens": 50, "batch_characters": 80}
+        async with serving({"embed": all_models()["embed"]}, **limits) as (service, client):
+            await until(lambda: not service.why_not_ready)
+            cut.clear()
+            bodies = [{"model": "embed", "input": given} for given in (["cat", "a " * 51], ["a " * 40] * 20)]
+            return [await client.post("/v1/embeddings", json=body) for body in bodies]
+
+    long, many = run(ask())
+    assert [answer.json()["error"]["code"] for answer in (long, many)] == ["context_length_exceeded"] * 2
+    assert "one text has 102 characters; at most 100" in long.json()["error"]["message"]
+    assert len(cut) == 2
 
 
 @pytest.mark.parametrize("path", [path for path in ASKS if path != "/v1/search"])

@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     biases: int = 300
     items: int = 256  # prompts, texts or questions in one request
     inputs: int = 2048  # texts to embed in one request, which is worked on in chunks
-    input_characters: int = 2**21  # of all of them
+    input_characters: int = 2**21  # of all of them; each may have `characters`
     input_tokens: int = 300_000
     input_bytes: int = 2**22  # of its body
     messages: int = 512
@@ -96,6 +96,9 @@ def within(asked: msgspec.Struct, limits: Limits) -> None:
     for name in asked.__struct_fields__:
         if name in BOUNDS:
             _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
+        if name == "input":
+            what = "one text has {:,} characters"
+            _within(name, _longest_text(getattr(asked, name)), most=limits.characters, what=what, code=TOO_LONG)
         if name in ("prompt", "input"):
             what = f"the {name} has {{:,}} tokens"
             most = limits.prompt_tokens if name == "prompt" else limits.input_tokens
@@ -136,11 +139,19 @@ def _ids(prompt: Any) -> int:
     return len(prompt) if isinstance(prompt[0], int) else sum(len(one) for one in prompt if isinstance(one, list))
 
 
+def _longest_text(given: Any) -> int:
+    """Characters; 0 where token ids are given, of which there may be very many."""
+    texts = _many(given)
+    if not texts or not isinstance(texts[0], str):
+        return 0
+    return max(len(text) for text in texts if isinstance(text, str))
+
+
 def _schema_bytes(asked: Any) -> int:
     """Of a schema that stays bytes until its own reader takes it."""
     named = getattr(asked.response_format, "json_schema", None)
     return 0 if named is None else sum(len(name) + len(raw) for name, raw in named.schema.items())
 
 
-def _many(stop: Any) -> list[str]:
-    return [] if stop is None else [stop] if isinstance(stop, str) else stop
+def _many(given: Any) -> list[Any]:
+    return [] if given is None else [given] if isinstance(given, str) else given

@@ -79,7 +79,6 @@ async def embed(call: Call, asked: EmbeddingAsk) -> EmbeddingList:
     served = call.model(asked.model, task="embed")
     questions, counts = await _to_embed(call, served, each_of(asked.input, param="input"))
     read, packed = sum(counts), asked.encoding_format == "base64"
-    refuse_if_long(read, most=call.service.limits.input_tokens)
     data: list[Any] = []
     async for answers in call.answers_in_chunks(served, questions):
         for one in answers:
@@ -117,6 +116,7 @@ async def _to_embed(call: Call, served: Served, given: Sequence[Any]) -> tuple[l
     for chunk in call.chunks(questions):
         texts = [one.asked for one in chunk]
         counts += await served.lanes.tokens.run(partial(check, "embed", texts, model=served.model))
+        refuse_if_long(sum(counts), most=call.service.limits.input_tokens)
     return questions, counts
 
 
