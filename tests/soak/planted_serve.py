@@ -1,9 +1,11 @@
 """`triform serve` with faults that can be planted while it runs: `planted_serve.py COMMANDS REPLIES serve …`.
 
 COMMANDS and REPLIES are file descriptors. A line `clock SECONDS` moves the wall clock; `engine` and `task` make the
-next step of an engine, or the next batch of a task, raise, and a byte is written to REPLIES when it has.
+next step of an engine, or the next batch of a task, raise, and a byte is written to REPLIES when it has; `trim` gives
+free pages of the heap back to the system, so that its memory is what is in use.
 """
 
+import ctypes
 import os
 import sys
 import threading
@@ -47,6 +49,12 @@ def plant_failures(replies: int) -> None:
     Worker._ask = failing_ask  # type: ignore[method-assign]
 
 
+def trim_heap() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if trim is not None:
+        trim(0)
+
+
 def obey(commands: int) -> None:
     global offset
     with open(commands, encoding="ascii") as lines:
@@ -54,6 +62,8 @@ def obey(commands: int) -> None:
             kind, _, value = line.strip().partition(" ")
             if kind == "clock":
                 offset = float(value)
+            elif kind == "trim":
+                trim_heap()
             else:
                 to_raise[kind] += 1
 

@@ -35,6 +35,7 @@ from triform.weights import folder
 
 EVERY = 60.0  # seconds from one fault to the next
 PROGRESS = 30.0
+TRIM = 10.0  # seconds: how often the heap gives back what is free, so that only what is in use counts as memory
 PASSAGES = 40  # of an index
 SETTLING = 30.0  # seconds for connections and threads to end
 BOMB = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"
@@ -100,7 +101,7 @@ class Soak:
             self.end_counts = self.settle()
 
     def _watch(self) -> None:
-        next_fault, next_line = self.began + self.every, self.began + PROGRESS
+        next_fault, next_line, next_trim = self.began + self.every, self.began + PROGRESS, self.began
         while (now := time.monotonic()) < self.began + self.seconds and self.server.alive:
             self.samples.append(Sample(now - self.began, self.server.counts().rss))
             self.server.read_log()
@@ -109,6 +110,9 @@ class Soak:
                 self._acting = threading.Thread(target=self._do, args=(self._next_fault(),))
                 self._acting.start()
                 next_fault = now + self.every
+            if now >= next_trim:
+                self.server.plant("trim")
+                next_trim = now + TRIM
             if now >= next_line:
                 self._show_progress()
                 next_line += PROGRESS

@@ -229,20 +229,28 @@ class Endpoint:
         try:
             async with asyncio.timeout(self.service.limits.seconds):
                 await work
-        except Gone:
-            call.notes["gone"] = True
-        except TimeoutError:
-            said = f"the answer took more than {self.service.limits.seconds:g} s"
-            await sent.fault(Refusal(said, status=504, code="deadline_exceeded"))
-        except asyncio.CancelledError:
-            if not self.service.stopping or not work.cancelled():
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not (self.service.stopping and work.cancelled()):
                 raise
-            await sent.fault(unavailable("stopping"))
-        except Exception as error:
-            fault = refusal(error)
-            if fault.status >= 500 and not isinstance(error, Refusal):
-                self.service.log("failed", id=call.id, error=error)
-            await sent.fault(fault)
+            fault = self._fault_of(error, call)
+            forget_frames(error)
+            if fault is not None:
+                await sent.fault(fault)
+
+    def _fault_of(self, error: BaseException, call: Call) -> Refusal | None:
+        """What the client is told; None where it has left."""
+        if isinstance(error, Gone):
+            call.notes["gone"] = True
+            return None
+        if isinstance(error, TimeoutError):
+            said = f"the answer took more than {self.service.limits.seconds:g} s"
+            return Refusal(said, status=504, code="deadline_exceeded")
+        if isinstance(error, asyncio.CancelledError):
+            return unavailable("stopping")
+        fault = refusal(error)
+        if fault.status >= 500 and not isinstance(error, Refusal):
+            self.service.log("failed", id=call.id, error=error)
+        return fault
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive, sent: Sent) -> None:
         arguments: list[Any] = list(scope["path_params"].values())
@@ -266,6 +274,14 @@ class Endpoint:
             await sent.stream(answer)
         else:
             await sent.whole(answer)
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """An error holds the frames it went through, they hold the request's task, and that the error: a circle with the
+    whole body in it, which only a collection of the oldest garbage would free, and that is rare."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,64 @@
+"""What a request held, its body first of all, is freed when it ends, not at some later garbage collection."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from served_callers import Caller, standing, until
+from served_models import decoder, encoder, run, serving
+
+from triform.serve.call import Call
+
+GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "whole": ("/v1/completions", GOOD),
+    "stream": ("/v1/completions", GOOD | {"stream": True}),
+    "wrong type": ("/v1/completions", GOOD | {"prompt": 7.5}),
+    "too long": ("/v1/completions", GOOD | {"prompt": "a " * 200_000}),
+    "too many tokens": ("/v1/completions", GOOD | {"prompt": "cat " * 300}),
+    "unknown model": ("/v1/completions", GOOD | {"model": "nobody"}),
+    "nothing to fill": ("/v1/fill", {"model": "fill", "text": "the cat"}),
+    "task": ("/v1/fill", {"model": "fill", "text": "the [MASK]"}),
+}
+
+
+@pytest.fixture
+def collected_by_hand() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def held_calls() -> int:
+    return sum(type(thing) is Call for thing in gc.get_objects())
+
+
+@pytest.mark.usefixtures("collected_by_hand")
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_request_is_freed_with_its_answer(kind: str) -> None:
+    async def ask() -> int:
+        async with serving({"cat": decoder(), "fill": encoder("fill")}) as (_, client):
+            path, body = BODIES[kind]
+            await client.post(path, json=body)
+            await client.get("/health")
+            return held_calls()
+
+    assert run(ask()) == 0
+
+
+@pytest.mark.usefixtures("collected_by_hand")
+def test_a_request_is_freed_when_its_client_leaves() -> None:
+    async def ask() -> int:
+        async with standing() as (service, made):
+            caller = Caller(made, GOOD | {"max_tokens": 100, "ignore_eos": True})
+            await until(lambda: service.models["cat"].worker.running)
+            await caller.hang_up()
+            del caller
+            await until(lambda: not service.models["cat"].worker.running)
+            await asyncio.sleep(0)
+            return held_calls()
+
+    assert run(ask()) == 0
