@@ -343,3 +343,11 @@ def test_a_known_pattern_needs_no_child(tmp_path: Path, monkeypatch: pytest.Monk
     for split in ("llama3", "qwen2"):
         core = byte_level({"a": 0}, merges=[], split=split)  # type: ignore[arg-type]
         load_core(core.to_str().encode(), what="tokenizer.json")
+
+
+def test_a_value_that_nobody_asked_for_is_not_utf_8(tiny: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """The parser skips it; the search for keys given twice does not, and must not fail."""
+    tiny["bert"].save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_bytes(b'{"strange": "\x80"}')
+    with pytest.raises(TriformError, match=r"tokenizer_config\.json is not what it should be"):
+        Tokenizer.read(tmp_path)

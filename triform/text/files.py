@@ -48,8 +48,12 @@ def parse_json(data: bytes, *, type: type[T], what: str | Path) -> T:
 
 
 def refuse_duplicate_keys(data: bytes, *, what: str | Path) -> None:
-    """In JSON that has been parsed."""
-    if (key := find_duplicate_key(data)) is not None:
+    """In JSON that has been parsed, though not the values that no field asked for."""
+    try:
+        key = find_duplicate_key(data)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{what} is not what it should be: {error}") from error
+    if key is not None:
         raise FileError(f"{what} is not what it should be: it has the key {key[:80]!r} twice; keep one of them")
 
 
