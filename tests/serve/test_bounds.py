@@ -482,7 +482,7 @@ def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytes
     alone, many = run(ask())
     data = many.json()["data"]
     assert [one["index"] for one in data] == list(range(2048))
-    assert gate.passed > 32
+    assert gate.passed >= 32  # chunks of 64; the one text may share a batch with one of them
     assert data[7]["embedding"] == pytest.approx(alone.json()["data"][0]["embedding"], abs=1e-5)
     assert many.json()["usage"]["prompt_tokens"] > 2048
 
