@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from served_callers import Caller, standing, until
 from served_models import decoder, encoder, run, serving
 
+from triform.serve.app import forget_frames
+from triform.serve.beside import beside
 from triform.serve.call import Call
+from triform.serve.faults import Refusal
 
 GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,8 +36,8 @@ def collected_by_hand() -> Iterator[None]:
     gc.enable()
 
 
-def held_calls() -> int:
-    return sum(type(thing) is Call for thing in gc.get_objects())
+def held() -> int:
+    return sum(type(thing) in (Call, Refusal) for thing in gc.get_objects())
 
 
 @pytest.mark.usefixtures("collected_by_hand")
@@ -44,7 +48,7 @@ def test_a_request_is_freed_with_its_answer(kind: str) -> None:
             path, body = BODIES[kind]
             await client.post(path, json=body)
             await client.get("/health")
-            return held_calls()
+            return held()
 
     assert run(ask()) == 0
 
@@ -59,6 +63,30 @@ def test_a_request_is_freed_when_its_client_leaves() -> None:
             del caller
             await until(lambda: not service.models["cat"].worker.running)
             await asyncio.sleep(0)
-            return held_calls()
+            return held()
 
     assert run(ask()) == 0
+
+
+class Large:
+    pass
+
+
+@pytest.mark.usefixtures("collected_by_hand")
+def test_work_that_fails_in_a_thread_is_freed() -> None:
+    """It ends a little after its error has come: the thread has to end too."""
+
+    def fail(ref: list[weakref.ref[Large]]) -> None:
+        large = Large()
+        ref.append(weakref.ref(large))
+        raise ValueError("too large")
+
+    async def ask() -> None:
+        ref: list[weakref.ref[Large]] = []
+        try:
+            await beside(lambda: fail(ref), ended=lambda: None)
+        except ValueError as error:
+            forget_frames(error)
+        await until(lambda: ref[0]() is None)
+
+    run(ask())

@@ -269,6 +269,8 @@ class Endpoint:
             if fault.status != 400:
                 raise
             fault.param = fault.param or self.route.field or None
+            if fault is error:
+                raise
             raise fault from error
         if isinstance(answer, AsyncIterator):
             await sent.stream(answer)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 
@@ -15,22 +15,20 @@ T = TypeVar("T")
 async def beside(work: Callable[[], T], *, ended: Callable[[], None]) -> T:
     """What the work gives; `ended` is called in the event loop once it is done, whether or not anyone still waits."""
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[T] = loop.create_future()
-
-    def seen(_: "asyncio.Future[T]") -> None:
-        found.exception()  # of work that nobody waits for, an error is no news
-        ended()
-
-    def tell(say: Callable[[Any], None], value: Any) -> None:
-        with suppress(RuntimeError):  # the event loop has ended: nobody waits for this any more
-            loop.call_soon_threadsafe(say, value)
+    # An error is a result here: a future would keep its traceback, and by that everything the work held.
+    found: asyncio.Future[tuple[T | None, Exception | None]] = loop.create_future()
 
     def do() -> None:
         try:
-            tell(found.set_result, work())
+            outcome: tuple[T | None, Exception | None] = work(), None
         except Exception as error:
-            tell(found.set_exception, error)
+            outcome = None, error
+        with suppress(RuntimeError):  # the event loop has ended: nobody waits for this any more
+            loop.call_soon_threadsafe(found.set_result, outcome)
 
     Thread(target=do, name="triform-beside", daemon=True).start()
-    found.add_done_callback(seen)
-    return await asyncio.shield(found)
+    found.add_done_callback(lambda _: ended())
+    value, error = await asyncio.shield(found)
+    if error is not None:
+        raise error
+    return cast(T, value)
