@@ -9,10 +9,10 @@ from tasks.tiny_tasks import LABELLED, begun, learned
 
 import triform
 from triform import devices
+from triform.check.checks import CLAIMS
+from triform.check.run_checks import check
 from triform.errors import TriformError
 from triform.families import sized
-from triform.observe.claims import CLAIMS
-from triform.observe.proofs import check
 from triform.tasks import named
 from triform.tasks.bag_of_words import learned as bag_of_words
 

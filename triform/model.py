@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triform import door, first_numbers
+from triform.core import initial_weights, inputs
 from triform.core.build import cache_for
 from triform.errors import UnknownName
-from triform.inventory import parameters
-from triform.weights import folder as folders
-from triform.weights.folder import Loaded
+from triform.parameters import parameters
+from triform.weights import model_folder as folders
+from triform.weights.model_folder import Loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from triform.check.run_checks import Report
     from triform.core.cache import Cache
     from triform.core.forms import Form
-    from triform.door import Ids, Keep
+    from triform.core.inputs import Ids, Keep
     from triform.generate.api import Answer, Prompt
     from triform.generate.events import Event
-    from triform.observe.proofs import Report
-    from triform.observe.view import View
+    from triform.inspect.view import View
     from triform.spec import ModelSpec
     from triform.tasks.chat import Spoken
-    from triform.tasks.index import Index
-    from triform.text.chat import ChatTemplate
+    from triform.tasks.vector_index import Index
+    from triform.text.chat_template import ChatTemplate
     from triform.text.tokenizer import Tokenizer
-    from triform.weights.generation import Generation
-    from triform.weights.sentence import Role
+    from triform.weights.generation_config import Generation
+    from triform.weights.sentence_transformers import Role
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -94,7 +94,9 @@ class Model:
 
         `keep` is True at real tokens. Padding may stand anywhere, is never computed on, and its scores are 0.
         """
-        return door.logits(self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds)
+        return inputs.logits(
+            self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds
+        )
 
     def cache(self, *, rows: int = 1, capacity: int = 64) -> Cache:
         """An empty cache for this model's decoder."""
@@ -102,7 +104,7 @@ class Model:
 
     def check(self) -> Report:
         """The table of proofs on this very model."""
-        from triform.observe.proofs import check
+        from triform.check.run_checks import check
 
         return check(self.spec, self.network)
 
@@ -138,7 +140,7 @@ class Model:
 
     def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
         """Whatever this model was trained for, else what its head can do."""
-        from triform.tasks.choice import own_task, question_of
+        from triform.tasks.task_of_model import own_task, question_of
 
         task = own_task(self.loaded)
         asked = [question_of(task, text) for text in ([texts] if isinstance(texts, str) else texts)]
@@ -155,7 +157,7 @@ class Model:
 
     def answer(self, questions: str | Sequence[str], *, context: str, **settings: Any) -> Any:
         """`model.answer("Who went?", context="Jack went to Rome.").text`"""
-        from triform.tasks.spans import Asked
+        from triform.tasks.answer_spans import Asked
 
         asked = [Asked(each, context) for each in ([questions] if isinstance(questions, str) else questions)]
         answers = self._answers("answer", asked, **settings)
@@ -175,7 +177,7 @@ class Model:
 
     def search(self, queries: str | Sequence[str], *, index: Index | str | Path, k: int = 10) -> Any:
         """`model.search("lions", index="docs.index").hits`, nearest first."""
-        from triform.tasks.index import Index, opened
+        from triform.tasks.vector_index import Index, opened
 
         found = index if isinstance(index, Index) else opened(index, model=self.loaded)
         return self._answers("search", queries, index=found, k=k)
@@ -190,13 +192,13 @@ class Model:
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
         """Every number inside one pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
-        from triform.observe.view import look
+        from triform.inspect.view import look
 
         return look(self, text, target, start=self.generation.first)
 
     def without_heads(self, heads: Iterable[tuple[int, int]]) -> AbstractContextManager[None]:
         """`with model.without_heads({(0, 1), (3, 2)}): …` switches attention heads (layer, head) off."""
-        from triform.observe.interventions import without_heads
+        from triform.inspect.interventions import without_heads
 
         return without_heads(self.network, set(heads))
 
@@ -215,15 +217,15 @@ class Model:
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
     """A model with its first, untrained numbers; the same seed gives the same numbers."""
-    network = first_numbers.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
+    network = initial_weights.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
     return Model(Loaded(spec=spec, network=network))
 
 
 def load(folder_or_name: str | Path, *, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
     """The model in a folder, or on the shelf under that name (`triform models`)."""
-    from triform.weights import shelf
+    from triform.weights import model_store
 
-    found = shelf.find(str(folder_or_name))
+    found = model_store.find(str(folder_or_name))
     return Model(folders.read(found, dtype=precision(dtype), device=device), folder=found)
 
 

@@ -16,10 +16,10 @@ from triform.errors import TriformError
 from triform.model import Model
 from triform.tasks.classify import Chance
 from triform.tasks.fill import Candidate, Filled
-from triform.text.chat import ChatTemplate
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.text.chat_template import ChatTemplate
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
 
 TEXTS = ["the fat ginger cat sat on a mat", "an apple and an orange", "one mole of carbon dioxide"] * 5
 SIZES = {"width": 16, "layers": 1, "heads": 2, "context": 64}

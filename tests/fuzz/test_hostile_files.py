@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from families_tiny import EVERY
 
-from triform.first_numbers import build
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded, write
+from triform.core.initial_weights import build
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.model_folder import Loaded, write
 
 RUNS = {"config": 20_000, "header": 20_000, "index": 20_000, "tokenizer": 3_000, "template": 300, "gguf": 20_000}
 

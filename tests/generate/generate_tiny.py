@@ -9,9 +9,9 @@ import torch
 from families_tiny import EVERY
 from torch import Tensor
 
-from triform.core.batch import Pair, Text
 from triform.core.forms import Form
-from triform.first_numbers import build
+from triform.core.initial_weights import build
+from triform.core.texts import Pair, Text
 from triform.generate.engine import Engine
 from triform.generate.events import Event
 from triform.generate.sampling import draw, uniforms, weights

@@ -8,14 +8,14 @@ import torch
 from generate_tiny import START, tiny
 from tokenizers import decoders, models, pre_tokenizers
 
+from triform.core.initial_weights import build
 from triform.errors import InputError, UnknownName
 from triform.families import gpt2, t5
-from triform.first_numbers import build
 from triform.generate.api import Answer, complete, engine_of, stream
 from triform.generate.settings import Request, Settings
-from triform.text.stream import BYTE_OF
+from triform.text.stream_decoder import BYTE_OF
 from triform.text.tokenizer import Tokenizer
-from triform.weights.generation import Generation
+from triform.weights.generation_config import Generation
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 256

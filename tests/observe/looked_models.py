@@ -8,10 +8,10 @@ import torch
 from families_tiny import EVERY
 from torch import Tensor
 
-from triform import door
+from triform.core import inputs
 from triform.core.forms import Form
-from triform.first_numbers import build
-from triform.observe.view import View, look
+from triform.core.initial_weights import build
+from triform.inspect.view import View, look
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
 
@@ -50,7 +50,7 @@ def logits(
     """Without a tap: through the front door."""
     goal = [target] if model.spec.form == "encoder-decoder" else None
     rows = [ids] if isinstance(ids[0], int) else ids
-    return door.logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
+    return inputs.logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
 
 
 def kernels(model: Subject) -> list[dict[str, object]]:

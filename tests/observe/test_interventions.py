@@ -14,9 +14,9 @@ from looked_models import SOURCE, TARGET, Subject, kernels, logits, model_of, se
 
 from triform.core.build import skeleton
 from triform.core.forms import Form
+from triform.core.initial_weights import build
 from triform.errors import InputError
-from triform.first_numbers import build
-from triform.observe.interventions import (
+from triform.inspect.interventions import (
     patched,
     shuffled,
     with_mask,
@@ -25,7 +25,7 @@ from triform.observe.interventions import (
     without_feedforward,
     without_heads,
 )
-from triform.observe.view import look
+from triform.inspect.view import look
 from triform.spec import NoPosition, NormSpec, replace
 
 ENCODERS = [name for name, spec in EVERY.items() if spec.form == "encoder" and spec.head == EVERY["bert"].head]

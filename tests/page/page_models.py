@@ -6,13 +6,13 @@ import tokenizers
 import torch
 
 from triform import families
-from triform.first_numbers import build
-from triform.page.ask import Run
-from triform.page.looker import Looker
+from triform.core.initial_weights import build
+from triform.page.requests import Run
+from triform.page.session import Looker
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
 
 HOSTILE = '</script><img/src=x/onerror="document.title=1">\u202e\u2066&amp;'
 WORDS = ["the", "fat", "ginger", "cat", "sat", "on", "a", "mat", "mole", "sea", "lion", HOSTILE, "<mask>"]

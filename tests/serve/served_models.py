@@ -11,19 +11,19 @@ import httpx2
 import torch
 
 from triform import families
-from triform.first_numbers import build
-from triform.serve.app import app
-from triform.serve.guard import Access
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
+from triform.core.initial_weights import build
+from triform.serve.http.app import app
+from triform.serve.http.auth import Access
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.worker.model_worker.service import Service
 from triform.spec import Classify, NoHead, Span, Tag, replace
-from triform.text.chat import ChatTemplate
+from triform.text.chat_template import ChatTemplate
 from triform.text.tokenizer import Tokenizer
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
-from triform.weights.sentence import Pooling
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
+from triform.weights.sentence_transformers import Pooling
 
 TEXTS = ["the fat ginger cat sat on a mat", "a mole digs a hole", "apples and oranges are fruit", "lions eat meat"] * 4
 SIZES = {"width": 32, "layers": 2, "heads": 4, "context": 128}

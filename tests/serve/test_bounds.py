@@ -12,18 +12,18 @@ import torch
 from served_callers import LONG, Caller, Gate, standing, until
 from served_models import decoder, encoder, opinionated, pair, run, serving
 
+from triform.core.initial_weights import build
 from triform.errors import TriformError
-from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.generate.engine import Engine
-from triform.serve import looking
-from triform.serve.pace import Pace
-from triform.serve.service import Service
-from triform.serve.worker import Worker
+from triform.serve import look_route
+from triform.serve.worker.model_worker.model_worker import Worker
+from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.model_worker.wait_estimate import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
 
 
 @pytest.fixture
@@ -385,7 +385,7 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
 
 def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
-    gate = Gate(monkeypatch, looking, "answer")
+    gate = Gate(monkeypatch, look_route, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -408,7 +408,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
-    gate = Gate(monkeypatch, looking, "answer")
+    gate = Gate(monkeypatch, look_route, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -449,8 +449,8 @@ def test_metrics_count_what_was_done() -> None:
 
 def test_the_quick_cost_is_the_cost() -> None:
     """What a step is counted for, row by row, is what the cost model says of it."""
-    from triform.observe.cost import cost
-    from triform.serve.metrics import Costs
+    from triform.costs.predict import cost
+    from triform.serve.http.metrics import Costs
 
     spec = decoder().spec
     costs = Costs(spec)

@@ -17,16 +17,16 @@ import httpx2
 import msgspec
 from serve.served_models import TEXTS, all_models
 
+from triform.costs.predict import cost
 from triform.generate.api import complete
-from triform.inventory import parameters
-from triform.observe.cost import cost
-from triform.page.answers import answer as look
-from triform.page.ask import AnyAsk
-from triform.page.looker import Looker
-from triform.serve.service import tasks_of
+from triform.page.answer_requests import answer as look
+from triform.page.requests import AnyAsk
+from triform.page.session import Looker
+from triform.parameters import parameters
+from triform.serve.worker.model_worker.service import tasks_of
 from triform.tasks import named
-from triform.tasks.index import read as read_index
-from triform.tasks.spans import Asked
+from triform.tasks.answer_spans import Asked
+from triform.tasks.vector_index import read as read_index
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 POOL = 400  # requests that are kept to be sent again

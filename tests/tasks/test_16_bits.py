@@ -11,10 +11,10 @@ from triform.data.rows import Text
 from triform.errors import NotNumbers
 from triform.precision import check_scores
 from triform.tasks import named
-from triform.tasks.reading import says_nothing
-from triform.tasks.spans import Asked
-from triform.train.validation import mean_loss
-from triform.weights.folder import Loaded
+from triform.tasks.answer_spans import Asked
+from triform.tasks.encoder_batches import says_nothing
+from triform.train.validation_loss import mean_loss
+from triform.weights.model_folder import Loaded
 
 ROADS: dict[str, tuple[Any, Any]] = {
     "classify": (LABELLED, "Jack loves Rome."),

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from lock_holder import held_by_another
 from tiny_tasks import SCORED, begun
 
-from triform.data.files import DataError
+from triform.data.line_reader import DataError
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_beside
-from triform.tasks import index as indexes
+from triform.files.locks import FolderBusy, lock_beside
 from triform.tasks import named
+from triform.tasks import vector_index as indexes
 from triform.tasks.embed import Embed
-from triform.tasks.index import make, opened, read
-from triform.tasks.passages import cut, passages_of
-from triform.weights.folder import Loaded
+from triform.tasks.passage_splitter import cut, passages_of
+from triform.tasks.vector_index import make, opened, read
+from triform.weights.model_folder import Loaded
 
 
 @pytest.fixture(scope="module")

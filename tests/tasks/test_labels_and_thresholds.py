@@ -6,25 +6,25 @@ import pytest
 import torch
 from tiny_tasks import LABELLED, QUESTIONS, SEVERAL, TAGGED, base, begun, learned, there_and_back, tokenizer
 
+from triform.core.initial_weights import build
 from triform.data.rows import Answer as Right
 from triform.data.rows import Labelled, Question
 from triform.errors import InputError, TriformError
-from triform.first_numbers import build
 from triform.spec import Tag as TagHead
 from triform.spec import replace
 from triform.tasks import named
 from triform.tasks.answer import best_threshold
+from triform.tasks.answer_spans import Found
 from triform.tasks.calibration import LEAST_ROWS, ROWS_TO_SHARPEN, calibrate, temperature
 from triform.tasks.classify import read_texts
-from triform.tasks.joint import joint_examples, joint_labels
-from triform.tasks.reading import through
-from triform.tasks.spans import Found
+from triform.tasks.encoder_batches import through
+from triform.tasks.tag_and_classify import joint_examples, joint_labels
 from triform.tasks.task import CannotDo
-from triform.train.config import Config
-from triform.train.labels import TokenLabels
+from triform.train.label_objectives import TokenLabels
 from triform.train.loop import train
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights import model_folder
+from triform.weights.model_folder import Loaded
 
 
 def joint() -> Loaded:
@@ -172,8 +172,8 @@ def test_an_older_folder_answers_as_before_with_its_temperature_in_the_head(tmp_
     model = model._replace(network=model.network.double())
     texts = ["Jack loves Rome.", "Rose hates Paris."]
     scores, _ = read_texts(texts, model=model)
-    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 3.0}))
-    again = folder.read(tmp_path / "older", dtype=torch.float64)
+    model_folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 3.0}))
+    again = model_folder.read(tmp_path / "older", dtype=torch.float64)
     assert "temperature" not in again.memo
     torch.testing.assert_close(read_texts(texts, model=again)[0], scores / 3)
     if which == "joint":  # tags are not said of a text
@@ -183,9 +183,9 @@ def test_an_older_folder_answers_as_before_with_its_temperature_in_the_head(tmp_
 
 def test_a_damaged_temperature_is_refused(tmp_path: Path) -> None:
     model = begun(named("classify"), LABELLED)
-    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 0}))
+    model_folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 0}))
     with pytest.raises(TriformError, match=r"triform\.json: temperature=0 is not a number above 0"):
-        folder.read(tmp_path / "older")
+        model_folder.read(tmp_path / "older")
 
 
 def test_several_labels_may_be_none() -> None:

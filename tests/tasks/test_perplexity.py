@@ -9,14 +9,14 @@ import torch
 from text.tiny_tokenizers import make_folders
 
 import triform
+from triform.core.initial_weights import build
 from triform.data.rows import Document
 from triform.families import gpt2, llama
-from triform.first_numbers import build
 from triform.tasks import named
-from triform.tasks.likelihood import start_tokens
+from triform.tasks.perplexity import start_tokens
 from triform.text.tokenizer import Tokenizer
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
+from triform.weights.model_folder import Loaded
 
 TEXTS = ["The fat ginger cat sat on a mat.", "Grüße aus Köln: die Straße ist schön.", "A mole of gas."]
 CONTEXT = 128
@@ -40,7 +40,7 @@ def test_perplexity_is_that_of_the_reference(
     """By hand: the loss of the text's own tokens behind the start token, which itself is not predicted."""
     transformers = pytest.importorskip("transformers")
     model = decoder(Tokenizer.read(tokenizers[name]), "llama" if name == "llama" else "gpt2")
-    folder.write(tmp_path / "model", model=model)
+    model_folder.write(tmp_path / "model", model=model)
     reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     start = words.convert_tokens_to_ids(starts)
@@ -88,7 +88,7 @@ def test_eval_says_how_it_counted(
 ) -> None:
     from triform.cli import main
 
-    folder.write(tmp_path / "model", model=decoder(Tokenizer.read(tokenizers["gpt2"]), "gpt2"))
+    model_folder.write(tmp_path / "model", model=decoder(Tokenizer.read(tokenizers["gpt2"]), "gpt2"))
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS))
     asked = ["eval", str(tmp_path / "model"), str(tmp_path / "texts.txt"), "--task", "complete"]
     with pytest.raises(SystemExit):

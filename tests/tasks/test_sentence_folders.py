@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 import triform
 from triform.errors import TriformError
-from triform.tasks import index as indexes
+from triform.tasks import vector_index as indexes
 from triform.tasks.embed import Embed
 from triform.tasks.search import Search
-from triform.weights import folder
+from triform.weights import model_folder
 
 LIMIT = 20
 TEXTS = [" ".join(f"w{(7 * i + k) % 40}" for i in range(n)) for k, n in enumerate((3, 12, 30, 90))]
@@ -151,11 +151,11 @@ def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:
         ):
             say(made, "config_sentence_transformers.json", **said)
             with pytest.raises(TriformError, match=trouble):
-                folder.read(made)
+                model_folder.read(made)
         say(made, "config_sentence_transformers.json", prompts=PROMPTS)
         say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=False)
         with pytest.raises(TriformError, match="include_prompt is false"):
-            folder.read(made)
+            model_folder.read(made)
     finally:
         (made / "config_sentence_transformers.json").unlink()
         say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=True)

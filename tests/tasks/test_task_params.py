@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from triform import families
+from triform.core.initial_weights import build
 from triform.errors import TriformError
-from triform.first_numbers import build
 from triform.tasks.summarize import Summarize
 from triform.tasks.translate import Translate
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
 
 CNN = {
     "early_stopping": True, "length_penalty": 2.0, "max_length": 24, "min_length": 12, "no_repeat_ngram_size": 3,

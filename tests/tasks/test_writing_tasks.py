@@ -15,15 +15,15 @@ from triform.families import bart, gpt2
 from triform.model import Model
 from triform.tasks import named
 from triform.tasks.chat import answers_marked, learned, without_special
-from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
+from triform.tasks.task_of_model import own_task
+from triform.tasks.text_to_text import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
 from triform.tasks.translate import Translated, aligned
-from triform.tasks.writing import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
-from triform.text import chat
+from triform.text import chat_template
 from triform.train.examples import Place
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
+from triform.weights.model_folder import Loaded
 
 PAIRS = [Pair(f"{name} loves {place}.", f"{name} liebt {place}.") for name in tiny.NAMES for place in tiny.PLACES]
 SHORT = [Document(row.source) for row in PAIRS]
@@ -69,8 +69,8 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
         assert after.values["pseudo-perplexity"] < before.values["pseudo-perplexity"]
     asked, settings = questions(task, rows), {} if name == "fill" else {"max_tokens": 8}
     answers = list(task.run(asked, model=model, **settings))
-    folder.write(tmp_path / "model", model=model)
-    again = folder.read(tmp_path / "model")
+    model_folder.write(tmp_path / "model", model=model)
+    again = model_folder.read(tmp_path / "model")
     assert list(task.run(asked, model=again, **settings)) == answers
     assert own_task(again).name == name
     assert [answer for one in asked for answer in task.run([one], model=again, **settings)] == answers
@@ -234,8 +234,8 @@ def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
 
 def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    real = chat.Child
-    monkeypatch.setattr(chat, "Child", lambda: started.append(1) or real())
+    real = chat_template.Child
+    monkeypatch.setattr(chat_template, "Child", lambda: started.append(1) or real())
     model = tiny.begun(named("chat"), CHATS, form="decoder")
     named("chat").examples(CHATS * 40, model=model)
     assert len(started) == 1

@@ -5,16 +5,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from triform.core.initial_weights import build
 from triform.data.rows import Answer, Labelled, Pair, Question, Row, Scored, Tagged
 from triform.families import bert, gpt2, vaswani
-from triform.first_numbers import build
 from triform.spec import ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer
-from triform.text.training import train_tokenizer
+from triform.text.train_tokenizer import train_tokenizer
 from triform.train.loop import train
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
+from triform.weights.model_folder import Loaded
 
 PLACES = ["London", "Paris", "Rome", "New York"]
 NAMES = ["Jack", "Rose", "Florence"]
@@ -81,5 +81,5 @@ def learned(
 
 
 def there_and_back(model: Loaded, place: Path) -> Loaded:
-    folder.write(place, model=model)
-    return folder.read(place)
+    model_folder.write(place, model=model)
+    return model_folder.read(place)

@@ -15,12 +15,12 @@ from tiny_folders import CLASSIFIER, GPT2, LLAMA, edit, edit_tensor, model, save
 import triform.weights
 from triform.errors import TriformError
 from triform.families import sized
+from triform.files import manifest, replace_folder, safetensors_data
+from triform.files.safe_folder import Box
 from triform.spec import Alibi, Classify, NoHead, replace
-from triform.weights import manifest, replacing, tensors
-from triform.weights.box import Box
-from triform.weights.folder import Loaded, read, write
-from triform.weights.generation import Generation
-from triform.weights.sentence import Pooling
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded, read, write
+from triform.weights.sentence_transformers import Pooling
 
 TOKEN = "transformer.wte.weight"
 
@@ -312,11 +312,11 @@ def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     def full(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    places: Any = {"tensors": (tensors, "_write_file"), "manifest": (manifest, "write")}
-    place = {**places, "exchange": (replacing, "exchange")}.get(at, (os, at))
+    places: Any = {"tensors": (safetensors_data, "_write_file"), "manifest": (manifest, "write")}
+    place = {**places, "exchange": (replace_folder, "exchange")}.get(at, (os, at))
     with monkeypatch.context() as patch:
         if at == "rename":  # only the second: the old folder has already been put aside
-            patch.setattr(replacing, "exchange", lambda one, other: False)
+            patch.setattr(replace_folder, "exchange", lambda one, other: False)
             real, calls = os.rename, iter([False, True, False])
             patch.setattr(os, "rename", lambda *args: full() if next(calls) else real(*args))
         else:

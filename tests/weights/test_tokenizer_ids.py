@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tiny_folders import edit
 
+from triform.core.initial_weights import build
 from triform.errors import TriformError
 from triform.families import bert, gpt2
-from triform.first_numbers import build
-from triform.text import bounds
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded, read, write
+from triform.text import tokenizer_limits
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.model_folder import Loaded, read, write
 
 TEXTS = ["the fat ginger cat sat on a mat", "a mole digs a hole"]
 SIZES: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "context": 16}
@@ -53,7 +53,7 @@ def test_far_too_many_words_are_refused_before_a_tokenizer_is_built(
 ) -> None:
     words = {f'w{n}\\"': n + 300 for n in range(3000)}
     edit(folder, lambda file: file["model"]["vocab"].update(words), name="tokenizer.json")
-    monkeypatch.setattr(bounds, "tokenizers", None)
+    monkeypatch.setattr(tokenizer_limits, "tokenizers", None)
     with pytest.raises(
         TriformError, match=rf"tokenizer.json has [\d,]+ words or more, the model has {rows_of(folder)}"
     ):

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from triform.core.initial_weights import build
 from triform.families import bert, gpt2, llama
-from triform.first_numbers import build
 from triform.spec import Classify, ModelSpec
-from triform.weights.folder import Loaded, write
+from triform.weights.model_folder import Loaded, write
 
 SIZES: dict[str, Any] = {"vocab": 11, "width": 8, "layers": 2, "heads": 2, "context": 16}
 GPT2 = gpt2(**SIZES)

@@ -8,15 +8,15 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from triform.cooperative import pause
 from triform.core.forms import Form
 from triform.errors import InputError
-from triform.generate import beam
-from triform.generate.default_checks import check_defaults, settings_over
+from triform.generate import beam_search
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
+from triform.generate.sequence import NoText, TextStream, ending
 from triform.generate.settings import Request, Settings, SettingsError
-from triform.generate.writer import NoText, TextStream, ending
-from triform.pauses import pause
+from triform.generate.validate_defaults import check_defaults, settings_over
 from triform.spec import ModelSpec
 
 Prompt: TypeAlias = str | Sequence[int]
@@ -82,7 +82,7 @@ def complete(
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam.EarlyStopping | None = None,
+    early_stopping: beam_search.EarlyStopping | None = None,
     start: int | None = None,
     pack: bool | None = None,
     rows: int = ROWS,
@@ -100,7 +100,7 @@ def complete(
     requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
     if plan.width != 1:
         width = rows * plan.width
-        found = beam.search(
+        found = beam_search.search(
             model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=width, pack=pack
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
@@ -151,8 +151,8 @@ def plan_of(
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam.EarlyStopping | None = None,
-) -> beam.Plan:
+    early_stopping: beam_search.EarlyStopping | None = None,
+) -> beam_search.Plan:
     """The search that is asked for, else that of the model's folder, unless what is asked for rules a search out."""
     defaults = getattr(model, "generation", None)
     if beams is None and not any(asked.get(name) for name in ("temperature", "stop", "lookup")):
@@ -162,7 +162,7 @@ def plan_of(
                 f"this model's generation defaults ask for beam sampling (do_sample with num_beams={beams}), which is "
                 "not supported; give beams=1 to sample, or temperature=0 to search"
             )
-    return beam.Plan(
+    return beam_search.Plan(
         1 if beams is None else beams,
         _first(length_penalty, getattr(defaults, "length_penalty", None), 1.0),
         _first(early_stopping, getattr(defaults, "early_stopping", None), False),
@@ -196,7 +196,7 @@ def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
     )
 
 
-def _spoken(model: ModelLike, wanted: Settings, prompt: int, sample: int, found: beam.Ending) -> Answer:
+def _spoken(model: ModelLike, wanted: Settings, prompt: int, sample: int, found: beam_search.Ending) -> Answer:
     text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
     finish = ending(wanted, found.tokens[-1]) or "length"
     pieces = [text.push(token) for token in (found.tokens if finish == "length" else found.tokens[:-1])]

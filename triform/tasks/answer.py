@@ -12,19 +12,19 @@ import msgspec
 from triform.data.rows import Question
 from triform.errors import InputError
 from triform.generate import api
+from triform.metrics.squad import best_of
 from triform.spec import Form, ModelSpec, Span, replace
-from triform.tasks import spans
+from triform.tasks import answer_spans
+from triform.tasks.answer_spans import Asked, Found
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.contexts import Window, rows_of, windows
-from triform.tasks.spans import Asked, Found
-from triform.tasks.squad_score import best_of
+from triform.tasks.context_windows import Window, rows_of, windows
 from triform.tasks.task import Reply, Scores
-from triform.tasks.writing import Prompt, Writing
-from triform.train.config import Config
+from triform.tasks.text_to_text import Prompt, Writing
 from triform.train.examples import Examples, Listed
-from triform.train.labels import AnswerSpan
+from triform.train.label_objectives import AnswerSpan
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights.model_folder import Loaded
 
 NONE = "(no answer)"  # what a model that writes learns to write
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -82,7 +82,7 @@ class Answer(Writing[Question, Asked, Answered]):
         if model.spec.form != "encoder":
             cut = (rows_of(row, self.windows(self.question(row), model=model)) for row in rows)
             return super().examples([part for parts in cut for part in parts], model=model)
-        found = list(spans.span_examples(rows, model=model))
+        found = list(answer_spans.span_examples(rows, model=model))
         return Listed(found, lengths=[len(each.ids) for each in found])
 
     def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
@@ -94,7 +94,7 @@ class Answer(Writing[Question, Asked, Answered]):
             return super().finished(rows, model=model)
         if not any(not row.answers for row in rows) or model.memo.get("no_answer", 0.0) is None:
             return model
-        threshold = best_threshold(list(spans.found([self.question(row) for row in rows], model=model)), rows)
+        threshold = best_threshold(list(answer_spans.found([self.question(row) for row in rows], model=model)), rows)
         return model._replace(memo=dict(model.memo) | {"no_answer": threshold})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Answer(Writing[Question, Asked, Answered]):
         if settings:
             raise InputError(f"a model that shows answers has no setting {', '.join(settings)}; it has none")
         least = model.memo.get("no_answer", 0.0)
-        for asked, found in zip(questions, spans.found(questions, model=model), strict=True):
+        for asked, found in zip(questions, answer_spans.found(questions, model=model), strict=True):
             yield _told(asked, found, none=least is not None and found.none > least)
 
     def written(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:

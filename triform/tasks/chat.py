@@ -5,21 +5,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from triform.data.files import Fault
+from triform.data.line_reader import Fault
 from triform.data.rows import Chat as Conversation
 from triform.data.rows import Message
 from triform.errors import InputError
 from triform.generate.events import Finish
 from triform.spec import Form, ModelSpec
 from triform.tasks.complete import Complete
-from triform.tasks.likelihood import perplexity, squeezed
+from triform.tasks.perplexity import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.text.chat import ChatTemplate
-from triform.train.config import Config
+from triform.text.chat_template import ChatTemplate
 from triform.train.examples import Examples, Listed, Tokens
-from triform.train.language import NextToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
+from triform.weights.model_folder import Loaded
 
 Messages: TypeAlias = tuple[Message, ...]
 

@@ -14,28 +14,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.data.portions import portions
+from triform.data.chunks import portions
+from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
+from triform.metrics.labels import accuracy, confusion, label_matrix, macro_f1
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as TagHead
-from triform.tasks import bag_of_words, head_start
+from triform.tasks import bag_of_words, initial_head
 from triform.tasks.calibration import calibrate
-from triform.tasks.label_score import accuracy, confusion, label_matrix, macro_f1
-from triform.tasks.material import few
-from triform.tasks.reading import first_scores, scores, window_means, windows_of
+from triform.tasks.encoder_batches import first_scores, scores, window_means, windows_of
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Labelled as Example
-from triform.train.labels import OneLabel, SeveralLabels
+from triform.train.label_objectives import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights.head_temperature import divide_head, text_labels
 from triform.weights.label_probabilities import is_several, label_probabilities
-from triform.weights.regression import gives_number, number_of
-from triform.weights.temperature import divide_head, text_labels
+from triform.weights.model_folder import Loaded
+from triform.weights.regression_head import gives_number, number_of
 
 FEW_ROWS = 1000  # below this many, rows to be judged by are too dear to be held out for good
 JUDGED_ROWS = 200  # to be held out at least, where there are more
@@ -130,11 +130,13 @@ class Classify(Task[Labelled, str, Classified]):
         )
 
     def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
-        return head_start.prepare_head(model, base=base, seed=seed)
+        return initial_head.prepare_head(model, base=base, seed=seed)
 
     def fit_head(self, rows: Sequence[Labelled], *, model: Loaded) -> None:
         known = [row for row in rows if all(label in model.labels for label in row.labels)]
-        head_start.fit_head(few(known, most=head_start.MAX_FIT_ROWS), model=model, several=is_several(model))
+        initial_head.fit_head(
+            sample_rows(known, most=initial_head.MAX_FIT_ROWS), model=model, several=is_several(model)
+        )
 
     def examples(self, rows: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
         """Each window of a text has the labels of the text; rows with a label the model has not are left out."""
@@ -230,7 +232,7 @@ class Classify(Task[Labelled, str, Classified]):
     def frozen_baseline(
         self, rows: Sequence[Labelled], *, train: Sequence[Labelled], base: Loaded
     ) -> Mapping[str, Scores]:
-        found = head_start.frozen_answers([row.text for row in rows], train=train, base=base)
+        found = initial_head.frozen_answers([row.text for row in rows], train=train, base=base)
         return {self.start_is: self.score(_unsure(found), rows)}
 
 

@@ -8,23 +8,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.cache import TokenCache, digest, place_of
-from triform.data.portions import portions
-from triform.data.ragged import Cache, StoredNumbers
+from triform.data.array_store import Cache, StoredNumbers
+from triform.data.chunks import portions
+from triform.data.row_cache import TokenCache, digest, place_of
 from triform.data.rows import Document
 from triform.errors import InputError
 from triform.generate import api
 from triform.generate.events import Event, Finish
 from triform.generate.settings import Request, SettingsError
 from triform.spec import Form, ModelSpec, Own, Tied
-from triform.tasks.likelihood import perplexity, squeezed, start_tokens
+from triform.tasks.perplexity import perplexity, squeezed, start_tokens
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import abreast
-from triform.train.config import Config
+from triform.tasks.text_to_text import abreast
 from triform.train.examples import Examples, Listed, Place, Tokens, Windows
-from triform.train.language import NextToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
+from triform.weights.model_folder import Loaded
 
 BEGINNING = 60  # characters of a text that a sample goes on from
 CHUNK = 1 << 16  # tokens hashed at once

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.core.batch import Text
-from triform.data.portions import portions
+from triform.core.texts import Text
+from triform.data.chunks import portions
 from triform.data.rows import Scored
 from triform.errors import InputError, UnknownName
+from triform.metrics.ranking import spearman
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.bm25 import BM25
-from triform.tasks.ranking_score import spearman
-from triform.tasks.reading import (
+from triform.tasks.encoder_batches import (
     Read,
     Reader,
     Windows,
@@ -32,12 +32,12 @@ from triform.tasks.reading import (
     windows_of,
 )
 from triform.tasks.task import Reply, Scores, Task
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed, TwoTexts
-from triform.train.likeness import CosineScores, InBatchNegatives
 from triform.train.objectives import Objective, apart, means
-from triform.weights.folder import Loaded
-from triform.weights.sentence import ROLES, Pooling, Role
+from triform.train.pair_objectives import CosineScores, InBatchNegatives
+from triform.train.run_config import Config
+from triform.weights.model_folder import Loaded
+from triform.weights.sentence_transformers import ROLES, Pooling, Role
 
 MEAN = Pooling("mean", normalise=False)
 

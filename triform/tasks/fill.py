@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.core.batch import Text
+from triform.core.texts import Text
 from triform.data import rows as data
-from triform.data.portions import portions
+from triform.data.chunks import portions
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
 from triform.precision import check_scores
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.reading import Reader, through
+from triform.tasks.encoder_batches import Reader, through
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Tokens
-from triform.train.language import MaskedToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import MaskedToken
+from triform.weights.model_folder import Loaded
 
 PLACES = 64  # of a text that are asked for when it is judged, evenly spread
 TEXTS = 64  # whose vectors are held at once

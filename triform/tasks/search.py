@@ -6,23 +6,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from triform.data.files import Unit, name_place
-from triform.data.portions import portions
+from triform.data.chunks import portions
+from triform.data.line_reader import Unit, name_place
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.hints import Hint
+from triform.metrics.ranking import ndcg, recall
 from triform.spec import Form, ModelSpec
-from triform.tasks import index as indexes
+from triform.tasks import vector_index as indexes
 from triform.tasks.bm25 import BM25
 from triform.tasks.embed import Alike, Embed, alike, check_trainable, pair_examples, pairs_recipe, with_pooling
-from triform.tasks.index import Index
-from triform.tasks.ranking_score import ndcg, recall
 from triform.tasks.task import Reply, Scores, Task
-from triform.train.config import Config
+from triform.tasks.vector_index import Index
 from triform.train.examples import Examples, TwoTexts
-from triform.train.likeness import InBatchNegatives
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.pair_objectives import InBatchNegatives
+from triform.train.run_config import Config
+from triform.weights.model_folder import Loaded
 
 SHOWN = 10
 

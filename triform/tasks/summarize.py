@@ -6,11 +6,11 @@ from typing import Any
 
 from triform.data.rows import Pair
 from triform.generate import api
-from triform.tasks.rouge import Rouge, best_rouge
+from triform.metrics.rouge import Rouge, best_rouge
 from triform.tasks.task import Reply, Scores
-from triform.tasks.task_params import SUMMARIZATION, Prepared, prepare
-from triform.tasks.writing import Prompt, WritingPairs
-from triform.weights.folder import Loaded
+from triform.tasks.task_specific_params import SUMMARIZATION, Prepared, prepare
+from triform.tasks.text_to_text import Prompt, WritingPairs
+from triform.weights.model_folder import Loaded
 
 SIGNATURE = "F1, best reference, lines are sentences, no stemming"
 SENTENCE = re.compile(r".+?[.!?](?=\s|$)", re.DOTALL)

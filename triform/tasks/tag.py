@@ -14,29 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.data.fields import is_bio
-from triform.data.portions import portions
+from triform.data.chunks import portions
 from triform.data.rows import Tagged
+from triform.data.values import is_bio
 from triform.errors import InputError
+from triform.metrics.entities import Stretch, entities, entity_score
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as Head
-from triform.tasks.entity_score import Stretch, entities, entity_score
-from triform.tasks.reading import (
-    check_texts,
-    longest_of,
-    overlap_of,
-    own_tokens,
-    through,
-    windows,
-)
+from triform.tasks.encoder_batches import check_texts, longest_of, overlap_of, own_tokens, through, windows
 from triform.tasks.task import Reply, Scores, Task
 from triform.text.tokenizer import Encoding
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
-from triform.train.labels import TokenLabels
+from triform.train.label_objectives import TokenLabels
 from triform.train.objectives import NOTHING, Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights.model_folder import Loaded
 
 Question: TypeAlias = str | Sequence[str]  # a text, or its words
 

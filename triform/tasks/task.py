@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from triform.data.ragged import Cache
+from triform.data.array_store import Cache
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.hints import Hint
 from triform.spec import Form, ModelSpec
 from triform.tasks import TASKS, named
-from triform.train.config import Config
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
-from triform.train.stored import stored
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.stored_examples import stored
+from triform.weights.model_folder import Loaded
 
 
 class CannotDo(TriformError):

@@ -7,11 +7,11 @@ import msgspec
 
 from triform.data.rows import Pair
 from triform.generate import api
-from triform.observe.view import look
+from triform.inspect.view import look
 from triform.tasks.task import CannotDo, Reply, Scores
-from triform.tasks.task_params import Prepared, pair_for, prepare
-from triform.tasks.writing import Prompt, WritingPairs, first_of
-from triform.weights.folder import Loaded
+from triform.tasks.task_specific_params import Prepared, pair_for, prepare
+from triform.tasks.text_to_text import Prompt, WritingPairs, first_of
+from triform.weights.model_folder import Loaded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,17 +12,17 @@ import torch
 from triform import families
 from triform.core.build import skeleton
 from triform.errors import TriformError, UnsupportedName
+from triform.files.errors import WeightsError, listed
 from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NormSpec, NoScaling, Scaling, YarnScaling
-from triform.text.chat import ChatTemplate
-from triform.text.construct import Split, byte_level, put_ends
-from triform.text.pieces import BYTE, CONTROL, Piece, PieceModel, core_of
+from triform.text.build_tokenizer import Split, byte_level, put_ends
+from triform.text.chat_template import ChatTemplate
+from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, core_of
 from triform.text.tokenizer import Tokenizer
-from triform.weights.errors import WeightsError, listed
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.weights.generation_config import Generation
 from triform.weights.gguf_file import GgufFile
-from triform.weights.names import Part, Rule, Table, same, stack
-from triform.weights.rotary import half_split
+from triform.weights.model_folder import Loaded
+from triform.weights.name_rules import Part, Rule, Table, same, stack
+from triform.weights.rotary_layout import half_split
 
 NAMES: tuple[Rule, ...] = (
     same("token", "token_embd"),

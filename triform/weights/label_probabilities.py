@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from triform.weights.folder import Loaded
+from triform.weights.model_folder import Loaded
 
 
 def is_several(model: Loaded) -> bool:

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from triform import families
-from triform.first_numbers import build
+from triform.core.initial_weights import build
+from triform.files.errors import WeightsError
 from triform.spec import ModelSpec
-from triform.text.construct import put_ends
-from triform.text.pieces import core_of, parse_llama2c
+from triform.text.build_tokenizer import put_ends
+from triform.text.sentencepiece import core_of, parse_llama2c
 from triform.text.tokenizer import Tokenizer
-from triform.weights.errors import WeightsError
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
-from triform.weights.rotary import half_split
+from triform.weights.generation_config import Generation
+from triform.weights.model_folder import Loaded
+from triform.weights.rotary_layout import half_split
 
 HEAD = struct.Struct("<7i")
 MOST_TOKENIZER = 16 << 20
