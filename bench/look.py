@@ -32,14 +32,14 @@ def heads() -> Iterator[Claim]:
     from triform import families
     from triform.core.initial_weights import build
     from triform.inspect.view import look
+    from triform.model import Model
     from triform.page import requests
     from triform.page.answer_requests import answer
     from triform.page.session import Looker
-    from triform.weights.model_folder import Loaded
 
     torch.set_num_threads(2)
     spec = families.gpt2()
-    model = Loaded(spec, build(spec))
+    model = Model(spec, build(spec))
     looker = Looker("gpt2", model)
     texts = [[(7 * i + 31 * turn) % spec.vocab for i in range(TOKENS)] for turn in range(ROUNDS + 1)]
 
@@ -109,13 +109,13 @@ def served() -> Iterator[str]:
 
     from triform import families
     from triform.core.initial_weights import build
+    from triform.model import Model
     from triform.page.session import Looker
     from triform.serve.page_routes import app
-    from triform.weights.model_folder import Loaded
 
     spec = families.gpt2(vocab=2000, width=128, layers=4, heads=4, context=256)
     socket = create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app(Looker("small", Loaded(spec, build(spec)))), log_level="error", lifespan="off")
+    config = uvicorn.Config(app(Looker("small", Model(spec, build(spec)))), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

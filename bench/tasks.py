@@ -141,7 +141,7 @@ def random_marian(to: Path) -> None:
     tokenizer = train_tokenizer(words, kind="bpe", vocab=16_384, ends=True)
     model = triform.build(marian(vocab=16_384), seed=SEED)
     generation = generation_of(tokenizer, "encoder-decoder")
-    model.loaded = model.loaded._replace(tokenizer=tokenizer, generation=generation, memo={"task": "translate"})
+    model = model.replace(tokenizer=tokenizer, generation=generation, memo={"task": "translate"})
     model.save(to)
 
 

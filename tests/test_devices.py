@@ -59,6 +59,6 @@ def test_weights_copied_inside_inference_mode_cannot_learn() -> None:
     task = named("classify")
     model = begun(task, LABELLED)
     with torch.inference_mode():
-        frozen = model._replace(network=copy.deepcopy(model.network))
+        frozen = model.replace(network=copy.deepcopy(model.network))
     with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot learn"):
         learned(task, LABELLED, model=frozen, steps=1)

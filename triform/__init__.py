@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from triform import families, spec
     from triform.costs.predict import cost
     from triform.errors import TriformError
-    from triform.model import Model, build, load
+    from triform.model import Model, build
+    from triform.weights.model_folder import load
 
 _WHERE = {
     "Model": "triform.model",
@@ -26,7 +27,7 @@ _WHERE = {
     "build": "triform.model",
     "cost": "triform.costs.predict",
     "families": "triform",
-    "load": "triform.model",
+    "load": "triform.weights.model_folder",
     "spec": "triform",
 }
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.errors import ALL_EQUAL, NotNumbers
+from triform.errors import ALL_EQUAL, NotNumbers, UnknownName
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -46,3 +46,15 @@ def distance(got: Tensor, want: Tensor) -> float:
         return float("inf")
     got, want = got.double(), want.double()
     return float((got - want).abs().max() / want.abs().max().clamp(min=1e-30))
+
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    """A dtype by its name, too."""
+    if not isinstance(dtype, str):
+        return dtype
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    return DTYPES[dtype]

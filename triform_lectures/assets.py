@@ -5,8 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from triform.errors import TriformError
+from triform.model import Model
 from triform.weights import model_folder, model_store
-from triform.weights.model_folder import Loaded
 
 
 class DataAbsent(TriformError):
@@ -14,7 +14,7 @@ class DataAbsent(TriformError):
 
 
 @lru_cache(maxsize=4)
-def standing(name: str) -> Loaded | None:
+def standing(name: str) -> Model | None:
     """The model of this name, or nothing."""
     try:
         return model_folder.read(model_store.find(name))

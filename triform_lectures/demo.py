@@ -25,6 +25,7 @@ from triform.costs.predict import cost
 from triform.data.rows import Document, Labelled, Pair, Tagged
 from triform.families import bert, llama, vaswani
 from triform.files import atomic_folder
+from triform.model import Model
 from triform.pipeline.base_model import generation_of
 from triform.spec import ModelSpec, replace
 from triform.spec import Tag as TagHead
@@ -42,7 +43,6 @@ from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.run_events import Watch
 from triform.weights import model_folder
-from triform.weights.model_folder import Loaded
 
 SEED = 1
 JUDGING_SEED = 2026
@@ -78,7 +78,7 @@ class Learned(NamedTuple):
     """What a lesson leaves: a model, how well it does on sentences never seen, and some of what it says."""
 
     name: str
-    model: Loaded
+    model: Model
     scores: dict[str, float]
     shown: tuple[Shown, ...]
     alignment: Alignment | None = None
@@ -116,8 +116,8 @@ def unseen(count: int) -> tuple[Sentence, ...]:
 
 
 def trained(
-    model: Loaded, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
-) -> Loaded:
+    model: Model, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
+) -> Model:
     """Muon, at a rate that falls to 0; of 0.005 to 0.03 tried, translations were learned soonest at 0.005 to 0.01."""
     config = Config(
         steps=steps, batch_tokens=1024, optimizer="muon", learning_rate=0.007, schedule="linear", beta2=0.98,
@@ -127,8 +127,8 @@ def trained(
     return model
 
 
-def new(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Loaded:
-    return Loaded(
+def new(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Model:
+    return Model(
         spec=spec,
         network=build(spec, seed=SEED),
         tokenizer=tokenizer,

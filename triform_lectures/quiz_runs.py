@@ -12,10 +12,10 @@ from triform.costs.predict import cost
 from triform.families import gpt2, named, vaswani
 from triform.inspect.interventions import with_mask, without_heads
 from triform.inspect.view import look
+from triform.model import Model
 from triform.spec import NoPosition, Sinusoid
 from triform.train.examples import Place, Tokens
 from triform.train.token_objectives import NextToken
-from triform.weights.model_folder import Loaded
 from triform_lectures import slides
 from triform_lectures.chapters.training import trained_groups
 from triform_lectures.formula import causal
@@ -108,7 +108,7 @@ def self_attention() -> Answers:
 
 
 @torch.no_grad()
-def guessed(model: Loaded) -> float:
+def guessed(model: Model) -> float:
     """A straight readout fitted on 60 texts with random labels, tried on 60 others."""
     chance = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 40, (120, 6), generator=chance)

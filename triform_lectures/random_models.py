@@ -11,31 +11,31 @@ from triform import families
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly
 from triform.core.initial_weights import build
 from triform.core.texts import Text
+from triform.model import Model
 from triform.spec import ModelSpec, NoHead, NoPosition, Position, Tied, replace
-from triform.weights.model_folder import Loaded
 
 VOCAB, WIDTH, HEADS, LAYERS = 40, 32, 4, 2
 
 
 @lru_cache(maxsize=32)
-def of(spec: ModelSpec, *, seed: int = 0) -> Loaded:
-    return Loaded(spec, build(spec, seed=seed, dtype=torch.float64))
+def of(spec: ModelSpec, *, seed: int = 0) -> Model:
+    return Model(spec, build(spec, seed=seed, dtype=torch.float64))
 
 
-def decoder(*, layers: int = LAYERS, heads: int = HEADS) -> Loaded:
+def decoder(*, layers: int = LAYERS, heads: int = HEADS) -> Model:
     return of(families.gpt2(vocab=VOCAB, width=WIDTH, layers=layers, heads=heads, context=64))
 
 
-def encoder(*, layers: int = LAYERS, position: Position | None = None) -> Loaded:
+def encoder(*, layers: int = LAYERS, position: Position | None = None) -> Model:
     spec = families.bert(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64, kinds=0, head=NoHead())
     return of(spec if position is None else replace(spec, position=position))
 
 
-def pair(*, layers: int = LAYERS) -> Loaded:
+def pair(*, layers: int = LAYERS) -> Model:
     return of(families.vaswani(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64))
 
 
-def unplaced_decoder() -> Loaded:
+def unplaced_decoder() -> Model:
     spec = families.gpt2(vocab=VOCAB, width=WIDTH, layers=LAYERS, heads=HEADS, context=64)
     return of(replace(spec, position=NoPosition(), head=Tied()))
 
@@ -67,7 +67,7 @@ def count(cells: Tensor) -> str:
 
 
 @torch.no_grad()
-def hidden(model: Loaded, *tokens: int) -> Tensor:
+def hidden(model: Model, *tokens: int) -> Tensor:
     """What the stack gives for one text, [T, D]"""
     return cast(EncoderOnly | DecoderOnly, model.network).hidden(ids(*tokens))[0]
 

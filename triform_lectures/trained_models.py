@@ -25,7 +25,9 @@ from triform.errors import TriformError
 from triform.files import manifest
 from triform.files.locks import FolderBusy
 from triform.files.safe_folder import Box
+from triform.generation_defaults import Generation
 from triform.inspect.view import View, look
+from triform.model import Model
 from triform.spec import ModelSpec, to_json
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import train_tokenizer
@@ -34,8 +36,6 @@ from triform.train.loop import train
 from triform.train.run_config import Config
 from triform.train.token_objectives import Language, NextToken, Translate
 from triform.weights import model_folder as folders
-from triform.weights.generation_config import Generation
-from triform.weights.model_folder import Loaded
 from triform.weights.model_store import home
 
 Name: TypeAlias = Literal["decoder", "pair"]
@@ -167,7 +167,7 @@ def end_of(tokenizer: Tokenizer) -> int:
 
 
 @lru_cache(maxsize=8)
-def little(name: Name, *, config: Config = CONFIG) -> Loaded:
+def little(name: Name, *, config: Config = CONFIG) -> Model:
     """A little model, read if it has been trained to its end before; a damaged one is trained again."""
     recipe = RECIPES[name]()
     place = kept() / f"{name}-{recipe.name(config)}"
@@ -180,7 +180,7 @@ def little(name: Name, *, config: Config = CONFIG) -> Loaded:
     outcome = train(network, objective=recipe.objective, examples=recipe.examples, config=config)
     start = end_of(recipe.tokenizer)
     generation, memo = Generation(first=start, eos=start), {STEPS: outcome.step}
-    made = Loaded(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
+    made = Model(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
     with suppress(FolderBusy):  # another process keeps the same model just now
         folders.write(place, model=made)
         return read_model(place, steps=config.steps)
@@ -188,7 +188,7 @@ def little(name: Name, *, config: Config = CONFIG) -> Loaded:
     return made
 
 
-def read_model(place: Path, *, steps: int | None) -> Loaded:
+def read_model(place: Path, *, steps: int | None) -> Model:
     """A model that was trained for all its steps, with the files that were written then."""
     if manifest.read(Box(place)) is None:
         raise TriformError(f"{place} has no {manifest.NAME}: its files cannot be verified")
@@ -198,7 +198,7 @@ def read_model(place: Path, *, steps: int | None) -> Loaded:
     return found
 
 
-def glance(model: Loaded, text: str) -> View:
+def glance(model: Model, text: str) -> View:
     """A look into a model while it reads a text, in whatever form it is."""
     ids = model.tokenizer.encode(text).ids if model.tokenizer is not None else ()
     if model.network.sides == 2:

@@ -16,10 +16,10 @@ from triform.cli import COMMANDS, main, triform
 from triform.cli.command_synonyms import OTHER_WORDS
 from triform.data.rows import Text
 from triform.hints import Hint
-from triform.model import load
 from triform.tasks import TASKS, named
 from triform.tasks.task import CannotDo
 from triform.weights import model_folder, model_store, pull
+from triform.weights.model_folder import load
 from triform.weights.model_store import Carried
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 ) -> None:
     """With this very model where it says --from MODEL."""
     try:
-        named(task).check(load(world / name).loaded)
+        named(task).check(load(world / name))
         pytest.skip("it can")
     except CannotDo as error:
         said = str(error)
@@ -156,7 +156,7 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 
 
 def test_a_model_without_tokenizer_is_not_advised_to_learn(world: Path) -> None:
-    bare = load(world / "decoder").loaded._replace(tokenizer=None)
+    bare = load(world / "decoder")._replace(tokenizer=None)
     with pytest.raises(CannotDo, match="without tokenizer cannot learn to; train a new one"):
         named("chat").check(bare)
 
@@ -178,7 +178,7 @@ def test_a_model_that_is_not_here_is_pulled_by_its_name(
     """Whether the shelf is empty or holds another model whose name is near."""
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
     if others:
-        model_folder.write(tmp_path / "home" / "models" / f"{name}x", model=load(world / "embed").loaded)
+        model_folder.write(tmp_path / "home" / "models" / f"{name}x", model=load(world / "embed"))
     asked = (command, name, *([] if command == "cost" else ["Hello."]), *(["--json"] if command == "look" else []))
     assert run(*asked) == 2
     said = capsys.readouterr().err

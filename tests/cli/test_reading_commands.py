@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 from tasks.tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun
 
 from triform.cli import main
-from triform.model import Model, load
+from triform.model import Model
 from triform.tasks import named
 from triform.weights import model_folder
+from triform.weights.model_folder import load
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str, str]:
@@ -174,7 +175,7 @@ def test_a_text_gives_an_answer_and_a_list_a_list(models: Path, tmp_path: Path) 
     from triform.tasks.vector_index import make
 
     (tmp_path / "a.txt").write_text("Jack loves Rome.")
-    make([tmp_path / "a.txt"], model=opened["embed"].loaded, name="x", out=tmp_path / "index")
+    make([tmp_path / "a.txt"], model=opened["embed"], name="x", out=tmp_path / "index")
     hits = opened["embed"].search("Rome", index=tmp_path / "index")
     assert hits.hits[0].text == "Jack loves Rome."
     assert isinstance(opened["embed"], Model)

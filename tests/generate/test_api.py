@@ -13,9 +13,9 @@ from triform.errors import InputError, UnknownName
 from triform.families import gpt2, t5
 from triform.generate.api import Answer, complete, engine_of, stream
 from triform.generate.settings import Request, Settings
+from triform.generation_defaults import Generation
 from triform.text.stream_decoder import BYTE_OF
 from triform.text.tokenizer import Tokenizer
-from triform.weights.generation_config import Generation
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 256

@@ -19,9 +19,10 @@ from triform.errors import TriformError
 from triform.generate import sampling
 from triform.generate.api import complete, plan_of, settings_of
 from triform.generate.settings import Settings, SettingsError
+from triform.generation_defaults import Generation
+from triform.model import Model
 from triform.weights import generation_config, model_folder
-from triform.weights.generation_config import FILE, HARMLESS, REFUSED, THEIRS, Generation
-from triform.weights.model_folder import Loaded
+from triform.weights.generation_config import FILE, HARMLESS, REFUSED, THEIRS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 5
@@ -34,7 +35,7 @@ class Both(NamedTuple):
     """One tiny model as the reference and as ours, and the folder they read their defaults from."""
 
     theirs: Any
-    ours: Loaded
+    ours: Model
     path: Path
 
     def say(self, file: dict[str, Any] | None, **config: Any) -> "Both":
@@ -51,7 +52,7 @@ class Both(NamedTuple):
             self.theirs.generation_config = GenerationConfig.from_pretrained(
                 self.path, config_file_name="config.json", _from_model_config=True
             )
-        return self._replace(ours=self.ours._replace(generation=generation_config.read(fields | TOKENS | config, file)))
+        return self._replace(ours=self.ours.replace(generation=generation_config.read(fields | TOKENS | config, file)))
 
     def compare(self, **asked: Any) -> list[list[int]]:
         """What ours writes; the reference writes the same."""
@@ -181,7 +182,7 @@ ACTIVE = {
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_what_cannot_be_done_is_refused_by_name(name: str, both: Any) -> None:
-    model = both("gpt2").ours._replace(generation=generation_config.read({}, {name: ACTIVE[name]}))
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {name: ACTIVE[name]}))
     with pytest.raises(SettingsError, match=f"{name}=.*not supported"):
         complete(model, PROMPTS)
     for value in (None, *REFUSED.get(name, ())):
@@ -269,7 +270,7 @@ WRONG: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, both: Any) -> None:
     """Whatever the caller asks for, and however little."""
-    model = both("gpt2").ours._replace(generation=generation_config.read({}, {name: WRONG[name]}), config={})
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {name: WRONG[name]}), config={})
     for asked in ({}, {"max_tokens": 3, "temperature": 0.5}):
         with pytest.raises(SettingsError, match=f"^generation_config.json: {name}=.* does not fit this model"):
             complete(model, PROMPTS, **asked)
@@ -277,15 +278,15 @@ def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, bot
 
 @pytest.mark.parametrize("eos", [-1, 10**18, [0, 100_000]])
 def test_an_end_that_no_row_belongs_to(eos: Any, both: Any) -> None:
-    model = both("gpt2").ours._replace(generation=generation_config.read({"eos_token_id": 0}, {"eos_token_id": eos}))
-    model = model._replace(config={"eos_token_id": 0})
+    model = both("gpt2").ours.replace(generation=generation_config.read({"eos_token_id": 0}, {"eos_token_id": eos}))
+    model = model.replace(config={"eos_token_id": 0})
     with pytest.raises(SettingsError, match=r"^generation_config.json or config.json: eos_token_id="):
         complete(model, PROMPTS)
 
 
 def test_the_first_token_of_a_target_has_a_row(both: Any) -> None:
     model = both("bart").ours
-    model = model._replace(
+    model = model.replace(
         generation=generation_config.read({}, {"decoder_start_token_id": model.spec.vocab}), config={}
     )
     with pytest.raises(SettingsError, match=r"^generation_config.json: decoder_start_token_id="):
@@ -294,5 +295,5 @@ def test_the_first_token_of_a_target_has_a_row(both: Any) -> None:
 
 def test_a_padding_token_that_nothing_uses_is_no_trouble(both: Any) -> None:
     """The first folders of Llama say -1."""
-    model = both("gpt2").ours._replace(generation=generation_config.read({}, {"pad_token_id": -1, "max_new_tokens": 1}))
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {"pad_token_id": -1, "max_new_tokens": 1}))
     assert len(complete(model, PROMPTS)) == len(PROMPTS)

@@ -28,7 +28,7 @@ def small(*shape: int) -> Labelled:
 
 def hostile_view() -> View:
     model = model_of("gpt2")
-    return look(model._replace(tokenizer=hostile_tokenizer()), f"the {HOSTILE} w3")
+    return look(model.replace(tokenizer=hostile_tokenizer()), f"the {HOSTILE} w3")
 
 
 class Tags(HTMLParser):

@@ -17,6 +17,7 @@ from triform.core.initial_weights import build
 from triform.errors import TriformError
 from triform.inspect.taps import tapped
 from triform.inspect.view import look
+from triform.model import Model
 from triform.page import requests
 from triform.page.answer_requests import ANSWERS, answer
 from triform.page.diagram import diagram
@@ -27,7 +28,6 @@ from triform.page.session import Looker
 from triform.parameters import parameters
 from triform.spec import replace
 from triform.tasks.classify import Classify
-from triform.weights.model_folder import Loaded
 
 IDS = "3 4 5 6 7 8 9"
 
@@ -61,7 +61,7 @@ def questions(looker: Looker, run: Run) -> list[requests.AnyAsk]:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_family_answers_every_question(name: str) -> None:
-    one = Looker(name, Loaded(EVERY[name], build(EVERY[name])))
+    one = Looker(name, Model(EVERY[name], build(EVERY[name])))
     for question in questions(one, Run(text=IDS)):
         assert b"NaN" not in msgspec.json.encode(answer(one, question))
 
@@ -163,7 +163,7 @@ def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> Non
 def test_a_head_of_one_label_gives_its_score() -> None:
     model = encoder("classify")
     spec = replace(model.spec, head=replace(model.spec.head, labels=1))
-    looked = Looker("score", model._replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
+    looked = Looker("score", model.replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
     found = answer(looked, requests.Answer(run=Run(text="the cat"), position=0))
     assert (found["labels"], found["chances"]) == ([], [])
     assert found["score"] == pytest.approx(float(looked.view(Run(text="the cat")).logits[0, 0]), rel=1e-4)

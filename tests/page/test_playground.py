@@ -18,7 +18,7 @@ from triform.serve.http.app import app
 from triform.serve.http.log import Log
 from triform.serve.playground import FIELDS, forms
 from triform.serve.routes import ROUTES
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 from triform.tasks import vector_index
 
 TASKS = {

@@ -14,7 +14,7 @@ from serve.served_models import decoder
 from triform.serve.http.app import app
 from triform.serve.http.auth import Access
 from triform.serve.http.log import Log
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 

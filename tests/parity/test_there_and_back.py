@@ -11,6 +11,7 @@ import transformers
 from reference_models import CASES, CASTS, EVERY, answer, apart, real, reference, texts
 from safetensors.torch import load_file, save_file
 
+from triform.model import Model
 from triform.weights import model_folder
 
 # Tensors of the reference that we lay aside; a folder of ours does not have them.
@@ -84,7 +85,7 @@ def test_shards_both_ways(name: str, ours: Any, tmp_path: Path) -> None:
     same_tensors(name, back(name, tmp_path / "ours"))
 
 
-def same_state(one: model_folder.Loaded, other: model_folder.Loaded) -> bool:
+def same_state(one: Model, other: Model) -> bool:
     pairs = zip(one.network.state_dict().items(), other.network.state_dict().items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 

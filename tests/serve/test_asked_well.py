@@ -13,12 +13,12 @@ from triform.cooperative import pause
 from triform.core.forms import EncoderOnly
 from triform.core.initial_weights import build
 from triform.generate.api import complete
+from triform.model import Model
 from triform.serve import small_routes
-from triform.serve.worker.model_worker.bounded_queues import MAX_TOKENIZED
-from triform.serve.worker.model_worker.model_worker import Worker
+from triform.serve.worker.bounded_queues import MAX_TOKENIZED
+from triform.serve.worker.model_worker import Worker
 from triform.tasks import named
 from triform.tasks.embed import Embed
-from triform.weights.model_folder import Loaded
 
 # --- refused at once ------------------------------------------------------------------------------------------------
 
@@ -193,14 +193,14 @@ def test_embeddings_of_token_ids_are_those_of_the_text() -> None:
 # --- numbers that are none ------------------------------------------------------------------------------------------
 
 
-def poisoned(kind: str, word: str) -> Loaded:
+def poisoned(kind: str, word: str) -> Model:
     """The vector of a word's tokens is NaN."""
     model = encoder(kind)
     network = opinionated(build(model.spec))
     with torch.no_grad():
         for id in model.tokenizer.encode(word, special=False).ids:
             network.token.weight[id] = math.nan
-    return model._replace(network=network)
+    return model.replace(network=network)
 
 
 @pytest.mark.parametrize("task", ["embeddings", "classify", "tag", "fill"])

@@ -16,14 +16,14 @@ from triform.core.initial_weights import build
 from triform.errors import TriformError
 from triform.generate.api import complete
 from triform.generate.engine import Engine
+from triform.generation_defaults import Generation
+from triform.model import Model
 from triform.serve import look_route
-from triform.serve.worker.model_worker.model_worker import Worker
-from triform.serve.worker.model_worker.service import Service
-from triform.serve.worker.model_worker.wait_estimate import Pace
+from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.service import Service
+from triform.serve.worker.wait_estimate import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
-from triform.weights.generation_config import Generation
-from triform.weights.model_folder import Loaded
 
 
 @pytest.fixture
@@ -244,10 +244,10 @@ def test_nan_logits_fail_alone() -> None:
         assert tuple(answer.json()["choices"][0]["token_ids"]) == offline.tokens
 
 
-def untied(model: Loaded) -> Loaded:
+def untied(model: Model) -> Model:
     """Its head has numbers of its own: a poisoned embedding is not also a poisoned logit."""
     spec = replace(model.spec, head=Own())
-    return model._replace(spec=spec, network=opinionated(build(spec)))
+    return model.replace(spec=spec, network=opinionated(build(spec)))
 
 
 def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from served_models import decoder, encoder, run, serving
 from triform.serve.http.app import forget_frames
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.request_context import Call
-from triform.serve.worker.model_worker.daemon_thread import beside
+from triform.serve.worker.daemon_thread import beside
 
 GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {

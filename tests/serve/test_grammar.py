@@ -9,7 +9,7 @@ import pytest
 from served_models import decoder, pair, run, serving
 
 from triform.serve.openai import response_format
-from triform.serve.worker.model_worker.model_worker import Worker
+from triform.serve.worker.model_worker import Worker
 
 pytest.importorskip("llguidance")
 

@@ -16,7 +16,7 @@ from triform.serve.http.auth import Access
 from triform.serve.http.log import Log
 from triform.serve.http.openapi import DESCRIBING
 from triform.serve.routes import ROUTES
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 

@@ -9,7 +9,7 @@ import pytest
 
 from triform.cli import main
 from triform.files import manifest
-from triform.serve.worker.model_worker.served_indexes import described
+from triform.serve.worker.served_indexes import described
 from triform.tasks.vector_index import NOTE, PASSAGES, VECTORS
 
 

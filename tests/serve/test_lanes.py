@@ -15,7 +15,7 @@ from served_models import decoder, run, serving
 
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.log import Log, logged_stderr
-from triform.serve.worker.model_worker.bounded_queues import Lane
+from triform.serve.worker.bounded_queues import Lane
 from triform.text.chat_template import ChatTemplate
 from triform.text.tokenizer import Tokenizer
 

@@ -16,7 +16,7 @@ from served_process import Process
 
 from triform.serve.http.log import Log
 from triform.serve.http.openapi import description
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 SERVICES = {
     "one model": lambda: {"cat": decoder()},

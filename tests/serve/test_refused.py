@@ -13,7 +13,7 @@ from triform.serve.http.http_errors import Refusal
 from triform.serve.http.openapi import description
 from triform.serve.http.request_body import each_once
 from triform.serve.routes import ROUTES
-from triform.serve.worker.model_worker.model_worker import Worker
+from triform.serve.worker.model_worker import Worker
 from triform.tasks.vector_index import read as read_index
 from triform.text.tokenizer import Tokenizer
 

@@ -81,7 +81,7 @@ def test_the_planned_cache_is_the_cache(folders: Path) -> None:
 
     from triform.generate.api import engine_of
     from triform.serve.http.limits import Limits
-    from triform.serve.worker.model_worker.memory_plan import need
+    from triform.serve.worker.memory_plan import need
 
     for model in (decoder(), pair()):
         for rows in (1, 3, 16):

@@ -14,7 +14,7 @@ from triform.serve.http.auth import COOKIE, Access
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
 from triform.serve.http.sessions import MINUTE, Sessions
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 ACCESS = Access(keys=("another-long-key", KEY), hosts=("localhost", "models.example.org"))

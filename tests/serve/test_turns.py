@@ -133,7 +133,7 @@ def test_a_long_reading_is_no_stalled_worker(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times a full pass, measured before anybody asks."""
-    from triform.serve.worker.model_worker import model_worker as workers
+    from triform.serve.worker import model_worker as workers
 
     monkeypatch.setattr(workers, "first_steps", lambda model, engine: iter([7.0]))
 
@@ -149,7 +149,7 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["cat", "pair", "embed"])
 def test_the_longest_step_is_made_warm_before_anybody_asks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A source is read at once, however long; by a clock of our own each step takes a second, cold ones none."""
-    from triform.serve.worker.model_worker import warmup
+    from triform.serve.worker import warmup
 
     ticks = count()
     monkeypatch.setattr(warmup, "monotonic", lambda: next(ticks))

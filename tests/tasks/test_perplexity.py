@@ -12,11 +12,11 @@ import triform
 from triform.core.initial_weights import build
 from triform.data.rows import Document
 from triform.families import gpt2, llama
+from triform.model import Model
 from triform.tasks import named
 from triform.tasks.perplexity import start_tokens
 from triform.text.tokenizer import Tokenizer
 from triform.weights import model_folder
-from triform.weights.model_folder import Loaded
 
 TEXTS = ["The fat ginger cat sat on a mat.", "Grüße aus Köln: die Straße ist schön.", "A mole of gas."]
 CONTEXT = 128
@@ -27,10 +27,10 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_folders(tmp_path_factory.mktemp("tokenizers"))
 
 
-def decoder(tokenizer: Tokenizer, family: str) -> Loaded:
+def decoder(tokenizer: Tokenizer, family: str) -> Model:
     make = {"gpt2": gpt2, "llama": llama}[family]
     spec = make(vocab=tokenizer.vocab, width=16, layers=2, heads=2, context=CONTEXT)
-    return Loaded(spec=spec, network=build(spec, seed=3), tokenizer=tokenizer)
+    return Model(spec=spec, network=build(spec, seed=3), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(("name", "starts"), [("gpt2", "<|endoftext|>"), ("qwen2", "<|endoftext|>"), ("llama", "<s>")])

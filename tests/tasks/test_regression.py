@@ -57,7 +57,7 @@ def theirs(path: Path) -> torch.Tensor:
 )
 def test_the_number_is_the_heads_output(says: dict[str, Any], sigmoid: bool, made: Path) -> None:
     model = model_folder.read(made, dtype=torch.float64)
-    model = model._replace(config={**model.config, "problem_type": None} | says)
+    model = model.replace(config={**model.config, "problem_type": None} | says)
     expected = theirs(made).sigmoid() if sigmoid else theirs(made)
     answers = list(named("classify").run(TEXTS, model=model))
     torch.testing.assert_close(torch.tensor([answer.number for answer in answers], dtype=torch.float64), expected)
@@ -77,6 +77,6 @@ def test_the_command_and_the_page_show_it(made: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_number_is_not_judged_by_labels(made: Path) -> None:
-    model = triform.load(made).loaded
+    model = triform.load(made)
     with pytest.raises(TriformError, match="gives a number, not labels"):
         named("classify").evaluate([Labelled("w1", ("LABEL_0",))], model=model)

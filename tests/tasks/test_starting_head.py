@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from triform.core.initial_weights import build
 from triform.data.rows import Labelled
+from triform.model import Model
 from triform.pipeline import cross_validation, run_training
 from triform.pipeline.report import Finished
 from triform.pipeline.run_training import Wish
@@ -24,7 +25,6 @@ from triform.tasks.embed import POOLS
 from triform.tasks.encoder_batches import window_means, windows_of
 from triform.train.objectives import laid_out
 from triform.weights import model_folder
-from triform.weights.model_folder import Loaded
 
 WORDS = {"good": ("loves", "goes"), "bad": ("hates", "went"), "ugly": ("Where", "did")}
 ROWS = [
@@ -42,10 +42,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
 
 
-def known(form: str = "encoder") -> Loaded:
+def known(form: str = "encoder") -> Model:
     spec = base(form)
     spec = replace(spec, head=NoHead()) if form == "encoder" else spec
-    return Loaded(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form))
+    return Model(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def wish(data: Path, base: Path, out: Path, *settings: str, **changes: Any) -> W
 
 def test_the_block_gives_the_first_token_the_mean_of_all() -> None:
     model = known()
-    model = model._replace(network=model.network.double())
+    model = model.replace(network=model.network.double())
     more = add_averaging_block(model, seed=0)
     text = laid_out([[2, 9, 11, 40, 3]], device=torch.device("cpu"))
     with torch.no_grad():
@@ -210,7 +210,7 @@ def test_other_software_gives_the_same_probabilities(tmp_path: Path, data: Path,
     for text in ("Jack loves Rome 1.", "Rose went to Paris."):
         (answer,) = Classify().run([text], model=done.model, top=3)
         with torch.no_grad():
-            chances = theirs(torch.tensor(done.model.words.ids_many([text]))).logits.softmax(-1)[0]
+            chances = theirs(torch.tensor(done.model.require_tokenizer().ids_many([text]))).logits.softmax(-1)[0]
         expected = {theirs.config.id2label[at]: float(chance) for at, chance in enumerate(chances)}
         assert {each.label: each.probability for each in answer.chances} == pytest.approx(expected, abs=1e-5)
 

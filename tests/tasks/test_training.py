@@ -82,7 +82,7 @@ def test_a_data_file_becomes_a_model_folder(rows: Path, tmp_path: Path) -> None:
         os.listdir(out)
     )
     assert {"checkpoints", "run.toml", "metrics.jsonl", "data.json", "samples.jsonl"} <= set(os.listdir(out))
-    model = triform.load(out).loaded
+    model = triform.load(out)
     assert (model.labels, model.memo["task"]) == (("bad", "good"), "classify")
     texts = ["the cat number 3 was fine", "a house"]
     before = [str(answer) for answer in Classify().run(texts, model=finished.model)]
@@ -149,7 +149,7 @@ def test_a_signal_leaves_a_model_that_goes_on(rows: Path, tmp_path: Path) -> Non
     stopped = run_training.train(wish(rows, tmp_path / "cut"), watch=press)
     assert stopped.outcome.stopped
     assert stopped.outcome.step == 5
-    assert triform.load(tmp_path / "cut").loaded.memo["task"] == "classify"
+    assert triform.load(tmp_path / "cut").memo["task"] == "classify"
     gone_on = run_training.train(wish(rows, tmp_path / "cut", resume=True))
     assert not gone_on.outcome.stopped
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
@@ -212,7 +212,7 @@ def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
 
 def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: Path) -> None:
     run_training.train(wish(rows, tmp_path / "first"))
-    known = triform.load(tmp_path / "first").loaded
+    known = triform.load(tmp_path / "first")
     other = tmp_path / "other.csv"
     other.write_text(rows.read_text().replace("good", "fair").replace("bad", "foul"))
     from_first = {"size": None, "base": str(tmp_path / "first"), "settings": ("batch_tokens=128", "eval_rows=20")}

@@ -39,7 +39,7 @@ def test_windows_of_rows_have_the_labels_of_their_words() -> None:
     task = named("tag")
     model = begun(task, TAGGED, context=12)
     row = Tagged(tuple(WORDS[:40]), tuple(tag for each in TAGGED for tag in each.tags)[:40])
-    whole = list(token_examples([row], model=model._replace(spec=begun(task, TAGGED, context=500).spec)))
+    whole = list(token_examples([row], model=model.replace(spec=begun(task, TAGGED, context=500).spec)))
     cut = list(token_examples([row], model=model))
     assert len(whole) == 1
     assert len(cut) > 3

@@ -23,7 +23,6 @@ from triform.tasks.translate import Translated, aligned
 from triform.text import chat_template
 from triform.train.examples import Place
 from triform.weights import model_folder
-from triform.weights.model_folder import Loaded
 
 PAIRS = [Pair(f"{name} loves {place}.", f"{name} liebt {place}.") for name in tiny.NAMES for place in tiny.PLACES]
 SHORT = [Document(row.source) for row in PAIRS]
@@ -76,7 +75,7 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
     assert [answer for one in asked for answer in task.run([one], model=again, **settings)] == answers
 
 
-def translator(*, context: int = 64, form: str = "encoder-decoder") -> Loaded:
+def translator(*, context: int = 64, form: str = "encoder-decoder") -> Model:
     return tiny.begun(named("translate"), PAIRS, form=form, context=context)
 
 
@@ -207,8 +206,8 @@ def test_only_answers_are_learned() -> None:
     talk = (*CHATS[0].messages, Message("user", "And Rose?"), Message("assistant", "Rose too."))
     (tokens,) = answers_marked([talk], model=model)
     said = learned(tokens)
-    assert model.words.decode(said).replace("\n", "") == " Jack is in London. Rose too."
-    assert said.count(model.words.eos) == 2
+    assert model.require_tokenizer().decode(said).replace("\n", "") == " Jack is in London. Rose too."
+    assert said.count(model.require_tokenizer().eos) == 2
 
 
 def test_conversations_without_an_answer_are_left_out() -> None:
@@ -229,7 +228,7 @@ def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
     kept = learned(without_special(answers_marked([talk[0].messages], model=short)[0], model=short))
     assert 0 < len(kept) < len(learned(whole))
     bits = math.log2(scores["perplexity"]) * scores["tokens"]
-    assert scores["bits per byte"] == pytest.approx(bits / len(short.words.decode(kept).encode()))
+    assert scores["bits per byte"] == pytest.approx(bits / len(short.require_tokenizer().decode(kept).encode()))
 
 
 def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ import triform
 from triform import families
 from triform.core.texts import Text
 from triform.errors import TriformError
-from triform.model import load
 from triform.weights import gguf, llama2c, model_folder
+from triform.weights.model_folder import load
 from triform.weights.rotary_layout import half_split
 
 gguf_package = pytest.importorskip("gguf")
@@ -181,7 +181,7 @@ def test_gguf_into_a_folder(tmp_path: Path) -> None:
     again = load(tmp_path / "out")
     torch.testing.assert_close(again.logits([[1, 2, 3]]), model.logits([[1, 2, 3]]))
     assert again.tokenizer.decode(again.tokenizer.encode("ab ca").ids) == "ab ca"
-    assert again.loaded.template.render([{"role": "user", "content": "hello"}]) == "hello"
+    assert again.template.render([{"role": "user", "content": "hello"}]) == "hello"
 
 
 @pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "F16"])

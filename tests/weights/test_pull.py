@@ -12,8 +12,8 @@ from lock_holder import held_by_another
 import triform
 from triform.errors import TriformError
 from triform.files.locks import FolderBusy, lock_beside
-from triform.model import load
 from triform.weights import model_store, pull
+from triform.weights.model_folder import load
 from triform.weights.pull import Carried
 
 

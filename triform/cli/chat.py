@@ -32,8 +32,8 @@ class Conversation:
         from triform.generate.api import engine_of, settings_of
         from triform.tasks.chat import Chat, template_of
 
-        Chat().check(model.loaded)
-        self.template, self.words = template_of(model.loaded), model.loaded.words
+        Chat().check(model)
+        self.template, self.words = template_of(model), model.require_tokenizer()
         self.engine = engine_of(model, rows=1)
         self.settings = settings_of(model, wanted)
         self.opening = [] if system is None else [{"role": "system", "content": system}]

@@ -128,7 +128,7 @@ def read(model: str, prompt: str) -> "tuple[Model, tuple[int, ...]]":
 
     opened = open_model(model)
     if opened.spec.form != "encoder-decoder":
-        Complete().check(opened.loaded)
+        Complete().check(opened)
     ids = tokens_of(opened, prompt)
     task_io.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     return opened, ids

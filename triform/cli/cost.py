@@ -128,13 +128,13 @@ def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) 
     """The model run here under that load; a forward pass unless a phase is asked for."""
     from triform.costs.measure import run_beside
     from triform.costs.overview import cost_of
-    from triform.model import precision
+    from triform.precision import dtype_named
 
     costs = cost_of(spec_of(model), phase=phase or "reading", **sizes)
     machine = machine or measured_here()
     with progress.status(f"running {model}"):
         opened = open_model(model)
-        network = opened.network.to(precision(costs.load.dtype))
+        network = opened.network.to(dtype_named(costs.load.dtype))
         return run_beside(network, spec=opened.spec, costs=costs, machine=machine)
 
 

@@ -18,8 +18,8 @@ from triform.data.columns import Layout
 from triform.data.rows import ROWS
 
 if TYPE_CHECKING:
+    from triform.model import Model
     from triform.tasks.task import Scores, Task
-    from triform.weights.model_folder import Loaded
 
 
 @click.command("eval")
@@ -56,7 +56,7 @@ def evaluate(
     from triform.pipeline.eval_rows import read_rows, rows_to_train_on
     from triform.tasks.task_of_model import chosen
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     found = chosen(loaded, task)
     rows, skipped = read_rows(data, kind=found.kind, limit=limit, layout=layout)
     beside: dict[str, Scores] = {}
@@ -79,7 +79,7 @@ def evaluate(
 
 
 def baselines(
-    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", *, train: Sequence[Any]
+    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Model", *, train: Sequence[Any]
 ) -> "dict[str, Scores]":
     """Simpler means, the frozen model it began with among them, where that is still here."""
     from triform.errors import TriformError
@@ -96,7 +96,7 @@ def baselines(
 def judge(
     task: "Task[Any, Any, Any]",
     rows: Sequence[Any],
-    model: "Loaded",
+    model: "Model",
     tally: task_io.Tally,
     settings: Mapping[str, Any],
 ) -> "Scores":

@@ -33,7 +33,7 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, windows: bo
     """
     from triform.tasks.vector_index import make
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     with progress.counting("files") as counted:
         done = make(
             places,

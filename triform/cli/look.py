@@ -69,7 +69,7 @@ def look(
 
     if out is not None:
         check_out(out, plot=plot is not None, as_json=as_json)
-    looker = Looker(name_of(model), open_model(model).loaded)
+    looker = Looker(name_of(model), open_model(model))
     text = text or opening(looker)
     if plot:
         show(seen(looker, text, target), Where(**where), out)

@@ -48,7 +48,7 @@ def here(model: str) -> tuple[str, task_io.Run]:
     """The task a model is for, and how it is asked."""
     from triform.tasks.task_of_model import own_task
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     task = own_task(loaded)
     return task.name, lambda asked: task.run(asked, model=loaded)
 

@@ -40,7 +40,7 @@ def here(index: str, *, k: int, model: str | None) -> task_io.Run:
     from triform.tasks.vector_index import check_model, read
 
     found = read(index)
-    loaded = open_model(model or found.note.model).loaded
+    loaded = open_model(model or found.note.model)
     check_model(found, loaded, place=index)
     return lambda texts: Search().run(texts, model=loaded, index=found, k=k)
 

@@ -47,8 +47,8 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
-    from triform.serve.worker.model_worker.memory_plan import check_fits, plan, sources
-    from triform.serve.worker.model_worker.served_indexes import check_owners, described
+    from triform.serve.worker.memory_plan import check_fits, plan, sources
+    from triform.serve.worker.served_indexes import check_owners, described
 
     bounds = limits_of(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.keys_in(file))]
@@ -74,7 +74,7 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
     # it makes its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from triform.serve.process import bound, run
-    from triform.serve.worker.model_worker.service import Service
+    from triform.serve.worker.service import Service
     from triform.tasks.vector_index import read
 
     listening = bound(host, port)

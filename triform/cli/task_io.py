@@ -9,7 +9,7 @@ is counted, and the rest goes on. Refuses to know tasks and models: they are a f
     @asking.options(Text)
     def tag(model: str, **given: Any) -> None:
         opened = open_model(model)
-        asking.answer(asking.Ask(**given), lambda texts: task.run(texts, model=opened.loaded), about={"model": model})
+        asking.answer(asking.Ask(**given), lambda texts: task.run(texts, model=opened), about={"model": model})
 """
 
 import sys
@@ -87,7 +87,7 @@ def runner(task: str, model: str, *, url: str | None, **settings: Any) -> Run:
     from triform.cli.models import open_model
     from triform.tasks import named
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     return lambda asked: named(task).run(asked, model=loaded, **settings)
 
 

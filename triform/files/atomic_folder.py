@@ -1,9 +1,9 @@
 """A folder that appears whole or not at all.
 
-It is written under another name beside its place, brought to disk, and only then given its name (`replace_folder.py`), by
-one process at a time (`locks.py`). A folder of ours that holds nothing else is replaced; anything else that
-stands there is left alone. Where a model must come into a folder that holds other things already (the run it was
-trained in), its files move in one by one, those that make the folder a model last.
+It is written under another name beside its place, synced to disk, and only then renamed (`replace_folder.py`), by one
+process at a time (`locks.py`). A folder of ours that holds nothing else is replaced; anything else is left alone. Where
+a model must come into a folder that holds other things already (the run it was trained in), its files move in one by
+one, those that make the folder a model last.
 """
 
 import os

@@ -13,8 +13,9 @@ from triform.files.errors import shown
 from triform.generate.beam_search import Plan
 from triform.generate.settings import Settings, SettingsError, settings
 from triform.generate.validate_request import check_settings, check_tokens
+from triform.generation_defaults import Generation
 from triform.spec import ModelSpec
-from triform.weights.generation_config import FILE, Generation, tasks_of
+from triform.weights.generation_config import FILE, tasks_of
 
 
 def settings_over(

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,25 +32,15 @@ from triform.inspect.labelled_array import Axis, Labelled
 from triform.inspect.module_paths import Kind, StackName
 from triform.inspect.taps import Record, ended_behind, recorded
 from triform.inspect.token_labels import Given, Tokens, label, target_of, tokens_of
+from triform.model import Model
 from triform.precision import distance
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
 
 
-class Looked(Protocol):
-    """What is asked of a model."""
-
-    @property
-    def spec(self) -> ModelSpec: ...
-    @property
-    def network(self) -> Form: ...
-    @property
-    def tokenizer(self) -> Tokenizer | None: ...
-
-
 @torch.no_grad()
 def look(
-    model: Looked,
+    model: Model,
     text: Given,
     target: Given | None = None,
     *,

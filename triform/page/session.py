@@ -16,10 +16,10 @@ from triform.errors import InputError
 from triform.inspect.taps import Record
 from triform.inspect.token_labels import tokens_of
 from triform.inspect.view import View, look
+from triform.model import Model
 from triform.page.apply_change import changed
 from triform.page.requests import Change, Run
 from triform.text.tokenizer import Tokenizer
-from triform.weights.model_folder import Loaded
 
 KEPT = 768 * 2**20  # bytes of one pass that may be kept whole; of longer ones only what a question needs
 HELD = 2**30  # bytes of all passes that are held
@@ -38,10 +38,10 @@ class Need(NamedTuple):
 class Looker:
     """Thread-safe; one question at a time, for a change to the network must not be seen by another question."""
 
-    def __init__(self, name: str, model: Loaded, *, held: int | None = None) -> None:
+    def __init__(self, name: str, model: Model, *, held: int | None = None) -> None:
         """`held`: bytes of passes that may be held, where not as many as usual."""
         self.name, self._held = name, held
-        self.model = model._replace(network=twin(model.network))
+        self.model = model.replace(network=twin(model.network))
         self.lock = RLock()
         self._views: OrderedDict[tuple[Run, Need], View] = OrderedDict()
         self._bytes_per_token: dict[Need, float] = {}  # measured; of the first pass of its kind an estimate

@@ -15,14 +15,14 @@ from triform.core.initial_weights import build
 from triform.data.rows import Row
 from triform.errors import TriformError, UnknownName
 from triform.families import FAMILIES, FORM_FAMILY, SMALL, sized
+from triform.generation_defaults import Generation
+from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import Kind, train_tokenizer
 from triform.train.run_config import Config
 from triform.weights import model_folder, model_store
-from triform.weights.generation_config import Generation
-from triform.weights.model_folder import Loaded
 from triform.weights.verify_folder import described
 
 # An encoder frames its texts ([CLS] … [SEP]) and masks; bytes spell everything, so nothing written is ever unknown.
@@ -50,7 +50,7 @@ def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
 class Begun(NamedTuple):
     """`new_head`: on a known model, so that something may be fitted before the first step."""
 
-    model: Loaded
+    model: Model
     new_head: bool
 
 
@@ -62,14 +62,14 @@ def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> 
     same_head = spec == base.spec and labels == base.labels
     network = base.network if same_head else with_head(spec, base, seed=config.seed)
     memo = {"task": task.name} | task.memo(rows) | ({} if config.base is None else {"base": config.base})
-    model = base._replace(spec=spec, network=network, labels=labels, memo=memo, left_aside=())
+    model = base.replace(spec=spec, network=network, labels=labels, memo=memo, left_aside=())
     new_head = config.base is not None and not same_head
     return Begun(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
 
 
-def started(task: Task[Any, Any, Any], begun: Begun, rows: Sequence[Row]) -> Loaded:
+def started(task: Task[Any, Any, Any], begun: Begun, rows: Sequence[Row]) -> Model:
     """A copy of it that is about to learn from these rows."""
-    model = begun.model._replace(network=copy.deepcopy(begun.model.network))
+    model = begun.model.replace(network=copy.deepcopy(begun.model.network))
     if begun.new_head and rows:
         task.fit_head(rows, model=model)
     return model
@@ -78,13 +78,13 @@ def started(task: Task[Any, Any, Any], begun: Begun, rows: Sequence[Row]) -> Loa
 # --- a new one ------------------------------------------------------------------------------------------------------
 
 
-def fresh(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Loaded:
+def fresh(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Model:
     form = form_of(task, config)
     tokenizer = tokenizer_for(form, rows, kind=config.tokenizer or KINDS[form], vocab=config.vocab)
     asked = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
     changes = {name: value for name, value in asked.items() if value is not None}
     spec = sized(config.family or FORM_FAMILY[form], config.size, vocab=tokenizer.vocab, **changes)
-    return Loaded(
+    return Model(
         spec=spec,
         network=build(spec, seed=config.seed),
         tokenizer=tokenizer,
@@ -120,7 +120,7 @@ def generation_of(tokenizer: Tokenizer, form: Form) -> Generation:
 # --- one that is known ----------------------------------------------------------------------------------------------
 
 
-def known(task: Task[Any, Any, Any], name: str) -> Loaded:
+def known(task: Task[Any, Any, Any], name: str) -> Model:
     known_form(task, name)
     model = model_folder.read(model_store.find(name), dtype=torch.float32)
     if model.tokenizer is None:
@@ -140,7 +140,7 @@ def known_form(task: Task[Any, Any, Any], name: str) -> Form:
 
 
 @torch.no_grad()
-def with_head(spec: ModelSpec, base: Loaded, *, seed: int) -> Network:
+def with_head(spec: ModelSpec, base: Model, *, seed: int) -> Network:
     """A network of this spec with all numbers of the older one but those of its head, which are new."""
     network = build(spec, seed=seed, dtype=base.network.token.weight.dtype)
     older = base.network.state_dict()

@@ -18,17 +18,17 @@ from triform.data.folds import number_folds
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.files.whole_files import write_whole
+from triform.model import Model
 from triform.pipeline.report import SAMPLES_ASKED, Sample
 from triform.tasks.task import Scores, Task, readable
 from triform.train import loop
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Scored
 from triform.train.validation_loss import Score
-from triform.weights.model_folder import Loaded
 
 VALIDATED = "cross-validation.json"  # in the folder of the run, so that a run that goes on knows it
 
-Start: TypeAlias = Callable[[Sequence[Any]], Loaded]
+Start: TypeAlias = Callable[[Sequence[Any]], Model]
 Answers: TypeAlias = dict[int, list[Any]]  # step → an answer for each held-out row
 
 
@@ -96,14 +96,14 @@ def best_of(judged: Mapping[int, Scores]) -> int:
     return max(judged, key=lambda step: judged[step].values[judged[step].main] * (1 if judged[step].higher else -1))
 
 
-def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Loaded, config: Config) -> Answers:
+def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: Config) -> Answers:
     """The answers to the held-out rows before the first step and at every evaluation."""
     answers: list[list[Any]] = []
     steps: list[int] = []
     questions = [task.question(row) for row in fold.held]
 
     def evaluate(network: Network) -> Score:
-        read = model._replace(network=network)
+        read = model.replace(network=network)
         answers.append(list(task.run(questions, model=read, **task.whole_answers(model))))
         scores = task.judged(answers[-1], fold.held, model=read)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)

@@ -10,9 +10,9 @@ from triform.data.input_paths import Paths, splits
 from triform.data.line_reader import DataError
 from triform.data.readers import AS_NAMED, read
 from triform.data.rows import Bad, R
+from triform.model import Model
 from triform.tasks.task import Scores, Task
 from triform.weights import model_folder, model_store
-from triform.weights.model_folder import Loaded
 
 
 def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Layout = AS_NAMED) -> tuple[list[R], int]:
@@ -33,7 +33,7 @@ def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Lay
 
 
 def frozen_baseline(
-    task: Task[R, Any, Any], rows: Sequence[R], *, train: Sequence[R], model: Loaded
+    task: Task[R, Any, Any], rows: Sequence[R], *, train: Sequence[R], model: Model
 ) -> Mapping[str, Scores]:
     """Of a model that was trained from another: what a head fitted on that one's frozen vectors reaches."""
     base = model.memo.get("base")

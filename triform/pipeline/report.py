@@ -15,6 +15,7 @@ import msgspec
 from triform.charts import Axis, Figure, Series, lines, stacked
 from triform.errors import TriformError
 from triform.hints import Hint
+from triform.model import Model
 from triform.parameters import parameters
 from triform.pipeline.splits import Material
 from triform.tasks.task import Scores
@@ -23,7 +24,6 @@ from triform.train.progress_display import clock
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Scored, Stepped, read_events
 from triform.train.run_store import CONFIG, METRICS
-from triform.weights.model_folder import Loaded
 
 CARD = "README.md"
 CURVE = "learning-curve.svg"
@@ -51,7 +51,7 @@ class Finished(NamedTuple):
     """All that is told of a run."""
 
     config: Config
-    model: Loaded
+    model: Model
     material: Material  # type: ignore[type-arg]  # rows of any task
     outcome: Outcome
     scores: Scores | None
@@ -208,7 +208,7 @@ def facts(run: Finished) -> str:
     return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
 
 
-def length_limit(model: Loaded) -> str:
+def length_limit(model: Model) -> str:
     """What becomes of texts longer than the model reads."""
     longest = (model.pooling.longest if model.pooling else None) or model.spec.context
     beyond = "; of a longer text the beginning is embedded (`--windows`: all of it)" if model.pooling else ""

@@ -27,6 +27,7 @@ from triform.families import FORM_FAMILY
 from triform.files.errors import listed
 from triform.files.locks import NAME as LOCK
 from triform.files.locks import Lock, lock_inside
+from triform.model import Model
 from triform.pipeline import report
 from triform.pipeline.base_model import Begun, begun, form_of, started
 from triform.pipeline.baselines import baselines_of
@@ -46,7 +47,6 @@ from triform.train.run_events import Watch
 from triform.train.run_store import CONFIG
 from triform.train.validation_loss import Evaluate, Score
 from triform.weights import model_folder, model_store
-from triform.weights.model_folder import Loaded
 
 PACKAGE = Path(__file__).parents[1]
 ROOMS = ("data", "text", "tasks")  # whose code makes examples of rows
@@ -81,7 +81,7 @@ class Prepared(NamedTuple):
     out: Path
     config: Config
     material: Material[Any]
-    model: Loaded
+    model: Model
     examples: Examples[Any]
     objective: Objective[Any, Any]
     forecast: Forecast
@@ -175,7 +175,7 @@ def validate(
     return cross_validate(task, folds, start=lambda rows: started(task, first, rows), config=config, said=said)
 
 
-def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Loaded) -> str:
+def made_of(found: Material[Any], *, task: Task[Any, Any, Any], model: Model) -> str:
     """All that decides what examples are: rows, task, model, and the code of the rooms that make them."""
     words = model.tokenizer and (model.tokenizer.to_json(), model.tokenizer.special, model.tokenizer.target.to_json())
     template = model.template and model.template.source
@@ -251,7 +251,7 @@ def check_place(out: Path, *, resume: bool) -> None:
 
 
 def within_memory(
-    wish: Wish, model: Loaded, examples: Examples[Any], objective: Objective[Any, Any], config: Config
+    wish: Wish, model: Model, examples: Examples[Any], objective: Objective[Any, Any], config: Config
 ) -> tuple[Config, Forecast]:
     expected = forecast(model.spec, examples, config=config)
     if expected.fits:
@@ -329,7 +329,7 @@ def evaluated(prepared: Prepared, rows: list[Any], run: Run[Any, Any]) -> Evalua
 
     def evaluate(network: Network) -> Score:
         with pausing(run.tidy):
-            scores = prepared.task.evaluate(rows, model=prepared.model._replace(network=network))
+            scores = prepared.task.evaluate(rows, model=prepared.model.replace(network=network))
         others = {name: value for name, value in scores.values.items() if name != scores.main}
         return Score(scores.main, scores.values[scores.main], higher=scores.higher, others=others)
 
@@ -360,11 +360,11 @@ def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] 
     return done
 
 
-def judged(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> Scores | None:
+def judged(task: Task[Any, Any, Any], rows: list[Any], model: Model) -> Scores | None:
     return task.evaluate(rows, model=model) if rows else None
 
 
-def asked_for(task: Task[Any, Any, Any], rows: list[Any], model: Loaded) -> tuple[Sample, ...]:
+def asked_for(task: Task[Any, Any, Any], rows: list[Any], model: Model) -> tuple[Sample, ...]:
     """What the model answers to rows it has not learned from; one it cannot answer is left out."""
     samples: list[Sample] = []
     for row in rows:

@@ -10,7 +10,7 @@ import msgspec
 
 from triform.serve.page_routes import OPENING
 from triform.serve.routes import ROUTES
-from triform.serve.worker.model_worker.service import Served
+from triform.serve.worker.service import Served
 
 Kind: TypeAlias = Literal["text", "lines", "number", "flag", "choice", "messages"]
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from triform.errors import InputError
 from triform.generate.validate_request import check_tokens
+from triform.model import Model
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG
 from triform.tasks import named
@@ -18,10 +19,9 @@ from triform.tasks.embed import MEAN, POOLS, Embedded
 from triform.tasks.encoder_batches import Windows, check_texts, longest_of, window_means
 from triform.tasks.fill import masked, masked_words
 from triform.tasks.text_to_text import Writing
-from triform.weights.model_folder import Loaded
 
 
-def check(name: str, asked: Sequence[Any], *, model: Loaded) -> list[int]:
+def check(name: str, asked: Sequence[Any], *, model: Model) -> list[int]:
     """Raises what the task would raise; else how many tokens each question has."""
     task = named(name)
     if name == "fill":
@@ -31,7 +31,7 @@ def check(name: str, asked: Sequence[Any], *, model: Loaded) -> list[int]:
     else:
         check_parts(asked)
     texts = [" ".join(parts_of(one)) for one in asked]
-    counts = [len(ids) for ids in model.words.ids_many(texts)]
+    counts = [len(ids) for ids in model.require_tokenizer().ids_many(texts)]
     for text, count in zip(texts, counts, strict=True):
         if not count:
             raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
@@ -54,7 +54,7 @@ def parts_of(asked: str | Asked) -> tuple[str, ...]:
 # --- token ids ------------------------------------------------------------------------------------------------------
 
 
-def check_ids(rows: Sequence[Sequence[int]], *, model: Loaded) -> None:
+def check_ids(rows: Sequence[Sequence[int]], *, model: Model) -> None:
     for ids in rows:
         check_tokens(model.spec.vocab, input=tuple(ids))
         if len(ids) > longest_of(model):
@@ -65,10 +65,10 @@ def check_ids(rows: Sequence[Sequence[int]], *, model: Loaded) -> None:
             )  # fmt: skip
 
 
-def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Loaded) -> Iterator[Embedded]:
+def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Model) -> Iterator[Embedded]:
     """What `Embed.run` gives of texts, of their tokens, which are read as they are."""
     pooling = model.pooling or MEAN
     found = window_means([Windows([ids], 0) for ids in rows], model=model, read=POOLS[pooling.kind])
     vectors = F.normalize(found, dim=-1) if pooling.normalise else found
     for vector, ids in zip(vectors.tolist(), rows, strict=True):
-        yield Embedded(vector=tuple(vector), unknown=model.words.count_unknown(ids))
+        yield Embedded(vector=tuple(vector), unknown=model.require_tokenizer().count_unknown(ids))

@@ -16,7 +16,7 @@ from triform.serve.http.app import app
 from triform.serve.http.auth import Access
 from triform.serve.http.connections import watched
 from triform.serve.http.log import Forward, logged_stderr
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 
 def run(service: Service, *, access: Access, listening: socket.socket) -> int:

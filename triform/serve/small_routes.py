@@ -4,12 +4,12 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
+from triform.model import Model
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits
 from triform.serve.http.request_context import Call, refuse_if_long, refuse_if_surely_long
 from triform.serve.openai.request_types import TokenizeAsk
 from triform.serve.openai.response_types import Health, ModelCard, ModelList, Tokenized
-from triform.weights.model_folder import Loaded
 
 
 async def health(call: Call) -> Health:
@@ -41,13 +41,15 @@ async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
     model = served.model
     call.notes["model"] = asked.model
     most = limits.prompt_tokens
-    refuse_if_surely_long(asked.text, model.words, param="text", said=f"at most {most:,} are accepted", most=most)
+    refuse_if_surely_long(
+        asked.text, model.require_tokenizer(), param="text", said=f"at most {most:,} are accepted", most=most
+    )
     body = await served.lanes.tokenized.run(lambda: tokenized(asked, model, limits))
     return Response(body, media_type="application/json")
 
 
-def tokenized(asked: TokenizeAsk, model: Loaded, limits: Limits) -> bytes:
-    tokenizer = model.words
+def tokenized(asked: TokenizeAsk, model: Model, limits: Limits) -> bytes:
+    tokenizer = model.require_tokenizer()
     (encoding,) = tokenizer.encode_many([asked.text], special=asked.special)
     refuse_if_long(len(encoding.ids), most=limits.prompt_tokens)
     found = Tokenized(

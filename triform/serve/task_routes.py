@@ -32,8 +32,8 @@ from triform.serve.openai.request_types import (
 )
 from triform.serve.openai.response_types import Answers, Embedding, EmbeddingList, Usage
 from triform.serve.prechecks import check, check_ids, check_parts, parts_of, vectors_of_ids
-from triform.serve.worker.model_worker.jobs import Job, Question
-from triform.serve.worker.model_worker.service import Served
+from triform.serve.worker.jobs import Job, Question
+from triform.serve.worker.service import Served
 from triform.tasks import named
 from triform.tasks.answer import Answer as AnswerTask
 from triform.tasks.answer import about_each, likeliest
@@ -200,7 +200,7 @@ async def _searched(
 ) -> Answers[Any]:
     """What has rows of its own, in the pauses of which the engine's rows go on."""
     found = await _batched(call, served, task, asked, settings, rows=beams)
-    texts, writer = [one.text for one in found.answers], served.model.words.target
+    texts, writer = [one.text for one in found.answers], served.model.require_tokenizer().target
     wrote = [len(ids) for ids in await served.lanes.tokens.run(lambda: writer.ids_many(texts))]
     served.gauge.searched(wrote, beams=beams)
     call.notes["written"] = sum(wrote)

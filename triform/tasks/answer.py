@@ -13,6 +13,7 @@ from triform.data.rows import Question
 from triform.errors import InputError
 from triform.generate import api
 from triform.metrics.squad import best_of
+from triform.model import Model
 from triform.spec import Form, ModelSpec, Span, replace
 from triform.tasks import answer_spans
 from triform.tasks.answer_spans import Asked, Found
@@ -24,7 +25,6 @@ from triform.train.examples import Examples, Listed
 from triform.train.label_objectives import AnswerSpan
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.weights.model_folder import Loaded
 
 NONE = "(no answer)"  # what a model that writes learns to write
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -78,24 +78,24 @@ class Answer(Writing[Question, Asked, Answered]):
             weight_decay=0.01, dropout=0.1, eval_every=100,
         )  # fmt: skip
 
-    def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[Question], *, model: Model) -> Examples[Any]:
         if model.spec.form != "encoder":
             cut = (rows_of(row, self.windows(self.question(row), model=model)) for row in rows)
             return super().examples([part for parts in cut for part in parts], model=model)
         found = list(answer_spans.span_examples(rows, model=model))
         return Listed(found, lengths=[len(each.ids) for each in found])
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return AnswerSpan() if model.spec.form == "encoder" else super().objective(model=model, config=config)
 
-    def finished(self, rows: Sequence[Question], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[Question], *, model: Model) -> Model:
         """How much likelier "no answer" must be than the best answer, so that the validation rows' F1 is highest."""
         if model.spec.form != "encoder":
             return super().finished(rows, model=model)
         if not any(not row.answers for row in rows) or model.memo.get("no_answer", 0.0) is None:
             return model
         threshold = best_threshold(list(answer_spans.found([self.question(row) for row in rows], model=model)), rows)
-        return model._replace(memo=dict(model.memo) | {"no_answer": threshold})
+        return model.replace(memo=dict(model.memo) | {"no_answer": threshold})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Answer(Writing[Question, Asked, Answered]):
     def target(self, row: Question) -> str:
         return row.answers[0].text if row.answers else NONE
 
-    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Answered:
+    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Model) -> Answered:
         text = written.text.strip()
         start = question.context.find(text) if text and text != NONE else -1
         return Answered(
@@ -120,7 +120,7 @@ class Answer(Writing[Question, Asked, Answered]):
             cut=prompt.cut,
         )
 
-    def run(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+    def run(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
         self.check(model)
         if model.spec.form != "encoder":
             yield from self.written(questions, model=model, **settings)
@@ -131,14 +131,14 @@ class Answer(Writing[Question, Asked, Answered]):
         for asked, found in zip(questions, answer_spans.found(questions, model=model), strict=True):
             yield _told(asked, found, none=least is not None and found.none > least)
 
-    def written(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+    def written(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
         """Of a context in several windows the likeliest answer; "no answer" needs all of them."""
         cut = [self.windows(asked, model=model) for asked in questions]
         return likeliest(super().run(about_each(questions, cut), model=model, **settings), cut)
 
-    def windows(self, asked: Asked, *, model: Loaded) -> list[Window]:
+    def windows(self, asked: Asked, *, model: Model) -> list[Window]:
         """A written answer has a side of its own, or stands behind what is read."""
-        shown = len(model.words.encode(self.prompt(Asked(asked.question, ""))).ids)
+        shown = len(model.require_tokenizer().encode(self.prompt(Asked(asked.question, ""))).ids)
         answer = self.max_tokens if model.spec.form == "decoder" else 0
         return windows(asked.context, room=model.spec.context - shown - answer, model=model)
 

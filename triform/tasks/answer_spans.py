@@ -14,10 +14,10 @@ from torch import Tensor
 from triform.data.chunks import portions
 from triform.data.rows import Question
 from triform.errors import InputError
+from triform.model import Model
 from triform.tasks.encoder_batches import check_texts, longest_of, overlap_of, through
 from triform.text.tokenizer import Encoding
 from triform.train.examples import Answered as Example
-from triform.weights.model_folder import Loaded
 
 LONGEST_ANSWER = 30  # tokens
 
@@ -49,10 +49,10 @@ class Laid(NamedTuple):
     unknown: int
 
 
-def laid(asked: Sequence[Asked], *, model: Loaded) -> list[Laid]:
+def laid(asked: Sequence[Asked], *, model: Model) -> list[Laid]:
     """A question may take half a window; what it has more is cut off."""
     check_texts([text for each in asked for text in (each.question, each.context)])
-    tokenizer, length = model.words, longest_of(model)
+    tokenizer, length = model.require_tokenizer(), longest_of(model)
     questions, cuts = [], []
     for each, alone in zip(asked, tokenizer.encode_many([each.question for each in asked], special=False), strict=True):
         cuts.append(max(0, len(alone.ids) - length // 2))
@@ -67,7 +67,7 @@ def laid(asked: Sequence[Asked], *, model: Loaded) -> list[Laid]:
     return found
 
 
-def span_examples(rows: Sequence[Question], *, model: Loaded) -> Iterator[Example]:
+def span_examples(rows: Sequence[Question], *, model: Model) -> Iterator[Example]:
     """Each window learns where the first answer stands in it, or that it stands elsewhere."""
     for some in portions(rows):
         asked = [Asked(row.question, row.context) for row in some]
@@ -88,7 +88,7 @@ def _ends(window: Encoding, row: Question) -> tuple[int, int]:
     return (inside[0], inside[-1]) if inside and whole else (0, 0)
 
 
-def found(asked: Sequence[Asked], *, model: Loaded) -> Iterator[Found]:
+def found(asked: Sequence[Asked], *, model: Model) -> Iterator[Found]:
     """The likeliest span of each context."""
     for some in portions(asked):
         cut = laid(some, model=model)

@@ -13,8 +13,8 @@ from torch.nn import Parameter
 
 from triform.core.initial_weights import build
 from triform.errors import TriformError
+from triform.model import Model
 from triform.spec import Alibi, Buckets, ModelSpec, replace
-from triform.weights.model_folder import Loaded
 
 GAIN = 64.0  # of the mean beside the first token itself: with 8, linear fits lose a point; above 64 nothing is gained
 
@@ -37,7 +37,7 @@ def can_average(spec: ModelSpec) -> bool:
 
 
 @torch.no_grad()
-def add_averaging_block(model: Loaded, *, seed: int) -> Loaded:
+def add_averaging_block(model: Model, *, seed: int) -> Model:
     """The same model with one block more, which averages."""
     stack = model.spec.encoder
     if stack is None or not can_average(model.spec):
@@ -49,7 +49,7 @@ def add_averaging_block(model: Loaded, *, seed: int) -> Loaded:
         if path in older:
             numbers.copy_(older[path])
     _make_average(dict(network.named_parameters()), f"encoder.blocks.{stack.layers}", width=spec.width)
-    return model._replace(spec=spec, network=network)
+    return model.replace(spec=spec, network=network)
 
 
 def _make_average(named: dict[str, Parameter], block: str, *, width: int) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from triform.data.rows import Answer, Question
+from triform.model import Model
 from triform.tasks.encoder_batches import overlap_of
-from triform.weights.model_folder import Loaded
 
 LEAST = 8  # tokens of a window: with less room there is no use in windows
 SPARE = 8  # tokens: a stretch by itself may take a few more than within its text, and so may what stands around it
@@ -21,9 +21,9 @@ class Window(NamedTuple):
     text: str
 
 
-def windows(context: str, *, room: int, model: Loaded) -> list[Window]:
+def windows(context: str, *, room: int, model: Model) -> list[Window]:
     """Of at most `room` tokens each; they overlap by a quarter."""
-    found, length = model.words.encode(context, special=False), room - SPARE
+    found, length = model.require_tokenizer().encode(context, special=False), room - SPARE
     if len(found.ids) <= length or length < LEAST:
         return [Window(0, context)]
     overlap = overlap_of(length)

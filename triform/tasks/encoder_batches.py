@@ -17,10 +17,10 @@ from triform.core.inputs import by_length
 from triform.core.packed_linear import packed, worth_packing
 from triform.core.texts import Text
 from triform.errors import ALL_EQUAL, InputError, NotNumbers
+from triform.model import Model
 from triform.precision import at_least_float32, check_finite
 from triform.text.tokenizer import Encoding
 from triform.train.objectives import apart, laid_out
-from triform.weights.model_folder import Loaded
 
 PASS_TOKENS = 2048  # of one pass: enough to keep the machine busy, few enough to stay in its cache
 
@@ -40,7 +40,7 @@ def first_scores(network: Reader, text: Text) -> Tensor:
 
 
 @torch.no_grad()
-def through(rows: Sequence[Ids], *, model: Loaded, read: Read = scores, kinds: Sequence[Ids] = ()) -> list[Tensor]:
+def through(rows: Sequence[Ids], *, model: Model, read: Read = scores, kinds: Sequence[Ids] = ()) -> list[Tensor]:
     """`read` of each row, in the order of the rows."""
     network = model.network
     if not isinstance(network, EncoderOnly | DecoderOnly):
@@ -89,7 +89,7 @@ def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield some
 
 
-def _check_ids(rows: Sequence[Ids], model: Loaded) -> None:
+def _check_ids(rows: Sequence[Ids], model: Model) -> None:
     largest = max((max(row, default=0) for row in rows), default=0)
     if largest >= model.spec.vocab:
         raise InputError(
@@ -101,7 +101,7 @@ def _check_ids(rows: Sequence[Ids], model: Loaded) -> None:
 # --- texts into windows ---------------------------------------------------------------------------------------------
 
 
-def longest_of(model: Loaded) -> int:
+def longest_of(model: Model) -> int:
     """The most tokens that are read at once."""
     longest = model.pooling.longest if model.pooling is not None else None
     return min(model.spec.context, longest or model.spec.context)
@@ -121,8 +121,8 @@ class Windows(NamedTuple):
     cut: int = 0
 
 
-def windows_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
-    tokenizer, length = model.words, longest_of(model)
+def windows_of(texts: Sequence[str], *, model: Model) -> list[Windows]:
+    tokenizer, length = model.require_tokenizer(), longest_of(model)
     found = []
     for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
         # Offsets are needed only where a text must be cut, and cost as much as all the rest.
@@ -133,9 +133,9 @@ def windows_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
     return found
 
 
-def beginnings_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
+def beginnings_of(texts: Sequence[str], *, model: Model) -> list[Windows]:
     """One window of each text, its beginning: what a long text has beyond it is cut off."""
-    tokenizer, length = model.words, longest_of(model)
+    tokenizer, length = model.require_tokenizer(), longest_of(model)
     found = []
     for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
         kept: Ids = ids
@@ -145,9 +145,9 @@ def beginnings_of(texts: Sequence[str], *, model: Loaded) -> list[Windows]:
     return found
 
 
-def ids_of(texts: Sequence[str], *, model: Loaded) -> list[list[int]]:
+def ids_of(texts: Sequence[str], *, model: Model) -> list[list[int]]:
     check_texts(texts)
-    found = model.words.ids_many(texts)
+    found = model.require_tokenizer().ids_many(texts)
     for text, ids in zip(texts, found, strict=True):
         if not ids:
             raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
@@ -158,7 +158,7 @@ def windows(encoding: Encoding, *, length: int) -> list[Encoding]:
     return encoding.windows(length=length, overlap=overlap_of(length))
 
 
-def window_means(texts: Sequence[Windows], *, model: Loaded, read: Read) -> Tensor:
+def window_means(texts: Sequence[Windows], *, model: Model, read: Read) -> Tensor:
     """[texts, …]: the mean over the windows of each text, in float32 at least."""
     values = map(at_least_float32, through([ids for text in texts for ids in text.ids], model=model, read=read))
     return torch.stack([torch.stack(list(islice(values, len(text.ids)))).mean(0) for text in texts])

@@ -19,21 +19,21 @@ from triform.data.folds import number_folds
 from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.metrics.labels import chosen_labels, label_matrix
+from triform.model import Model
+from triform.pooling import Pooling
 from triform.spec import Classify as Head
 from triform.tasks import logistic_regression
 from triform.tasks.averaging_block import add_averaging_block, can_average
 from triform.tasks.embed import Embed
 from triform.tasks.encoder_batches import Reader, window_means, windows_of
 from triform.tasks.logistic_regression import LinearFit
-from triform.weights.model_folder import Loaded
-from triform.weights.sentence_transformers import Pooling
 
 MEAN = Pooling("mean", normalise=True)
 MAX_FIT_ROWS = 10_000  # more would take longer and change little: the steps that follow see all rows
 
 
 @torch.no_grad()
-def prepare_head(model: Loaded, *, base: Loaded, seed: int) -> Loaded:
+def prepare_head(model: Model, *, base: Model, seed: int) -> Model:
     """`model` has the task's head and the body of `base`. A base that classifies keeps the vectors it has learned."""
     known = isinstance(base.spec.head, Head)
     if not known and can_average(model.spec):
@@ -46,7 +46,7 @@ def prepare_head(model: Loaded, *, base: Loaded, seed: int) -> Loaded:
     return model
 
 
-def fit_head(rows: Sequence[Labelled], *, model: Loaded, several: bool) -> None:
+def fit_head(rows: Sequence[Labelled], *, model: Model, several: bool) -> None:
     """Writes the fit into the head of the model's network."""
     vectors = read_vectors([row.text for row in rows], model=model)
     head = model.spec.head
@@ -65,21 +65,21 @@ def fit_vectors(
 
 
 @torch.no_grad()
-def _write(found: LinearFit, model: Loaded) -> None:
+def _write(found: LinearFit, model: Model) -> None:
     numbers = model.network.state_dict()
     numbers["readout.out.weight"].copy_(found.weight)
     if "readout.out.bias" in numbers:
         numbers["readout.out.bias"].copy_(found.bias)
 
 
-def read_vectors(texts: Sequence[str], *, model: Loaded) -> Tensor:
+def read_vectors(texts: Sequence[str], *, model: Model) -> Tensor:
     """[texts, D], on the CPU: what the last matrix of the head reads; of a long text the mean over its windows."""
     read = head_input(model)
     found = [window_means(windows_of(some, model=model), model=model, read=read).cpu() for some in portions(texts)]
     return torch.cat(found).double()
 
 
-def head_input(model: Loaded) -> Callable[[Reader, Text], Tensor]:
+def head_input(model: Model) -> Callable[[Reader, Text], Tensor]:
     readout = cast(ReadHead, model.network.readout)
 
     def read(network: Reader, text: Text) -> Tensor:
@@ -91,7 +91,7 @@ def head_input(model: Loaded) -> Callable[[Reader, Text], Tensor]:
 # --- the baseline of the same kind ----------------------------------------------------------------------------------
 
 
-def frozen_answers(texts: Sequence[str], *, train: Sequence[Labelled], base: Loaded) -> list[tuple[str, ...]]:
+def frozen_answers(texts: Sequence[str], *, train: Sequence[Labelled], base: Model) -> list[tuple[str, ...]]:
     """What a linear fit on the vectors of the base, as its folder means them, says of the texts."""
     some = sample_rows(train, most=MAX_FIT_ROWS)
     names = tuple(sorted({label for row in some for label in row.labels}))
@@ -100,10 +100,10 @@ def frozen_answers(texts: Sequence[str], *, train: Sequence[Labelled], base: Loa
     return chosen_labels(fitted.scores(frozen_vectors(texts, base=base)), names, several=several)
 
 
-def frozen_vectors(texts: Sequence[str], *, base: Loaded) -> Tensor:
+def frozen_vectors(texts: Sequence[str], *, base: Model) -> Tensor:
     """[texts, D]: of a decoder the hidden state of the last token."""
     if base.spec.form == "encoder":
-        model = base._replace(pooling=base.pooling or MEAN)
+        model = base.replace(pooling=base.pooling or MEAN)
         return torch.cat([Embed().read(some, model=model)[0] for some in portions(texts)]).double()
     found = [window_means(windows_of(some, model=base), model=base, read=_last) for some in portions(texts)]
     return torch.cat(found).cpu().double()

@@ -5,12 +5,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from triform.model import Model
 from triform.tasks.task import Scores
 from triform.text.tokenizer import Tokenizer
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
 from triform.train.validation_loss import mean_loss
-from triform.weights.model_folder import Loaded
 
 BETWEEN_DOCUMENTS = "<|endoftext|>"
 
@@ -19,7 +19,7 @@ def perplexity(
     examples: Examples[Any],
     *,
     objective: Objective[Any, Any],
-    model: Loaded,
+    model: Model,
     rows: int,
     bytes_of_text: int,
     signature: str,

@@ -12,13 +12,13 @@ from triform.data.chunks import portions
 from triform.data.rows import Labelled, Tagged
 from triform.data.values import is_bio
 from triform.errors import InputError
+from triform.model import Model
 from triform.tasks.classify import Classify
 from triform.tasks.encoder_batches import windows_of
 from triform.tasks.tag import Tag, token_examples
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
 from triform.train.objectives import NOTHING
-from triform.weights.model_folder import Loaded
 
 
 def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tuple[str, ...]:
@@ -29,9 +29,9 @@ def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tupl
     return (*Tag().labels(tagged), *of_texts)
 
 
-def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
+def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, model: Model) -> Examples[Example]:
     """Rows of both kinds: tokens learn tags, the token before the text learns what the text is."""
-    tokenizer = model.words
+    tokenizer = model.require_tokenizer()
     if tokenizer.cls is None:
         raise InputError("to classify and tag at once, texts must begin with a token of their own, as [CLS]")
     number = {label: at for at, label in enumerate(model.labels)}

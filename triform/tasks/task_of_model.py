@@ -3,16 +3,16 @@
 from typing import Any
 
 from triform.hints import Hint
+from triform.model import Model
 from triform.tasks import TASKS, named
 from triform.tasks.chat import conversation
 from triform.tasks.task import CannotDo, Task
-from triform.weights.model_folder import Loaded
 
 # A head that can do several things does the first of these, unless its folder says otherwise.
 PREFERRED = ("classify", "tag", "fill", "translate", "embed", "complete")
 
 
-def own_task(model: Loaded) -> Task[Any, Any, Any]:
+def own_task(model: Model) -> Task[Any, Any, Any]:
     known = model.memo.get("task")
     if isinstance(known, str) and known in TASKS:
         return named(known)
@@ -22,7 +22,7 @@ def own_task(model: Loaded) -> Task[Any, Any, Any]:
     raise CannotDo(f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) can do none of the tasks")
 
 
-def chosen(model: Loaded, task: str | None) -> Task[Any, Any, Any]:
+def chosen(model: Model, task: str | None) -> Task[Any, Any, Any]:
     """The task that is asked for, if the model can do it; its own where none is."""
     found = own_task(model) if task is None else named(task)
     found.check(model)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from triform.errors import InputError, UnknownName
+from triform.model import Model
 from triform.weights import generation_config
 from triform.weights.config_fields import Config
-from triform.weights.model_folder import Loaded
 
 SUMMARIZATION = "summarization"
 TRANSLATION = "translation_"
@@ -18,23 +18,23 @@ TRANSLATION = "translation_"
 class Prepared(NamedTuple):
     """A model with the generation defaults of one task, and what stands before every text it reads."""
 
-    model: Loaded
+    model: Model
     prefix: str = ""
 
     def shown(self, text: str) -> str:
         return text if text.startswith(self.prefix) else self.prefix + text
 
 
-def prepare(model: Loaded, name: str) -> Prepared:
+def prepare(model: Model, name: str) -> Prepared:
     """For the task of this name, where the folder says something of it."""
     tasks = params_of(model)
     if name not in tasks:
         return Prepared(model)
     defaults = generation_config.for_task(model.generation, model.config, name)
-    return Prepared(model._replace(generation=defaults), prefix_of(tasks[name]))
+    return Prepared(model.replace(generation=defaults), prefix_of(tasks[name]))
 
 
-def params_of(model: Loaded) -> dict[str, Config]:
+def params_of(model: Model) -> dict[str, Config]:
     return {} if "task" in model.memo else generation_config.tasks_of(model.config)
 
 
@@ -43,7 +43,7 @@ def prefix_of(said: Mapping[str, object]) -> str:
     return prefix if isinstance(prefix, str) else ""
 
 
-def pair_for(texts: Sequence[str], *, model: Loaded, pair: str | None) -> str:
+def pair_for(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
     """The task that translates these texts: the pair that is asked for, the only one, or that of their prefix."""
     tasks = {name: said for name, said in params_of(model).items() if name.startswith(TRANSLATION)}
     pairs = {name.removeprefix(TRANSLATION).replace("_to_", "-"): name for name in tasks}

@@ -16,6 +16,7 @@ from triform.data.chunks import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.generate import api
+from triform.model import Model
 from triform.spec import Form, ModelSpec, Own, Tied, Transformed
 from triform.tasks.task import A, CannotDo, Q, R, Task
 from triform.tasks.task_specific_params import Prepared
@@ -24,7 +25,6 @@ from triform.train.examples import Examples, Listed, SourceTarget, Tokens
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken, Translate
-from triform.weights.model_folder import Loaded
 
 SEPARATOR = "\n=>"  # between what a decoder reads and what it writes, unless its tokenizer has a token for it
 TOGETHER = 512  # questions sorted by length at a time
@@ -56,14 +56,14 @@ class Writing(Task[R, Q, A]):
         """What it should write."""
 
     @abstractmethod
-    def answer(self, question: Q, prompt: Prompt, written: api.Answer, *, model: Loaded) -> A: ...
+    def answer(self, question: Q, prompt: Prompt, written: api.Answer, *, model: Model) -> A: ...
 
     # --- made for it, trained ---------------------------------------------------------------------------------------
 
     def can(self, spec: ModelSpec) -> bool:
         return spec.form in self.forms and isinstance(spec.head, Tied | Own | Transformed)
 
-    def fits(self, model: Loaded) -> bool:
+    def fits(self, model: Model) -> bool:
         """A decoder goes on from any text; only one that was trained on this task answers."""
         return self.can(model.spec) and (model.spec.form != "decoder" or model.memo.get("task") == self.name)
 
@@ -83,9 +83,9 @@ class Writing(Task[R, Q, A]):
             )  # fmt: skip
         return Config(epochs=3, batch_tokens=2048, learning_rate=1e-4, warmup=0.1, weight_decay=0.01, eval_every=250)
 
-    def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
         """A target may take half of the context; what a prompt has too much is cut as when it is run."""
-        tokenizer, two = model.words, model.spec.form == "encoder-decoder"
+        tokenizer, two = model.require_tokenizer(), model.spec.form == "encoder-decoder"
         listed: list[Any] = []
         for row in rows:
             goal = target_ids(self.target(row), tokenizer, most=most_written(model.spec), spaced=not two)
@@ -98,31 +98,33 @@ class Writing(Task[R, Q, A]):
         lengths = [max(len(x.source), len(x.target)) if two else len(x.ids) for x in listed]
         return Listed(listed, lengths=lengths)
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         if model.spec.form == "encoder-decoder":
             return Translate(start=first_of(model), smoothing=config.label_smoothing)
         return NextToken(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[R], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[R], *, model: Model) -> Model:
         """What every other room needs to let it write: how a target begins and ends."""
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model
-        known = msgspec.structs.replace(model.generation, first=first_of(model), eos=model.words.target.eos)
-        return model._replace(generation=known)
+        known = msgspec.structs.replace(
+            model.generation, first=first_of(model), eos=model.require_tokenizer().target.eos
+        )
+        return model.replace(generation=known)
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, questions: Sequence[Q], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+    def prepare(self, questions: Sequence[Q], *, model: Model, asked: dict[str, Any]) -> Prepared:
         """The model with what its folder says of this task; takes out of `asked` what is no setting of generation."""
         return Prepared(model)
 
-    def answer_tokens(self, model: Loaded) -> int:
+    def answer_tokens(self, model: Model) -> int:
         """The most tokens of an answer: as the folder says, else as the task does."""
         said = model.generation
         length = said.longest - 1 if said.longest and model.spec.form == "encoder-decoder" else None
         return max(1, min(said.most_new or length or self.max_tokens, most_written(model.spec)))
 
-    def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:
+    def run(self, questions: Sequence[Q], *, model: Model, **settings: Any) -> Iterator[A]:
         """Those of similar length are written together; they come back in their order."""
         self.check(model)
         given = {name: value for name, value in settings.items() if value is not None}
@@ -164,9 +166,9 @@ class WritingPairs(Writing[Pair, str, A]):
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def first_of(model: Loaded) -> int:
+def first_of(model: Model) -> int:
     """The token that an encoder–decoder's target begins with: what its folder says, else its filling or its end."""
-    target = model.words.target
+    target = model.require_tokenizer().target
     known = (model.generation.first, target.bos, target.pad, target.eos)
     return next((id for id in known if id is not None), 0)
 
@@ -186,11 +188,11 @@ def abreast(spec: ModelSpec, *, read: int, written: int, beams: int = 1) -> int:
     return max(1, min(ROWS, REMEMBERED // max(1, a_position * positions)))
 
 
-def prompt_ids(text: str, model: Loaded, *, room: int) -> Prompt:
+def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
     """The prompt as the model reads it, cut from behind where it is too long; `room` is kept for what is written."""
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
-    tokenizer = model.words
+    tokenizer = model.require_tokenizer()
     ids = tuple(tokenizer.ids_many([text])[0])
     if model.spec.form == "encoder-decoder":
         tail: tuple[int, ...] = ids[-1:] if ids[-1:] == (tokenizer.eos,) else ()

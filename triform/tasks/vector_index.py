@@ -28,9 +28,9 @@ from triform.files.safetensors_data import TensorFile, write_tensors
 from triform.files.safetensors_header import header
 from triform.files.stable_read import read_steadily
 from triform.hints import Hint
+from triform.model import Model
 from triform.tasks.embed import Embed
 from triform.tasks.passage_splitter import Passage, files_in, passages_of
-from triform.weights.model_folder import Loaded
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
 TOGETHER = 1024  # passages embedded at once
@@ -98,7 +98,7 @@ class Made(NamedTuple):
     skipped: dict[str, str]  # file → why
 
 
-def of_passages(texts: Sequence[str], *, model: Loaded) -> Index:
+def of_passages(texts: Sequence[str], *, model: Model) -> Index:
     """An index in memory."""
     note = Note("", "", model.spec.width, {}, windows=False)
     passages = [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)]
@@ -111,7 +111,7 @@ def of_passages(texts: Sequence[str], *, model: Loaded) -> Index:
 def make(
     places: Sequence[str | Path],
     *,
-    model: Loaded,
+    model: Model,
     name: str,
     out: str | Path,
     graph: bool = False,
@@ -144,7 +144,7 @@ def make(
 def _make(
     places: Sequence[str | Path],
     *,
-    model: Loaded,
+    model: Model,
     name: str,
     folder: Path,
     graph: bool,
@@ -210,7 +210,7 @@ class _Known(NamedTuple):
     vectors: Tensor
 
 
-def _earlier(folder: Path, model: Loaded, windows: bool | None) -> tuple[dict[str, _Known], Layout, bool]:
+def _earlier(folder: Path, model: Model, windows: bool | None) -> tuple[dict[str, _Known], Layout, bool]:
     """What stands there already, by file, and how it was read; made with another model or way it is not touched."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return {}, AS_NAMED, bool(windows)
@@ -244,7 +244,7 @@ def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passag
 def _embedded(
     some: dict[str, list[Passage]],
     hashes: dict[str, str],
-    model: Loaded,
+    model: Model,
     progress: Callable[[int], None],
     *,
     windows: bool,
@@ -260,7 +260,7 @@ def _embedded(
     return {file: _Known(hashes[file], each, part) for (file, each), part in zip(some.items(), parts, strict=True)}
 
 
-def _vectors(texts: Sequence[str], model: Loaded, *, windows: bool) -> Tensor:
+def _vectors(texts: Sequence[str], model: Model, *, windows: bool) -> Tensor:
     return F.normalize(Embed().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
 
 
@@ -334,14 +334,14 @@ def usearch() -> Any:
     return index
 
 
-def opened(folder: str | Path, *, model: Loaded) -> Index:
+def opened(folder: str | Path, *, model: Model) -> Index:
     """The index in a folder, to be searched with this model."""
     index = read(folder)
     check_model(index, model, place=folder)
     return index
 
 
-def check_model(index: Index, model: Loaded, *, place: str | Path) -> None:
+def check_model(index: Index, model: Model, *, place: str | Path) -> None:
     if index.note.width != model.spec.width or index.note.numbers != numbers_of(model):
         raise InputError(
             f"the index {place} was made with another model ({index.note.model or 'unnamed'}); "
@@ -349,7 +349,7 @@ def check_model(index: Index, model: Loaded, *, place: str | Path) -> None:
         )
 
 
-def numbers_of(model: Loaded) -> str:
+def numbers_of(model: Model) -> str:
     """SHA-256 of what decides a vector: weights, pooling, prompts."""
     made = hashlib.sha256(said_of_vectors(model).encode())
     for path, p in sorted(model.network.named_parameters()):
@@ -359,7 +359,7 @@ def numbers_of(model: Loaded) -> str:
     return made.hexdigest()
 
 
-def said_of_vectors(model: Loaded) -> str:
+def said_of_vectors(model: Model) -> str:
     """The folder's words on vectors; without prompts as indexes have always hashed them."""
     pooling = model.pooling
     if pooling is None:

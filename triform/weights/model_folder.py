@@ -8,28 +8,27 @@ under its name only when every byte of it is on disk. Refuses to know families, 
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 
 from triform.core.forms import Form
 from triform.devices import usable_device
-from triform.errors import InputError
 from triform.files import manifest, safetensors_data
 from triform.files.atomic_folder import appearing, moving_in
 from triform.files.errors import WeightsError, shown
 from triform.files.safe_folder import Box
 from triform.files.safetensors_data import Outgoing
 from triform.files.stable_read import read_steadily
+from triform.model import Model
+from triform.precision import dtype_named
 from triform.spec import Classify, ModelSpec, Own, Tag, Tied, Transformed
-from triform.weights import generation_config, load_tensors, sentence_transformers
+from triform.weights import generation_config, load_tensors, model_store, sentence_transformers
 from triform.weights.architectures import Architecture, expressing
 from triform.weights.config_fields import Config, label_fields, labels_of
 from triform.weights.family_table import NOTHING
-from triform.weights.generation_config import Generation
 from triform.weights.head_temperature import TEMPERATURE, divide_head, text_labels
-from triform.weights.sentence_transformers import Pooling
 from triform.weights.verify_folder import CONFIG, opened, outline_of
 
 if TYPE_CHECKING:
@@ -44,40 +43,22 @@ SHARD_BYTES = 5_000_000_000
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
 
 
-class Loaded(NamedTuple):
-    """A model and all that its folder said of it; what we do not model is kept in `config` and `others`."""
-
-    spec: ModelSpec
-    network: Form
-    tokenizer: "Tokenizer | None" = None
-    template: "ChatTemplate | None" = None
-    labels: tuple[str, ...] = ()  # of a head that classifies or tags
-    generation: Generation = Generation()
-    pooling: Pooling | None = None  # of a sentence-transformers folder
-    config: Config = NOTHING
-    others: Config = NOTHING  # the rest of generation_config.json
-    left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
-    memo: Config = NOTHING  # what the tasks it was trained for have to remember; theirs to read
-
-    @property
-    def words(self) -> "Tokenizer":
-        """Its tokenizer, for those who cannot do without."""
-        if self.tokenizer is None:
-            raise InputError("this model has no tokenizer, so it can neither read nor write text; give token ids")
-        return self.tokenizer
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+def load(folder_or_name: str | Path, *, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
+    """The model in a folder, or the one that is stored on this machine under that name (`triform models`)."""
+    return read(model_store.find(str(folder_or_name)), dtype=dtype_named(dtype), device=device)
+
+
 @torch.inference_mode(False)
-def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Loaded:
+def read(folder: str | Path, *, dtype: torch.dtype | None = None, device: str | torch.device | None = None) -> Model:
     """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
     where = usable_device(device)
     return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=where))
 
 
-def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device) -> Loaded:
+def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device) -> Model:
     box = opened(folder)
     seen = manifest.verify(box, always=(CONFIG,))
     outline = outline_of(box)
@@ -90,7 +71,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
     )
     tokenizer, template = _words(box, spec)
     network = load_tensors.load(outline, box=box, dtype=dtype, device=device)
-    loaded = Loaded(
+    model = Model(
         spec=spec,
         network=network,
         tokenizer=tokenizer,
@@ -102,9 +83,10 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
         others={name: value for name, value in (said or {}).items() if name not in generation_config.THEIRS},
         left_aside=outline.left_aside,
         memo=_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
+        own_folders={Path(folder).resolve()},
     )
     manifest.check_unchanged(box, seen)
-    return loaded
+    return model
 
 
 def _memo(box: Box, spec: ModelSpec, network: Form, labels: tuple[str, ...]) -> Config:
@@ -147,7 +129,7 @@ def _words(box: Box, spec: ModelSpec) -> "tuple[Tokenizer | None, ChatTemplate |
 
 
 def write(
-    folder: str | Path, *, model: Loaded, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES
+    folder: str | Path, *, model: Model, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES
 ) -> None:
     """The model as a folder the reference implementation loads; in the network's own precision unless asked."""
     precision = _checked(model, dtype)
@@ -164,14 +146,14 @@ def check_free(folder: str | Path) -> None:
         )
 
 
-def finish(folder: str | Path, *, model: Loaded) -> None:
+def finish(folder: str | Path, *, model: Model) -> None:
     """The model into the folder of its run, beside all that is there."""
     precision = _checked(model, None)
     with moving_in(Path(folder), last=(CONFIG, manifest.NAME)) as draft:
         _fill(draft, model, precision, SHARD_BYTES)
 
 
-def _checked(model: Loaded, dtype: torch.dtype | None) -> torch.dtype:
+def _checked(model: Model, dtype: torch.dtype | None) -> torch.dtype:
     """The precision it is to be written in."""
     if isinstance(model.spec.head, Classify | Tag) and model.labels and len(model.labels) != model.spec.head.labels:
         raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are given")
@@ -181,12 +163,12 @@ def _checked(model: Loaded, dtype: torch.dtype | None) -> torch.dtype:
     return precision
 
 
-def fill(draft: Path, *, model: Loaded) -> None:
+def fill(draft: Path, *, model: Model) -> None:
     """The model's files into a draft that is not under its name yet, for a caller that adds others."""
     _fill(draft, model, _checked(model, None), SHARD_BYTES)
 
 
-def _fill(draft: Path, model: Loaded, precision: torch.dtype, shard_bytes: int) -> None:
+def _fill(draft: Path, model: Model, precision: torch.dtype, shard_bytes: int) -> None:
     architecture, described = expressing(model.spec, model.config)
     _save(draft / CONFIG, _config(model, described, precision))
     if said := model.others | generation_config.write(model.generation):
@@ -202,7 +184,7 @@ def _fill(draft: Path, model: Loaded, precision: torch.dtype, shard_bytes: int) 
     manifest.write(draft)
 
 
-def _config(model: Loaded, described: Config, dtype: torch.dtype) -> Config:
+def _config(model: Model, described: Config, dtype: torch.dtype) -> Config:
     """What describes the model, its labels and tokens, and its precision in both generations of spelling."""
     tokens = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
     said = {field: value for field, value in generation_config.write(model.generation).items() if field in tokens}
@@ -211,7 +193,7 @@ def _config(model: Loaded, described: Config, dtype: torch.dtype) -> Config:
     return said | described | labels | {"dtype": precision, "torch_dtype": precision}
 
 
-def _outgoing(model: Loaded, architecture: Architecture) -> list[Outgoing]:
+def _outgoing(model: Model, architecture: Architecture) -> list[Outgoing]:
     family, name = architecture
     ours = dict(model.network.named_parameters()) | dict(model.network.named_buffers())
     parts = family.table(name, bare=family.heads[name].bare).parts(model.spec)

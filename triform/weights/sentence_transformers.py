@@ -5,12 +5,13 @@ else between the tokens and the sentence (a dense layer, a second model) is refu
 """
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from triform.files.errors import WeightsError, listed, shown
 from triform.files.safe_folder import Box, parse
+from triform.pooling import Kind, Pooling
 
 MODULES = "modules.json"
 SENTENCE = "sentence_bert_config.json"
@@ -19,26 +20,8 @@ TOKENIZER = "tokenizer_config.json"
 POOLING = "1_Pooling"
 NORMALIZE = "2_Normalize"
 
-Kind: TypeAlias = Literal["mean", "cls", "max"]
-Role: TypeAlias = Literal["text", "query", "document"]  # what a text is embedded as
-ROLES: dict[Role, tuple[str, ...]] = {"text": (), "query": ("query",), "document": ("document", "passage", "corpus")}
 UNLIMITED = 10**9  # tokenizer_config.json of a model without a limit says 10³⁰
 KINDS: dict[str, Kind] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # as older files spell them
-
-
-class Pooling(NamedTuple):
-    kind: Kind
-    normalise: bool  # to length 1
-    longest: int | None = None  # tokens of a text that are read; the rest is cut off
-    prompts: tuple[tuple[str, str], ...] = ()  # name, and what is put before a text
-    default_prompt: str | None = None  # the name of the one for texts that are neither queries nor documents
-
-    def prompt(self, role: Role) -> str:
-        """What stands before every text of this role, as sentence-transformers' encode, encode_query and
-        encode_document put it there."""
-        known = dict(self.prompts)
-        names = [name for name in (*ROLES[role], self.default_prompt) if name in known]
-        return known[names[0]] if names else ""
 
 
 class _Module(msgspec.Struct):

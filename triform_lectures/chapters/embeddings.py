@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from triform.families import gpt2, named
-from triform.weights.model_folder import Loaded
+from triform.model import Model
 from triform_lectures import slides, trained_models
 from triform_lectures.assets import standing
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
@@ -43,7 +43,7 @@ def widths() -> Evidence:
     )
 
 
-def streams(model: Loaded, texts: tuple[str, ...], word: str) -> tuple[tuple[str, ...], Tensor]:
+def streams(model: Model, texts: tuple[str, ...], word: str) -> tuple[tuple[str, ...], Tensor]:
     """The places of the stream, and the word's vector at each place in each text: [texts, places, width]"""
     found: list[Tensor] = []
     places: tuple[str, ...] = ()

@@ -10,8 +10,8 @@ from triform.core.texts import Pair
 from triform.families import named
 from triform.generate.api import complete
 from triform.inspect.view import look
+from triform.model import Model
 from triform.parameters import parameters
-from triform.weights.model_folder import Loaded
 from triform_lectures import slides, trained_models
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, numbers, table
 from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator
@@ -169,7 +169,7 @@ class Translated(NamedTuple):
     written: str
 
 
-def translate_unseen(model: Loaded, *, count: int) -> list[Translated]:
+def translate_unseen(model: Model, *, count: int) -> list[Translated]:
     pairs = list(rows("translate", split="test", seed=2, count=count))
     answers = complete(model, [each["source"] for each in pairs], max_tokens=40, temperature=0.0)
     return [Translated(p["source"], p["target"], a.text) for p, a in zip(pairs, answers, strict=True)]

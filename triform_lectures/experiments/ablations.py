@@ -9,8 +9,8 @@ from triform.core.texts import Text
 from triform.costs.predict import cost
 from triform.inspect.interventions import with_temperature
 from triform.inspect.view import look
+from triform.model import Model
 from triform.spec import ModelSpec
-from triform.weights.model_folder import Loaded
 from triform_lectures import random_models, slides, trained_models
 from triform_lectures.ablation_modules import without_feedforward, without_residuals
 from triform_lectures.experiments.run_trial import GUESSING, fresh, learn, loss_curves, outcome, spec, stacked
@@ -20,7 +20,7 @@ from triform_lectures.lesson import CONDITION, Evidence, claim, lesson, numbers,
 def first_look(network: Form, made: ModelSpec) -> tuple[float, float]:
     """Before training: the mean entropy of all attention rows in nats, and the length of the gradient of q and k."""
     ids = [int(i) for i in trained_models.decoder().examples.at(trained_models.place(3)).ids]
-    view = look(Loaded(made, network), ids)
+    view = look(Model(made, network), ids)
     weights = torch.tensor(view.attention(0).values)[:, 1:].double().clamp_min(1e-30)
     network.zero_grad()
     network(Text.of(torch.tensor([ids])))[0, :, 5].sum().backward()

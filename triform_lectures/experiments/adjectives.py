@@ -6,7 +6,7 @@ import torch
 
 from little_world import sentences
 from triform.inspect.module_paths import StackName
-from triform.weights.model_folder import Loaded
+from triform.model import Model
 from triform_lectures.trained_models import glance
 
 
@@ -22,7 +22,7 @@ class Found(NamedTuple):
 
 
 @torch.no_grad()
-def best_head(model: Loaded, *, count: int = 150, seed: int = 3) -> Found:
+def best_head(model: Model, *, count: int = 150, seed: int = 3) -> Found:
     """Over unseen sentences, noun by noun."""
     side: StackName = "encoder" if model.spec.encoder is not None else "decoder"
     stack = model.spec.stacks[side]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triform.core.texts import Text
 from triform.inspect.taps import tapped
-from triform.weights.model_folder import Loaded
+from triform.model import Model
 from triform_lectures.trained_models import end_of, world
 
 # The last word is the fact.
@@ -37,7 +37,7 @@ class FactLosses(NamedTuple):
 
 
 @torch.no_grad()
-def fact_losses(model: Loaded) -> FactLosses:
+def fact_losses(model: Model) -> FactLosses:
     tokenizer, layers = world().tokenizer, model.spec.stacks["decoder"].layers
     texts = [[end_of(tokenizer), *tokenizer.encode(fact, special=False).ids] for fact in FACTS]
 
@@ -71,7 +71,7 @@ def nothing(path: str, inputs: tuple[object, ...], output: Tensor) -> Tensor:
     return torch.zeros_like(output)
 
 
-def said(model: Loaded, ids: list[int]) -> Tensor:
+def said(model: Model, ids: list[int]) -> Tensor:
     """Probabilities of the next word."""
     logits: Tensor = model.network(Text.of(torch.tensor([ids])))
     return logits[0, -1].softmax(-1)

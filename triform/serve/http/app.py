@@ -38,7 +38,7 @@ from triform.serve.openai.choices import DONE
 from triform.serve.page_routes import routes as page_routes
 from triform.serve.playground import forms
 from triform.serve.routes import ROUTES, Route
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 GONE = 499  # the client has hung up: for the log alone
 ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -17,7 +17,7 @@ from triform.serve.http.http_errors import ErrorAnswer
 from triform.serve.http.limits import BOUNDS
 from triform.serve.http.request_context import Call
 from triform.serve.routes import ROUTES, Route
-from triform.serve.worker.model_worker.service import Service
+from triform.serve.worker.service import Service
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"

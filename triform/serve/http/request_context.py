@@ -9,9 +9,9 @@ from typing import Any
 
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG
-from triform.serve.worker.model_worker.jobs import Job, Question
-from triform.serve.worker.model_worker.model_worker import Worker
-from triform.serve.worker.model_worker.service import Served, Service
+from triform.serve.worker.jobs import Job, Question
+from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.service import Served, Service
 from triform.text.tokenizer import Tokenizer
 
 CHUNK = 64  # questions of a request that may wait at once, where it asks very many
@@ -66,7 +66,7 @@ def working(worker: Worker, job: Job, *, admitted: bool = False) -> Iterator[Job
 
 async def ids_of(served: Served, texts: Sequence[str], *, param: str, special: bool = True) -> list[tuple[int, ...]]:
     """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
-    tokenizer, most = served.model.words, served.model.spec.context
+    tokenizer, most = served.model.require_tokenizer(), served.model.spec.context
     for text in texts:
         refuse_if_surely_long(text, tokenizer, param=param, said=f"the model reads {most:,}", most=most)
     found = await served.lanes.tokens.run(lambda: tokenizer.ids_many(texts, special=special))

@@ -32,8 +32,8 @@ from triform.serve.openai.response_types import (
     TopLogprob,
     Usage,
 )
-from triform.serve.worker.model_worker.jobs import Job
-from triform.serve.worker.model_worker.service import Served
+from triform.serve.worker.jobs import Job
+from triform.serve.worker.service import Served
 from triform.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"

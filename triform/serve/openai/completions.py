@@ -18,7 +18,7 @@ from triform.serve.openai import response_format as grammars
 from triform.serve.openai.choices import ChatShape, CompletionShape, Shape
 from triform.serve.openai.request_types import ChatAsk, CompletionAsk, Writing
 from triform.serve.openai.response_types import ChatCompletion, Completion
-from triform.serve.worker.model_worker.service import Served
+from triform.serve.worker.service import Served
 
 USUAL = 16  # tokens of a completion where nobody says how many: OpenAI's default
 SAME = ("top_p", "temperature", "seed", "top_k", "min_p", "repetition_penalty")
@@ -41,7 +41,7 @@ async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[byt
     if asked.top_logprobs and not asked.logprobs:
         raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
     text = await rendered(served, asked)
-    special = not served.model.words.is_begun(text)
+    special = not served.model.require_tokenizer().is_begun(text)
     prompts = await ids_of(served, [text], param="messages", special=special)
     limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
     settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)

@@ -20,7 +20,7 @@ from triform.generate.settings import Settings
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits
 from triform.serve.openai.request_types import AsJson, AsRegex, AsSchema, AsText, Writing
-from triform.serve.worker.model_worker.service import Served
+from triform.serve.worker.service import Served
 
 DEEPEST = 32  # levels of a schema
 PARAM = "response_format"

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from triform.serve.http.http_errors import unavailable
 from triform.serve.http.limits import Limits
-from triform.serve.worker.model_worker.daemon_thread import beside
+from triform.serve.worker.daemon_thread import beside
 
 T = TypeVar("T")
 

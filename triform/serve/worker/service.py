@@ -10,6 +10,7 @@ from typing import Any
 
 from triform.errors import InputError, TriformError
 from triform.generate.api import check_folder
+from triform.model import Model
 from triform.page.session import Looker
 from triform.parameters import parameters
 from triform.serve.http.http_errors import Refusal, unavailable
@@ -17,17 +18,16 @@ from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
 from triform.serve.http.metrics import Gauge, Metrics
 from triform.serve.openai.response_types import ModelCard
-from triform.serve.worker.model_worker.awake_clock import AwakeClock
-from triform.serve.worker.model_worker.bounded_queues import make_lanes
-from triform.serve.worker.model_worker.model_worker import Worker
-from triform.serve.worker.model_worker.served_indexes import owners
+from triform.serve.worker.awake_clock import AwakeClock
+from triform.serve.worker.bounded_queues import make_lanes
+from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.served_indexes import owners
 from triform.spec import Own, Tied, Transformed
 from triform.tasks import TASKS, named
 from triform.tasks.task import CannotDo
 from triform.tasks.task_of_model import own_task
 from triform.tasks.task_specific_params import params_of, prepare
 from triform.tasks.vector_index import Index, numbers_of
-from triform.weights.model_folder import Loaded
 
 WATCH = 0.25  # seconds between two looks at the workers
 
@@ -36,7 +36,7 @@ class Served:
     """A model, its worker, and the tasks it can do."""
 
     def __init__(
-        self, name: str, model: Loaded, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
+        self, name: str, model: Model, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
     ) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
@@ -86,7 +86,7 @@ class Served:
             raise Refusal(f"the model {self.name!r} cannot {task}; it can: {able}", param="model", code="wrong_task")
 
 
-def tasks_of(model: Loaded) -> tuple[str, ...]:
+def tasks_of(model: Model) -> tuple[str, ...]:
     """What may be asked of a model. To complete is asked of any that writes, with or without a tokenizer."""
     spec = model.spec
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
@@ -98,7 +98,7 @@ def tasks_of(model: Loaded) -> tuple[str, ...]:
     return tuple(sorted(able))
 
 
-def check_generation(name: str, model: Loaded) -> None:
+def check_generation(name: str, model: Model) -> None:
     """The folder's generation defaults, and those for single tasks: what is wrong in them is no client's mistake."""
     try:
         for defaults in (model, *(prepare(model, task).model for task in params_of(model))):
@@ -107,7 +107,7 @@ def check_generation(name: str, model: Loaded) -> None:
         raise InputError(f"the model {name!r} cannot be served: {error}") from error
 
 
-def task_of(model: Loaded, able: tuple[str, ...]) -> str | None:
+def task_of(model: Model, able: tuple[str, ...]) -> str | None:
     """Its own task, which `triform run` asks of it."""
     try:
         own = own_task(model).name
@@ -121,7 +121,7 @@ class Service:
 
     def __init__(
         self,
-        models: Mapping[str, Loaded],
+        models: Mapping[str, Model],
         *,
         indexes: Mapping[str, Index] | None = None,
         limits: Limits | None = None,

@@ -14,9 +14,9 @@ from triform.errors import TriformError
 from triform.files import manifest
 from triform.files.safe_folder import Box, parse
 from triform.hints import Hint
+from triform.model import Model
 from triform.tasks import named
 from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of
-from triform.weights.model_folder import Loaded
 
 PASSAGE = 256  # bytes of the objects that hold a passage, beside its text
 
@@ -67,7 +67,7 @@ def size_of(box: Box, file: str) -> int:
         return os.fstat(opened.fileno()).st_size
 
 
-def check_owners(indexes: Sequence[Described], models: Iterable[Loaded]) -> None:
+def check_owners(indexes: Sequence[Described], models: Iterable[Model]) -> None:
     """Refuses an index that was made with none of the models; each is loaded only while it is looked at."""
     orphans = {one.name: one.note for one in indexes}
     for model in models:

@@ -9,11 +9,11 @@ from time import monotonic
 
 from triform.generate.engine import Engine
 from triform.generate.settings import Request, Settings
+from triform.model import Model
 from triform.tasks.encoder_batches import PASS_TOKENS, longest_of, through
-from triform.weights.model_folder import Loaded
 
 
-def first_steps(model: Loaded, engine: Engine | None) -> Iterator[float]:
+def first_steps(model: Model, engine: Engine | None) -> Iterator[float]:
     """Seconds of each; 0 of those that are made cold."""
     for warm in (False, True):
         if engine is not None:
@@ -32,7 +32,7 @@ def written(engine: Engine) -> Iterator[float]:
         yield monotonic() - began
 
 
-def read(model: Loaded) -> float:
+def read(model: Model) -> float:
     began, length = monotonic(), min(longest_of(model), PASS_TOKENS)
     rows = [(0,) * length] * (PASS_TOKENS // length)
     through(rows, model=model, read=lambda network, text: network.hidden(text))

@@ -19,12 +19,12 @@ from triform.errors import TriformError
 from triform.families import NAMED
 from triform.generate.model_runner import SMALLEST
 from triform.hints import Hint
+from triform.model import Model
 from triform.serve.http.limits import Limits
-from triform.serve.worker.model_worker.served_indexes import Described, Held
+from triform.serve.worker.served_indexes import Described, Held
 from triform.spec import ModelSpec, Own, Tied, Transformed
 from triform.weights import model_folder as folders
 from triform.weights import model_store
-from triform.weights.model_folder import Loaded
 from triform.weights.verify_folder import described
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Source(NamedTuple):
             self.folder is not None and (self.folder / folders.MEMO).exists()
         )
 
-    def load(self) -> Loaded:
+    def load(self) -> Model:
         if self.folder is None:
-            return Loaded(spec=self.spec, network=build(self.spec, seed=0, dtype=torch.float32, device="cpu"))
+            return Model(spec=self.spec, network=build(self.spec, seed=0, dtype=torch.float32, device="cpu"))
         return folders.read(self.folder)
 
 

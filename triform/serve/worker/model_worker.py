@@ -19,13 +19,13 @@ from triform.errors import TriformError
 from triform.generate.api import engine_of
 from triform.generate.engine import Engine
 from triform.generate.events import Event
+from triform.model import Model
 from triform.serve.http.http_errors import Refusal, unavailable
 from triform.serve.http.limits import Limits
 from triform.serve.http.metrics import Gauge
-from triform.serve.worker.model_worker.jobs import Job, Place, Question, Running
-from triform.serve.worker.model_worker.wait_estimate import Pace
-from triform.serve.worker.model_worker.warmup import first_steps
-from triform.weights.model_folder import Loaded
+from triform.serve.worker.jobs import Job, Place, Question, Running
+from triform.serve.worker.wait_estimate import Pace
+from triform.serve.worker.warmup import first_steps
 
 IDLE = 0.25  # seconds between two signs of life while there is nothing to do
 PUSH = 0.02  # seconds that tokens may wait for company before the event loop is woken for them
@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(
         self,
-        model: Loaded,
+        model: Model,
         *,
         limits: Limits,
         gauge: Gauge,
