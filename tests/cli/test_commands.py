@@ -79,8 +79,13 @@ def test_check_fails_with_one(capsys: pytest.CaptureFixture[str], monkeypatch: p
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    args: tuple[str, ...],
+    says: str,
 ) -> None:
+    monkeypatch.setenv("TRIFORM_HOME", str(tmp_path))  # whatever models this machine has
     code, _, err = run(capsys, *args)
     assert code == 2
     assert says in err
