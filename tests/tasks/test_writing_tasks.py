@@ -137,7 +137,7 @@ def test_an_answer_as_long_as_the_context_is_aligned() -> None:
 
 
 def test_beams_and_greedy_through_the_facade() -> None:
-    model = Model(translator())
+    model = translator()
     one = model.translate("Jack loves Rome.", beams=3, max_tokens=6)
     assert model.translate(["Jack loves Rome."], beams=3, max_tokens=6) == [one]
     assert model.run("Jack loves Rome.", beams=3, max_tokens=6) == one
