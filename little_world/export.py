@@ -4,7 +4,7 @@ Refuses to know where rows come from.
 """
 
 import csv
-import os
+import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 from little_world.grammar_engine import Split
 from little_world.rows import TASKS, Label, Row, Task, rows
 from triform.data.line_reader import DataError
+from triform.files.atomic_file import replace_file
 
 
 def write(task: Task, path: str | Path, *, split: Split, seed: int, count: int, label: Label = "topic") -> None:
@@ -33,15 +34,11 @@ def write(task: Task, path: str | Path, *, split: Split, seed: int, count: int, 
 @contextmanager
 def _drafted(path: Path) -> Iterator[IO[str]]:
     """A draft beside the file, which takes the file's place when all is written."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(draft, "w", encoding="utf-8", newline="") as file:
-            yield file
-        os.replace(draft, path)
+        with replace_file(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            yield text
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 # --- formats --------------------------------------------------------------------------------------------------------

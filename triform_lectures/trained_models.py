@@ -23,6 +23,8 @@ from triform.core.initial_weights import build
 from triform.data.row_cache import digest
 from triform.errors import TriformError
 from triform.files import manifest
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, NewerFormat, check_format
 from triform.files.locks import FolderBusy
 from triform.files.safe_folder import Box
 from triform.generation_defaults import Generation
@@ -59,6 +61,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     sha256: str
     found: msgspec.Raw
+    format_version: int = FORMAT
 
 
 def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
@@ -74,7 +77,9 @@ def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[
 
 
 def read_finding(path: Path, kind: type[Found]) -> Found:
-    stored = msgspec.json.decode(path.read_bytes(), type=Kept)
+    data = path.read_bytes()
+    check_format(data, what=path, otherwise="set TRIFORM_LECTURE to another folder")
+    stored = msgspec.json.decode(data, type=Kept)
     if hashlib.sha256(stored.found).hexdigest() != stored.sha256:
         raise msgspec.ValidationError(f"{path} is not as it was written")
     return msgspec.json.decode(stored.found, type=kind)
@@ -82,13 +87,7 @@ def read_finding(path: Path, kind: type[Found]) -> Found:
 
 def write_finding(path: Path, found: object) -> None:
     encoded = msgspec.json.encode(found)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(msgspec.json.encode(Kept(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_file(path, msgspec.json.encode(Kept(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))))
 
 
 class World(NamedTuple):
@@ -174,6 +173,8 @@ def little(name: Name, *, config: Config = CONFIG) -> Model:
     if place.is_dir():
         try:
             return read_model(place, steps=config.steps)
+        except NewerFormat:
+            raise
         except TriformError:
             pass
     network = build(recipe.spec, seed=config.seed)

@@ -215,7 +215,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(array_store, "_to_disk", full)
+    monkeypatch.setattr(array_store, "sync_tree", full)
     with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
         TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from tiny_tokenizers import hard_texts, put, spm
 
-from triform.files.whole_files import FileError
+from triform.files.errors import WeightsError
 from triform.text.build_tokenizer import byte_level
 from triform.text.panic_guard import TokenizerError
 from triform.text.sentencepiece import PieceModel, core_of, parse_llama2c, parse_pieces
@@ -276,7 +276,7 @@ def test_config_says_which_ends_to_add(tiny: dict[str, Tokenizer], tmp_path: Pat
 def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"no tokenizer here: looked for tokenizer.json, .* vocab.txt"):
         Tokenizer.read(tmp_path)
-    with pytest.raises(FileError, match="is not a folder"):
+    with pytest.raises(WeightsError, match="is not a folder"):
         Tokenizer.read(tmp_path / "nowhere")
 
 

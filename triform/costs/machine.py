@@ -17,6 +17,8 @@ import msgspec
 
 from triform.control_groups import read_memory_limits
 from triform.errors import InputError
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, KEY, check_format
 from triform.weights.model_store import home
 
 if TYPE_CHECKING:
@@ -56,17 +58,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 def keep(machine: Machine) -> None:
     """In the cache folder, under this machine's name: the folder may be shared with others."""
-    place = _place()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_bytes(msgspec.json.encode(machine))
-    draft.replace(place)
+    write_file(_place(), msgspec.json.encode({KEY: FORMAT} | msgspec.to_builtins(machine)))
 
 
 def kept() -> Machine | None:
     """What was measured here before; a file that cannot be read is as good as none."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_place().read_bytes(), type=Machine)
+        data = _place().read_bytes()
+        check_format(data, what=_place(), otherwise="remove this file: the machine is measured again")
+        return msgspec.json.decode(data, type=Machine)
     return None
 
 

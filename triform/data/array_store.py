@@ -16,12 +16,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from triform.data.line_reader import DataError
+from triform.files.atomic_file import sync, sync_tree
+from triform.files.format_version import FORMAT, KEY, check_format
 from triform.files.locks import NAME as LOCK
 from triform.files.locks import FolderBusy, lock_beside, lock_leftover
+from triform.files.replace_folder import delete_folder
 
 Numbers: TypeAlias = npt.NDArray[Any]  # of uint8, uint16 or uint32, as the file's ending says
 T = TypeVar("T")
@@ -29,6 +33,7 @@ T = TypeVar("T")
 CHUNK = 1 << 20  # numbers copied at once
 UNUSED = 30 * 24 * 3600  # seconds
 MAX_ATTEMPTS = 3
+VERSION = "format.json"  # in every folder of a cache; one without it is of the first format
 
 
 class StoredNumbers:
@@ -157,14 +162,13 @@ def whole(folder: Path) -> Iterator[Path]:
 def _filled(filling: Path, folder: Path) -> Iterator[Path]:
     filling.mkdir()
     yield filling
-    for path in (*filling.iterdir(), filling):
-        _to_disk(path)
+    sync_tree(filling)
     try:
         filling.rename(folder)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has made the same one meanwhile
             raise
-    _to_disk(folder.parent)
+    sync(folder.parent)
 
 
 class Cache:
@@ -182,9 +186,10 @@ class Cache:
         for _ in range(MAX_ATTEMPTS):  # other processes may find the same damage, and make the same anew
             if place.exists():
                 try:
+                    _check_format(place)
                     found = use(place)
                 except DataError:
-                    _delete(place)
+                    delete_folder(place)
                 else:
                     self.reused.append(name)
                     with suppress(OSError):  # a cache that can only be read serves too
@@ -192,6 +197,7 @@ class Cache:
                     return found
             with whole(place) as filling:
                 fill(filling)
+                (filling / VERSION).write_bytes(msgspec.json.encode({KEY: FORMAT}))
             with suppress(DataError):
                 found = use(place)
                 self.made.append(name)
@@ -209,22 +215,10 @@ class Cache:
                     with lock_leftover(self.folder / name):
                         shutil.rmtree(self.folder / name, ignore_errors=True)
                 elif place.stat().st_mtime < oldest:
-                    _delete(place)
+                    delete_folder(place)
 
 
-def _delete(place: Path) -> None:
-    """Under another name first: half of it must never be taken for a whole one."""
-    gone = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
-    with suppress(FileNotFoundError):  # another process was faster
-        place.rename(gone)
-        shutil.rmtree(gone)
-
-
-def _to_disk(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":  # Windows has no such thing for folders
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _check_format(place: Path) -> None:
+    with suppress(FileNotFoundError):
+        content = (place / VERSION).read_bytes()
+        check_format(content, what=place / VERSION, otherwise="set TRIFORM_HOME to another folder")

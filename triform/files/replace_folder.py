@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triform.errors import TriformError
+from triform.files.atomic_file import sync, sync_tree
 from triform.files.locks import FolderBusy, lock_beside
 
 ASIDE = ".old"
@@ -34,7 +35,7 @@ def drafting(target: Path) -> Iterator[Path]:
     draft.mkdir()
     try:
         yield draft
-        bring_to_disk(draft)
+        sync_tree(draft)
         take_place(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # by now it may be the old folder
@@ -121,28 +122,9 @@ def _put_back(target: Path) -> None:
         sync(target.parent)
 
 
-# --- to disk --------------------------------------------------------------------------------------------------------
-
-
-def make_folder(folder: Path) -> list[Path]:
-    """With all above it, each of them entered in its parent on disk; gives those that were missing, innermost first."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        sync(path.parent)
-    return missing
-
-
-def bring_to_disk(folder: Path) -> None:
-    for path in [folder, *folder.rglob("*")]:
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # folders cannot be opened there
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def delete_folder(folder: Path) -> None:
+    """Under another name first: a folder half deleted must not look like a whole one."""
+    draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):  # another process has deleted it
+        os.rename(folder, draft)
+        shutil.rmtree(draft, ignore_errors=True)

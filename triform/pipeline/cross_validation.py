@@ -17,7 +17,8 @@ from triform.core.forms import Form as Network
 from triform.data.folds import number_folds
 from triform.data.rows import Row
 from triform.errors import TriformError
-from triform.files.whole_files import write_whole
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, check_format
 from triform.model import Model
 from triform.pipeline.report import SAMPLES_ASKED, Sample
 from triform.tasks.task import Scores, Task, readable
@@ -35,6 +36,7 @@ Answers: TypeAlias = dict[int, list[Any]]  # step → an answer for each held-ou
 class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
     """`scores` are of the answers to all rows, each by a model that had not learned from it."""
 
+    format_version: int = FORMAT
     folds: int
     steps: int  # of the run that learns from all rows
     scores: Scores
@@ -127,7 +129,7 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: C
 
 
 def write_validated(out: Path, found: CrossValidated) -> None:
-    write_whole(out / VALIDATED, data=msgspec.json.encode(found))
+    write_file(out / VALIDATED, msgspec.json.encode(found))
 
 
 def read_validated(out: Path) -> CrossValidated | None:
@@ -135,6 +137,8 @@ def read_validated(out: Path) -> CrossValidated | None:
     if not place.is_file():
         return None
     try:
-        return msgspec.json.decode(place.read_bytes(), type=CrossValidated)
+        data = place.read_bytes()
+        check_format(data, what=place, otherwise="start a new run in another folder")
+        return msgspec.json.decode(data, type=CrossValidated)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TriformError(f"cannot read {place}: {error}; start a new run in another folder") from error

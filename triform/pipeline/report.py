@@ -14,6 +14,9 @@ import msgspec
 
 from triform.charts import Axis, Figure, Series, lines, stacked
 from triform.errors import TriformError
+from triform.files.atomic_file import write_file
+from triform.files.errors import WeightsError
+from triform.files.strict_json import encode_json
 from triform.hints import Hint
 from triform.model import Model
 from triform.parameters import parameters
@@ -86,17 +89,17 @@ def write(folder: Path, run: Finished) -> None:
     """Card, curve, samples and data, each in a file of its own."""
     try:
         _write(folder, run)
-    except OSError as error:
-        raise TriformError(f"the model is written, its card is not: {error.strerror or error}") from error
+    except (OSError, WeightsError) as error:
+        raise TriformError(f"the model is written, its card is not: {error}") from error
 
 
 def _write(folder: Path, run: Finished) -> None:
     events = read_events(folder / METRICS)
-    (folder / DATA).write_bytes(msgspec.json.format(msgspec.json.encode(data_of(run.material))))
-    (folder / SAMPLES).write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
+    write_file(folder / DATA, encode_json(data_of(run.material)))
+    write_file(folder / SAMPLES, b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
     if figure := curve(events, title=f"{run.config.task}: {run.model.spec.form}"):
-        figure.save(folder / CURVE)
-    (folder / CARD).write_text(card(run), encoding="utf-8")
+        write_file(folder / CURVE, figure.svg.encode())
+    write_file(folder / CARD, card(run).encode())
 
 
 def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[type-var]

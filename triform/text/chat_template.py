@@ -20,7 +20,9 @@ from typing import IO, Any, cast
 import msgspec
 
 from triform.errors import InputError, TriformError
-from triform.files.whole_files import MiB, parse_json, parse_text, read_inside, write_whole
+from triform.files.atomic_file import write_file
+from triform.files.safe_folder import MiB, read_inside
+from triform.files.strict_json import parse_json, parse_text
 from triform.text import template_process
 from triform.text.template_process import ASKED, OUTPUT, SECONDS, TEXT, read_frame, write_frame
 
@@ -63,7 +65,7 @@ class ChatTemplate:
         return None if said is None else ChatTemplate(said, special=special)
 
     def save(self, folder: str | Path) -> None:
-        write_whole(Path(folder) / FILE, data=self.source.encode())
+        write_file(Path(folder) / FILE, self.source.encode())
 
     def render(
         self,

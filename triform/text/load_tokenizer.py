@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from triform.files.whole_files import FileError, MiB, parse_json, parse_text, read_inside, refuse_duplicate_keys
+from triform.files.errors import WeightsError
+from triform.files.safe_folder import MiB, read_inside
+from triform.files.strict_json import parse_json, parse_text
 from triform.text.build_tokenizer import byte_level, id_of, put_cls_sep, put_ends, word_piece
 from triform.text.id_checks import ANY_ROWS, check_ids, refuse_many_words
 from triform.text.marian_tokenizer import SOURCE, TARGET, VOCAB, Marian, book_of
@@ -39,7 +41,7 @@ class Road(NamedTuple):
 def read_tokenizer(folder: Path, *, rows: int | None = None) -> Tokenizer:
     """The first road whose files are all there; compared with a model that has so many rows, where one is given."""
     if not folder.is_dir():
-        raise FileError(f"{folder} is not a folder")
+        raise WeightsError(f"{folder} is not a folder")
     try:
         return _read_tokenizer(folder, rows=ANY_ROWS if rows is None else rows)
     except TokenizerError as error:
@@ -67,11 +69,7 @@ def _read_tokenizer(folder: Path, *, rows: int) -> Tokenizer:
 
 def _read(folder: Path, name: str, *, type: type[T], empty: T) -> T:
     data = read_inside(folder, name=name, limit=LIMIT)
-    if data is None:
-        return empty
-    value = parse_json(data, type=type, what=folder / name)
-    refuse_duplicate_keys(data, what=folder / name)
-    return value
+    return empty if data is None else parse_json(data, type=type, what=folder / name, unique_keys=True)
 
 
 def _choose(folder: Path, said: Said) -> tuple[Road, Files]:

@@ -15,7 +15,7 @@ import msgspec
 import tokenizers
 
 from triform.errors import InputError
-from triform.files.whole_files import write_whole
+from triform.files.atomic_file import write_file
 from triform.text.build_tokenizer import mark_special
 from triform.text.panic_guard import shield
 from triform.text.stream_decoder import Stream
@@ -216,7 +216,7 @@ class Tokenizer:
         config.setdefault("model_input_names", ["input_ids", *kinds, "attention_mask"])
         files = self._files() | {"tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=2).encode()}
         for name, data in files.items():
-            write_whole(Path(folder) / name, data=data)
+            write_file(Path(folder) / name, data)
 
     def to_json(self) -> str:
         """tokenizer.json, as other libraries read it."""

@@ -13,7 +13,8 @@ import msgspec
 import tokenizers
 from msgspec import Meta
 
-from triform.files.whole_files import MiB, parse_json
+from triform.files.safe_folder import MiB
+from triform.files.strict_json import parse_json
 from triform.text.id_checks import ANY_ROWS, count_strings, refuse_many_words
 from triform.text.panic_guard import TokenizerError, shield
 from triform.text.pattern_checks import refuse_slow_patterns

@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from triform.errors import InputError, UnknownName
-from triform.files.whole_files import FileError
+from triform.files.errors import WeightsError
 from triform.text.build_tokenizer import byte_level, put_cls_sep, put_ends, word_piece
 from triform.text.panic_guard import shield
 from triform.text.sentencepiece import CONTROL, SPACE, UNKNOWN, Piece, PieceModel, core_of
@@ -75,7 +75,7 @@ def _file_lines(path: Path) -> Iterator[str]:
         with open(path, encoding="utf-8", newline="") as file:
             yield from file
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"cannot read {path} as lines of UTF-8: {error}") from error
+        raise WeightsError(f"cannot read {path} as lines of UTF-8: {error}") from error
 
 
 # --- the kinds ----------------------------------------------------------------------------------------------------

@@ -16,11 +16,14 @@ from torch import Tensor
 
 from triform.errors import TriformError
 from triform.files import manifest
+from triform.files.atomic_file import make_folder
 from triform.files.errors import WeightsError
-from triform.files.replace_folder import drafting, make_folder
-from triform.files.safe_folder import Box, parse
+from triform.files.format_version import check_format
+from triform.files.replace_folder import delete_folder, drafting
+from triform.files.safe_folder import Box
 from triform.files.safetensors_data import TensorFile, write_tensors
-from triform.files.safetensors_header import header
+from triform.files.safetensors_header import read_header
+from triform.files.strict_json import encode_json
 
 PREFIX = "step-"
 STATE = "state.json"
@@ -65,12 +68,12 @@ class Shelf(Generic[S]):
         place = self.place(step)
         try:
             if place.exists():
-                self._drop(place)  # a damaged one: the run came here again from an earlier one
+                delete_folder(place)  # a damaged one: the run came here again from an earlier one
             make_folder(self.folder)
             with drafting(place) as draft:
                 for name, group in groups.items():
                     write_tensors(draft / f"{name}.safetensors", group)
-                (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+                (draft / STATE).write_bytes(encode_json(state))
                 manifest.write(draft)
         except (WeightsError, OSError) as error:
             before = next((f"; {self.place(old).name} is whole: resume from it" for old in self.steps()), "")
@@ -99,7 +102,8 @@ class Shelf(Generic[S]):
         if said is None or STATE not in said.files:
             raise WeightsError(f"{box.root} has no manifest of a whole checkpoint")
         seen = manifest.verify(box)
-        state = parse(box.read(STATE), STATE, self.kind)
+        check_format(box.read(STATE), what=box.root / STATE, otherwise="start a new run in another folder")
+        state = box.parse(STATE, self.kind)
         names = [name for name in said.files if name != STATE]
         groups: dict[str, Tensors] = {name.removesuffix(".safetensors"): OnFile(box, name, seen=seen) for name in names}
         manifest.check_unchanged(box, seen)
@@ -113,24 +117,17 @@ class Shelf(Generic[S]):
             kept = {best, *[step for step in steps if step <= last][:keep]}
             for step in steps:
                 if step not in kept:
-                    self._drop(self.place(step))
+                    delete_folder(self.place(step))
             for name in os.listdir(self.folder):
                 if name.startswith(f".{PREFIX}"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)
-
-    def _drop(self, place: Path) -> None:
-        """Under another name first: a checkpoint half deleted must not look like one."""
-        gone = place.with_name(f".{place.name}.gone")
-        shutil.rmtree(gone, ignore_errors=True)
-        os.rename(place, gone)
-        shutil.rmtree(gone, ignore_errors=True)
 
 
 class OnFile(Mapping[str, Tensor]):
     """The tensors of a file that has been verified, read one at a time when they are asked for."""
 
     def __init__(self, box: Box, name: str, *, seen: manifest.Seen) -> None:
-        self._places, self._file = header(box, name), TensorFile(box, name)
+        self._places, self._file = read_header(box, name), TensorFile(box, name)
         if self._file.identity != seen[name]:
             raise WeightsError(f"{name} in {box.root} was changed by another program while it was being read")
 

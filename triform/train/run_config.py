@@ -6,12 +6,14 @@ What it says of models and data are names to whoever makes them; needs no torch.
 
 import tomllib
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 
 from triform.errors import TriformError, UnknownName
+from triform.files.format_version import KEY, check_version
 from triform.setting_values import convert, parse_value
 from triform.train.schedule import Kind as Schedule
 
@@ -179,16 +181,21 @@ def from_toml(text: str) -> Config:
 
 def _values(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"this config is not TOML: {error}") from None
+    values.pop(KEY, None)
+    return values
 
 
 def read_toml(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with suppress(tomllib.TOMLDecodeError):  # raised again where its values are read
+        check_version(tomllib.loads(text).get(KEY, 1), what=path, otherwise="start a new run in another folder")
+    return text
 
 
 def differences(then: Config, now: Config, *, free: Collection[str] = FREE) -> list[str]:

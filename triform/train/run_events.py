@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from triform.errors import TriformError
-from triform.files.whole_files import write_whole
+from triform.files.atomic_file import write_file
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
@@ -88,7 +88,7 @@ class Record:
             kept = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
         except OSError as error:
             raise TriformError(f"cannot read {path}: {error.strerror or error}") from error
-        write_whole(path, data=b"".join(kept))
+        write_file(path, b"".join(kept))
 
     def __call__(self, event: AnyEvent) -> None:
         try:

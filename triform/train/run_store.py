@@ -13,8 +13,10 @@ import msgspec
 from torch import Tensor
 
 from triform.errors import TriformError
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, KEY, NewerFormat, check_format
 from triform.files.locks import lock_inside
-from triform.files.whole_files import write_whole
+from triform.files.strict_json import encode_json
 from triform.train import run_config
 from triform.train.checkpoint import CheckpointError, Found, Shelf
 from triform.train.loss_guard import GuardState
@@ -34,6 +36,7 @@ BEGUN = "begun.json"
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """All of a run that is not a tensor."""
 
+    format_version: int = FORMAT
     config: Config
     data: str  # fingerprint of the examples
     valid: str = ""  # of what it is judged by; nothing: it is not known
@@ -144,15 +147,19 @@ class OnDisk:
         if not place.exists():
             return None
         try:
-            return msgspec.json.decode(place.read_bytes(), type=RunState)
+            data = place.read_bytes()
+            check_format(data, what=place, otherwise="start a new run in another folder")
+            return msgspec.json.decode(data, type=RunState)
+        except NewerFormat:
+            raise
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, TriformError) as error:
             raise CheckpointError(f"cannot read {place}: {error}; start a new run in another folder") from error
 
     def go_on(self, state: RunState) -> None:
         """run.toml first: with it alone a run that is killed here can be resumed, and then begins."""
-        write_whole(self.folder / CONFIG, data=state.config.to_toml().encode())
+        write_file(self.folder / CONFIG, f"{KEY} = {FORMAT}\n{state.config.to_toml()}".encode())
         if not state.step:
-            write_whole(self.folder / BEGUN, data=msgspec.json.format(msgspec.json.encode(state)))
+            write_file(self.folder / BEGUN, encode_json(state))
         self.record = Record(self.folder / METRICS, keep=state.step)
         self.shelf.prune(last=state.step, keep=state.config.keep, best=state.best_step)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from triform.errors import UnsupportedName
-from triform.files.errors import LONGEST, WeightsError, shown
+from triform.files.errors import MAX_VALUE_CHARS, WeightsError, shown
 from triform.spec import ModelSpec
 from triform.weights.config_fields import TEXT, Config, get
 from triform.weights.family_table import Family
@@ -38,7 +38,7 @@ def named(config: Config) -> Architecture:
     model_type = get(config, "model_type", TEXT)
     families = [family for family in FAMILIES if family.model_type == model_type]
     if not families:
-        raise UnsupportedName("model type", model_type[:LONGEST], {family.model_type for family in FAMILIES})
+        raise UnsupportedName("model type", model_type[:MAX_VALUE_CHARS], {family.model_type for family in FAMILIES})
     family = next((family for family in families if family.when(config)), families[0])
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
@@ -46,7 +46,7 @@ def named(config: Config) -> Architecture:
             f"config.json: architectures is {shown(names)}; it must name one of {', '.join(family.heads)}"
         )
     if names[0] not in family.heads:
-        raise UnsupportedName(f"architecture of {model_type}", names[0][:LONGEST], family.heads)
+        raise UnsupportedName(f"architecture of {model_type}", names[0][:MAX_VALUE_CHARS], family.heads)
     return Architecture(family, names[0])
 
 

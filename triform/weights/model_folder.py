@@ -10,17 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import torch
 
 from triform.core.forms import Form
 from triform.devices import usable_device
-from triform.files import manifest, safetensors_data
+from triform.files import manifest
 from triform.files.atomic_folder import appearing, moving_in
 from triform.files.errors import WeightsError, shown
+from triform.files.format_version import FORMAT, KEY, check_version
 from triform.files.safe_folder import Box
-from triform.files.safetensors_data import Outgoing
+from triform.files.safetensors_data import DTYPES, outgoing, write_shards
+from triform.files.safetensors_header import Outgoing
 from triform.files.stable_read import read_steadily
+from triform.files.strict_json import encode_json
 from triform.model import Model
 from triform.precision import dtype_named
 from triform.spec import Classify, ModelSpec, Own, Tag, Tied, Transformed
@@ -92,6 +94,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
 def _memo(box: Box, spec: ModelSpec, network: Form, labels: tuple[str, ...]) -> Config:
     """An older folder's temperature is not kept beside the head but written into it."""
     memo = dict(box.json(MEMO))
+    check_version(memo.pop(KEY, 1), what=box.root / MEMO, otherwise="fetch or save the model again with this one")
     found = memo.pop(TEMPERATURE, 1.0)
     if not isinstance(found, int | float) or not 0 < found < math.inf:
         raise WeightsError(f"{MEMO}: temperature={found!r} is not a number above 0")
@@ -158,7 +161,7 @@ def _checked(model: Model, dtype: torch.dtype | None) -> torch.dtype:
     if isinstance(model.spec.head, Classify | Tag) and model.labels and len(model.labels) != model.spec.head.labels:
         raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are given")
     precision = dtype or model.network.token.weight.dtype
-    if precision not in safetensors_data.DTYPE_NAMES:
+    if precision not in DTYPES.values():
         raise WeightsError(f"{precision} is not a precision weights are kept in; use one of float64 to bfloat16")
     return precision
 
@@ -174,8 +177,8 @@ def _fill(draft: Path, model: Model, precision: torch.dtype, shard_bytes: int) -
     if said := model.others | generation_config.write(model.generation):
         _save(draft / GENERATION, said)
     if model.memo:
-        _save(draft / MEMO, model.memo)
-    safetensors_data.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
+        _save(draft / MEMO, {KEY: FORMAT} | model.memo)
+    write_shards(draft, _outgoing(model, architecture, precision), shard_bytes=shard_bytes)
     if model.pooling is not None:
         sentence_transformers.write(draft, model.pooling, width=model.spec.width)
     for words in (model.tokenizer, model.template):
@@ -193,12 +196,12 @@ def _config(model: Model, described: Config, dtype: torch.dtype) -> Config:
     return said | described | labels | {"dtype": precision, "torch_dtype": precision}
 
 
-def _outgoing(model: Model, architecture: Architecture) -> list[Outgoing]:
+def _outgoing(model: Model, architecture: Architecture, dtype: torch.dtype) -> list[Outgoing]:
     family, name = architecture
     ours = dict(model.network.named_parameters()) | dict(model.network.named_buffers())
     parts = family.table(name, bare=family.heads[name].bare).parts(model.spec)
-    return [Outgoing(part.name, part.shape, partial(part.view, ours[part.path])) for part in parts]
+    return [outgoing(part.name, part.shape, dtype, partial(part.view, ours[part.path])) for part in parts]
 
 
 def _save(path: Path, value: Config) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value)))
+    path.write_bytes(encode_json(value))

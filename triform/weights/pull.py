@@ -20,6 +20,7 @@ import msgspec
 from triform.errors import TriformError, UnknownName
 from triform.files import manifest
 from triform.files.atomic_folder import appearing, writing
+from triform.files.strict_json import encode_json
 from triform.weights import gguf, model_store
 from triform.weights import model_folder as folders
 from triform.weights.model_store import PACKAGES, Carried
@@ -127,7 +128,7 @@ def _unpack_gguf(
 
 
 def _record(folder: Path, origin: Origin) -> None:
-    (folder / SOURCE).write_bytes(msgspec.json.format(msgspec.json.encode(origin)))
+    (folder / SOURCE).write_bytes(encode_json(origin))
     manifest.write(folder)
 
 

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import msgspec
 
 from triform.files.errors import WeightsError, listed, shown
-from triform.files.safe_folder import Box, parse
+from triform.files.safe_folder import Box
+from triform.files.strict_json import encode_json
 from triform.pooling import Kind, Pooling
 
 MODULES = "modules.json"
@@ -33,7 +34,7 @@ def read(box: Box) -> Pooling | None:
     """None where the folder is a plain model."""
     if not box.has(MODULES):
         return None
-    modules = parse(box.read(MODULES), MODULES, list[_Module])
+    modules = box.parse(MODULES, list[_Module])
     kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise WeightsError(
@@ -89,14 +90,11 @@ def write(folder: Path, pooling: Pooling, *, width: int) -> None:
     ]
     modes = {f"pooling_mode_{name}": kind == pooling.kind for name, kind in KINDS.items()}
     (folder / POOLING).mkdir()
-    _save(folder / POOLING / "config.json", {"word_embedding_dimension": width} | modes)
-    _save(folder / MODULES, modules)
+    (folder / POOLING / "config.json").write_bytes(encode_json({"word_embedding_dimension": width} | modes))
+    (folder / MODULES).write_bytes(encode_json(modules))
     if pooling.normalise:
         (folder / NORMALIZE).mkdir()
-    _save(folder / SENTENCE, {"max_seq_length": pooling.longest, "do_lower_case": False})
+    (folder / SENTENCE).write_bytes(encode_json({"max_seq_length": pooling.longest, "do_lower_case": False}))
     if pooling.prompts:
-        _save(folder / PROMPTS, {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt})
-
-
-def _save(path: Path, value: object) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value)))
+        prompts = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
+        (folder / PROMPTS).write_bytes(encode_json(prompts))

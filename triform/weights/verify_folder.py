@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from triform.files.errors import WeightsError, listed, shown
 from triform.files.safe_folder import Box
-from triform.files.safetensors_header import FLOATS, Stored, stored
+from triform.files.safetensors_header import FLOATS, Stored, read_headers
 from triform.files.stable_read import read_steadily
 from triform.spec import ModelSpec
 from triform.weights.architectures import named
@@ -81,7 +81,7 @@ def outline_of(box: Box) -> Outline:
     """Config and headers compared: nothing is allocated yet."""
     config = box.json(CONFIG)
     family, name = named(config)
-    places = family.renamed(stored(box))
+    places = family.renamed(read_headers(box))
     bare = family.is_bare(places)
     spec = family.spec(name, config, lambda full: (full.removeprefix(family.prefix) if bare else full) in places)
     return outline(spec, config, table=family.table(name, bare=bare), places=places)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from triform.files.duplicate_keys import find_duplicate
+from triform.files.strict_json import find_duplicate
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits, within
 

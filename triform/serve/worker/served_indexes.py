@@ -12,11 +12,11 @@ import msgspec
 
 from triform.errors import TriformError
 from triform.files import manifest
-from triform.files.safe_folder import Box, parse
+from triform.files.safe_folder import Box
 from triform.hints import Hint
 from triform.model import Model
 from triform.tasks import named
-from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of
+from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of, read_note
 
 PASSAGE = 256  # bytes of the objects that hold a passage, beside its text
 
@@ -50,8 +50,7 @@ def described(name: str, folder: Path) -> Described:
         raise BadIndex(f"--index {name}={folder} holds no index; make one with: {Hint.INDEX.format(folder=folder)}")
     if missing := [file for file, said in known.files.items() if not box.has(file) or size_of(box, file) != said.bytes]:
         raise BadIndex(f"the index {folder} is damaged: {', '.join(missing)} is not as it was written; make it again")
-    with box.open(NOTE) as told:
-        note: Note = parse(told.read(), NOTE, Note)
+    note = read_note(box)
     count = sum(file.passages for file in note.files.values())
     held = Held(
         index=name,
