@@ -12,8 +12,7 @@ from triform.page.apply_change import changed
 from triform.page.rounding import listed, within
 from triform.page.session import UNCHANGED, Looker, streaming
 from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
-from triform.weights.label_probabilities import label_probabilities
-from triform.weights.regression_head import gives_number, number_of
+from triform.weights.label_heads import gives_number, label_probabilities, number_of
 
 CANDIDATES = 10
 

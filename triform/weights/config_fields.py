@@ -68,27 +68,28 @@ ACT = Kind(
 
 
 class Field(NamedTuple):
-    """Their field, and the places in our spec that it decides."""
+    """Their field, the places in our spec that it decides, and what the reference assumes where it is missing."""
 
     theirs: str
     ours: tuple[str, ...]
     kind: Kind
+    default: int | float | str | None = None
 
 
-def size(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, SIZE)
+def size(theirs: str, *ours: str, default: int | None = None) -> Field:
+    return Field(theirs, ours, SIZE, default)
 
 
-def number(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, NUMBER)
+def number(theirs: str, *ours: str, default: float) -> Field:
+    return Field(theirs, ours, NUMBER, default)
 
 
-def flag(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, FLAG)
+def flag(theirs: str, *ours: str, default: bool) -> Field:
+    return Field(theirs, ours, FLAG, default)
 
 
-def act(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, ACT)
+def act(theirs: str, *ours: str, default: str) -> Field:
+    return Field(theirs, ours, ACT, default)
 
 
 def get(config: Config, name: str, kind: Kind, *, inside: str = "") -> Any:

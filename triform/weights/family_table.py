@@ -51,15 +51,15 @@ def nothing_more(spec: ModelSpec) -> Config:
 
 
 class Family(NamedTuple):
-    """`defaults` are what the reference assumes of a field that is missing; `fixed` is what we cannot vary."""
+    """`defaults` are used where a field is missing, before the field's own default; `fixed` is what we cannot vary."""
 
     model_type: str
     template: ModelSpec
-    defaults: Config
     fields: tuple[Field, ...]
     names: tuple[Rule, ...]
     heads: dict[str, HeadRow]
     derive: Callable[[Tree, Config], None]  # what no single field says
+    defaults: Config = NOTHING
     when: Callable[[Config], bool] = lambda config: True  # of two with one model_type, this is the one
     fixed: Config = NOTHING
     prefix: str = ""  # of all names but the head's; files of a bare model have none
@@ -68,9 +68,9 @@ class Family(NamedTuple):
     dropped: tuple[str, ...] = ()  # other spellings of what we write: not carried along
 
     def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
-        known = {name: value for name, value in (self.defaults | config).items() if value is not None}
-        needed = {field.theirs for field in self.fields} & self.defaults.keys()
-        if nulls := needed - known.keys():
+        usual = {field.theirs: field.default for field in self.fields if field.default is not None} | self.defaults
+        known = {name: value for name, value in (usual | config).items() if value is not None}
+        if nulls := ({field.theirs for field in self.fields} & usual.keys()) - known.keys():
             raise WeightsError(f"config.json: {listed(sorted(nulls))} must not be null")
         check_fixed(known, FIXED | self.fixed)
         tree: Tree = msgspec.to_builtins(self.template)

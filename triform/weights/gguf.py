@@ -21,8 +21,8 @@ from triform.text.chat_template import ChatTemplate
 from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, core_of
 from triform.text.tokenizer import Tokenizer
 from triform.weights.gguf_file import GgufFile
+from triform.weights.llama2c import half_split
 from triform.weights.name_rules import Part, Rule, Table, same, stack
-from triform.weights.rotary_layout import half_split
 
 NAMES: tuple[Rule, ...] = (
     same("token", "token_embd"),

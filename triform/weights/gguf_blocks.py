@@ -60,7 +60,7 @@ def _packed_scales(packed: Bytes) -> tuple[Floats, Floats]:
     return scales.astype(np.float32), minima.astype(np.float32)
 
 
-def _scaled(scales: Floats, values: NDArray[np.generic]) -> Floats:
+def _scale(scales: Floats, values: NDArray[np.generic]) -> Floats:
     """Each of a block's scales times its share of the block's values."""
     shares = values.reshape(*scales.shape, -1).astype(np.float32)
     return scales[:, :, None] * shares
@@ -111,10 +111,8 @@ def _q8_0(blocks: Bytes) -> Floats:
 
 def _q2_k(blocks: Bytes) -> Floats:
     scales, values = blocks[:, :16], _bit_planes(blocks[:, 16:80], width=2, group=32)
-    d, minimum = _half(blocks, 80), _half(blocks, 82)
-    return (
-        _scaled(d * (scales & 15).astype(np.float32), values) - (minimum * (scales >> 4).astype(np.float32))[..., None]
-    )
+    minima = _half(blocks, 82) * (scales >> 4).astype(np.float32)
+    return _scale(_half(blocks, 80) * (scales & 15).astype(np.float32), values) - minima[..., None]
 
 
 def _q3_k(blocks: Bytes) -> Floats:
@@ -123,26 +121,26 @@ def _q3_k(blocks: Bytes) -> Floats:
     # A high bit that is not set means 4 less; all bits 0 of the 32 bytes come first, then all bits 1, …
     values = low.astype(np.int8) - 4 * (1 - _bit_planes(high, width=1, group=32).astype(np.int8))
     scales = _nibbles(packed[:, :8], group=8) | _bit_planes(packed[:, 8:], width=2, group=4) << 4
-    return _scaled(_half(blocks, 108) * (scales.astype(np.float32) - 32), values)
+    return _scale(_half(blocks, 108) * (scales.astype(np.float32) - 32), values)
 
 
 def _q4_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
     values = _nibbles(blocks[:, 16:], group=32)
-    return _scaled(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
+    return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q5_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
     values = _nibbles(blocks[:, 48:], group=32) | _bit_planes(blocks[:, 16:48], width=1, group=32) << 4
-    return _scaled(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
+    return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q6_k(blocks: Bytes) -> Floats:
     low = _nibbles(blocks[:, :128], group=64)
     values = (low | _bit_planes(blocks[:, 128:192], width=2, group=32) << 4).astype(np.int8) - 32
     scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
-    return _scaled(_half(blocks, 208) * scales, values)
+    return _scale(_half(blocks, 208) * scales, values)
 
 
 # --- four bits that choose one of sixteen fixed numbers ---------------------------------------------------------------
@@ -157,7 +155,7 @@ def _iq4_nl(blocks: Bytes) -> Floats:
 def _iq4_xs(blocks: Bytes) -> Floats:
     low = _nibbles(blocks[:, 4:8], group=1)
     scales = (low | _bit_planes(blocks[:, 2:4], width=2, group=1) << 4).astype(np.float32) - 32
-    return _scaled(_half(blocks, 0) * scales, IQ4_VALUES[_nibbles(blocks[:, 8:], group=16)])
+    return _scale(_half(blocks, 0) * scales, IQ4_VALUES[_nibbles(blocks[:, 8:], group=16)])
 
 
 # The numbers are those that GGUF files hold; a type that is known by name alone cannot be read.
@@ -180,19 +178,6 @@ BLOCK_TYPES: dict[int, BlockType] = {
 }
 
 UNREAD_TYPES: dict[int, str] = {
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-}
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
+    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip

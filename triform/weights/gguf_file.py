@@ -11,7 +11,6 @@ little-endian. Knows no architectures and no torch.
 
 import math
 import mmap
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,18 +31,8 @@ VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
 
 STRING, ARRAY = 8, 9
 NUMBERS: dict[int, str] = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    7: "?",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
 
 
 class Damaged(Exception):
@@ -166,14 +155,11 @@ class _Cursor:
         self.at += size
         return start
 
-    def whole(self, form: str) -> int:
-        return int(struct.unpack_from(form, self.data, self.skip(struct.calcsize(form)))[0])
-
     def u32(self) -> int:
-        return self.whole("<I")
+        return int.from_bytes(self.data[(start := self.skip(4)) : start + 4], "little")
 
     def u64(self) -> int:
-        return self.whole("<Q")
+        return int.from_bytes(self.data[(start := self.skip(8)) : start + 8], "little")
 
     def text(self) -> str:
         size = self.u64()
@@ -198,7 +184,7 @@ class _Cursor:
 
     def array(self, kind: int, count: int) -> list[str] | NDArray[Any]:
         if kind == STRING:
-            self.check_room(count * 8)  # each string has its length before it
+            self.at = self.skip(count * 8)  # each string has its length before it: so many must be there
             return [self.text() for _ in range(count)]
         return self.numbers(kind, count)
 
@@ -208,10 +194,6 @@ class _Cursor:
             raise Damaged(f"its metadata has a value of type {kind}, which there is not, or an array of arrays")
         dtype = np.dtype(NUMBERS[kind])
         return np.frombuffer(self.data, dtype, count, self.skip(dtype.itemsize * count))
-
-    def check_room(self, size: int) -> None:
-        start = self.skip(size)
-        self.at = start
 
 
 def _read_header(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, GgufTensor]]:

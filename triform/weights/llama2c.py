@@ -20,7 +20,6 @@ from triform.spec import ModelSpec
 from triform.text.build_tokenizer import put_ends
 from triform.text.sentencepiece import core_of, parse_llama2c
 from triform.text.tokenizer import Tokenizer
-from triform.weights.rotary_layout import half_split
 
 HEAD = struct.Struct("<7i")
 MOST_TOKENIZER = 16 << 20
@@ -122,6 +121,12 @@ def _state(read: dict[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
             f"{path}.feedforward.f.down.weight": read["down"][layer],
         }
     return state
+
+
+def half_split(x: Tensor, *, heads: int) -> Tensor:
+    """Rows of q or k with neighbouring rotary pairs (x0, x1), in the order of halves (x0, xK/2) that our core and
+    Hugging Face files use. Meta's files, llama2.c and GGUF have neighbours."""
+    return x.view(heads, -1, 2, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 
 def read_tokenizer(path: Path, *, vocab: int) -> Tokenizer:

@@ -30,7 +30,7 @@ from triform.weights import generation_config, load_tensors, model_store, senten
 from triform.weights.architectures import Architecture, expressing
 from triform.weights.config_fields import Config, label_fields, labels_of
 from triform.weights.family_table import NOTHING
-from triform.weights.head_temperature import TEMPERATURE, divide_head, text_labels
+from triform.weights.label_heads import TEMPERATURE, divide_head, text_labels
 from triform.weights.verify_folder import CONFIG, opened, outline_of
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def more(spec: ModelSpec) -> Config:
 ROBERTA = Family(
     model_type="roberta",
     template=families.roberta(head=NoHead()),
-    defaults=bert.DEFAULTS | {"vocab_size": 50_265, "pad_token_id": 1},
+    defaults={"vocab_size": 50_265, "pad_token_id": 1},
     fields=bert.FIELDS,
     fixed=bert.FIXED,
     prefix="roberta.",

@@ -48,18 +48,19 @@ GATED_UP = (
     stack("decoder.blocks.N.feedforward.f.up", "decoder.block.N.layer.2.DenseReluDense.{wi_0,wi_1}"),
 )
 
+HEAD_PLACES = [f"{name}.attention.{h}" for name in ("encoder", "decoder") for h in ("heads", "kv_heads")]
 FIELDS = (
-    size("vocab_size", "vocab"),
-    size("d_model", "width"),
-    size("d_kv", "encoder.attention.head_width", "decoder.attention.head_width"),
-    size("d_ff", "encoder.feedforward.width", "decoder.feedforward.width"),
-    size("num_layers", "encoder.layers", "decoder.layers"),
+    size("vocab_size", "vocab", default=32_128),
+    size("d_model", "width", default=512),
+    size("d_kv", "encoder.attention.head_width", "decoder.attention.head_width", default=64),
+    size("d_ff", "encoder.feedforward.width", "decoder.feedforward.width", default=2048),
+    size("num_layers", "encoder.layers", "decoder.layers", default=6),
     size("num_decoder_layers", "decoder.layers"),
-    size("num_heads", *(f"{name}.attention.{h}" for name in ("encoder", "decoder") for h in ("heads", "kv_heads"))),
-    size("relative_attention_num_buckets", "position.count"),
-    size("relative_attention_max_distance", "position.distance"),
-    number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps"),
-    number("dropout_rate", "dropout"),
+    size("num_heads", *HEAD_PLACES, default=8),
+    size("relative_attention_num_buckets", "position.count", default=32),
+    size("relative_attention_max_distance", "position.distance", default=128),
+    number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps", default=1e-6),
+    number("dropout_rate", "dropout", default=0.1),
     size("triform_context", "context"),  # buckets have no last position; ours to say where mistakes begin
 )
 ACT_PLACES = ("encoder.feedforward.act", "decoder.feedforward.act")
@@ -72,21 +73,6 @@ GATED_ACT = Kind(
     GATED.__getitem__,
     lambda value: next((theirs for theirs, ours in GATED.items() if ours == value), "gated-none"),
 )
-
-DEFAULTS: Config = {
-    "vocab_size": 32_128,
-    "d_model": 512,
-    "d_kv": 64,
-    "d_ff": 2048,
-    "num_layers": 6,
-    "num_heads": 8,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "layer_norm_epsilon": 1e-6,
-    "dropout_rate": 0.1,
-    "feed_forward_proj": "relu",
-    "tie_word_embeddings": True,
-}
 
 
 def language_head(config: Config, has: Has) -> Head:
@@ -125,7 +111,7 @@ T5 = Family(
     model_type="t5",
     when=lambda config: not str(config.get("feed_forward_proj", "relu")).startswith("gated"),
     template=families.t5(),
-    defaults=DEFAULTS,
+    defaults={"feed_forward_proj": "relu", "tie_word_embeddings": True},
     fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, ACT)),
     fixed={"is_decoder": False},
     names=(*NAMES, *UP),
