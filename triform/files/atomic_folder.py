@@ -1,9 +1,8 @@
 """A folder that appears whole or not at all.
 
 It is written under another name beside its place, synced to disk, and only then renamed (`replace_folder.py`), by one
-process at a time (`locks.py`). A folder of ours that holds nothing else is replaced; anything else is left alone. Where
-a model must come into a folder that holds other things already (the run it was trained in), its files move in one by
-one, those that make the folder a model last.
+process at a time (`locks.py`). A folder that Triform wrote and that holds nothing else is replaced; any other is left
+alone. A model that is written into the folder of its run moves in file by file, those that make it a model last.
 """
 
 import os
@@ -23,7 +22,7 @@ from triform.files.safe_folder import Box
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """No other process writes the folder while the block runs; what killed ones have left beside it is cleared."""
+    """No other process writes the folder while the block runs; leftovers of killed ones are deleted."""
     target = Path(os.path.abspath(folder))
     with _say_where(folder):
         made = make_folder(target.parent)
@@ -33,7 +32,7 @@ def writing(folder: Path) -> Iterator[Path]:
                 clear_leftovers(target)
             yield target
     finally:
-        with suppress(OSError):  # those that something was written into stay
+        with suppress(OSError):  # those that are not empty stay
             for path in made:
                 path.rmdir()
 
@@ -45,7 +44,7 @@ def appearing(folder: Path) -> Iterator[Path]:
         check_free(folder)
         with drafting(target) as draft:
             yield draft
-            check_free(folder)  # again: it took a while, and others may have put something there
+            check_free(folder)  # again: meanwhile others may have written something there
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def named(config: Config) -> Architecture:
 
 
 class Written(NamedTuple):
-    """The architecture a spec is written as, and the fields that say it."""
+    """The architecture a spec is written as, and its fields of config.json."""
 
     architecture: Architecture
     config: Config
@@ -62,19 +62,17 @@ class Written(NamedTuple):
 
 
 def expressing(spec: ModelSpec, origin: Config) -> Written:
-    """The config it came with where that still describes it; else the first that, written and read back, does.
-
-    Our own family comes last and describes everything.
-    """
-    return next(way for way in _ways(spec, origin) if way.describes(spec))
+    """The config it was read with where that still describes it; else the first that, written and read back, does. Our
+    own family comes last and describes every spec."""
+    return next(candidate for candidate in _list_candidates(spec, origin) if candidate.describes(spec))
 
 
-def _ways(spec: ModelSpec, origin: Config) -> Iterator[Written]:
+def _list_candidates(spec: ModelSpec, origin: Config) -> Iterator[Written]:
     for family in sorted(FAMILIES, key=lambda family: family.model_type != origin.get("model_type")):
         carried = origin if family.model_type == origin.get("model_type") else {}
-        kept = {field: value for field, value in carried.items() if field not in family.dropped}
+        others = {field: value for field, value in carried.items() if field not in family.dropped}
         for name in sorted(family.heads, key=lambda name: [name] != origin.get("architectures")):
             if family.heads[name].written and [name] == carried.get("architectures"):
                 yield Written(Architecture(family, name), carried)
             if family.heads[name].written:
-                yield Written(Architecture(family, name), kept | family.config(name, spec))
+                yield Written(Architecture(family, name), others | family.config(name, spec))

@@ -1,7 +1,7 @@
-"""What a family is to this room: one table of names, one table of config fields, one row a head.
+"""A family: one table of tensor names, one table of config fields, one row per head.
 
-Owns the two directions. Reading: config and names → spec. Writing: a spec belongs to an architecture exactly if its
-config, read back, gives that spec again; nothing else decides. Refuses to know files and tensors' numbers.
+Reading: config and names → spec. Writing: a spec belongs to an architecture exactly if its config, read back, gives
+that spec again.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ Choose: TypeAlias = Callable[[Config, Has], Head]
 
 NOTHING: Config = {}
 
-# Whatever the family: code or quantisation that came with the model.
+# Of every family: code or quantisation that came with the model.
 FIXED: Config = {"auto_map": None, "quantization_config": None, "pruned_heads": {}}
 
 
@@ -43,7 +43,7 @@ class HeadRow(NamedTuple):
     choose: Choose
     names: tuple[Rule, ...] = ()
     bare: bool = False  # written without the family's prefix
-    written: bool = True  # False: read only, since it has more tensors than we keep
+    written: bool = True  # False: read only, since it has more tensors than we store
 
 
 def nothing_more(spec: ModelSpec) -> Config:
@@ -133,14 +133,8 @@ def tag(config: Config, has: Has) -> Head:
 
 
 def tie_flag(spec: ModelSpec) -> Config:
-    """Said only where there is a language head to tie."""
-    match spec.head:
-        case Tied():
-            return {"tie_word_embeddings": True}
-        case Own():
-            return {"tie_word_embeddings": False}
-        case _:
-            return {}
+    """Only where there is a language-model head."""
+    return {"tie_word_embeddings": isinstance(spec.head, Tied)} if isinstance(spec.head, Tied | Own) else {}
 
 
 NO_HEAD = HeadRow(always(NoHead()), bare=True)

@@ -1,7 +1,6 @@
-"""How GGUF stores numbers: blocks of 32 or 256 quantised values with their scales, and what they stand for in float32.
+"""How GGUF stores numbers: blocks of 32 or 256 quantised values with their scales, and their values in float32.
 
-Owns the layout of each block type, as ggml defines it. Knows nothing of files: bytes come in, float32 goes out. The
-order of the float32 operations is ggml's, so that the results are equal to the bit.
+The layout of each block type is ggml's; so is the order of the float32 operations, so that results are bit-identical.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.float32]
 
-SMALL, LARGE = 32, 256  # values per block
+SMALL_BLOCK, LARGE_BLOCK = 32, 256  # values
 
 
 class BlockType(NamedTuple):
@@ -162,18 +161,18 @@ def _iq4_xs(blocks: Bytes) -> Floats:
 BLOCK_TYPES: dict[int, BlockType] = {
     0: BlockType("F32", 1, 4, _float32),
     1: BlockType("F16", 1, 2, _float16),
-    2: BlockType("Q4_0", SMALL, 18, _q4_0),
-    3: BlockType("Q4_1", SMALL, 20, _q4_1),
-    6: BlockType("Q5_0", SMALL, 22, _q5_0),
-    7: BlockType("Q5_1", SMALL, 24, _q5_1),
-    8: BlockType("Q8_0", SMALL, 34, _q8_0),
-    10: BlockType("Q2_K", LARGE, 84, _q2_k),
-    11: BlockType("Q3_K", LARGE, 110, _q3_k),
-    12: BlockType("Q4_K", LARGE, 144, _q4_k),
-    13: BlockType("Q5_K", LARGE, 176, _q5_k),
-    14: BlockType("Q6_K", LARGE, 210, _q6_k),
-    20: BlockType("IQ4_NL", SMALL, 18, _iq4_nl),
-    23: BlockType("IQ4_XS", LARGE, 136, _iq4_xs),
+    2: BlockType("Q4_0", SMALL_BLOCK, 18, _q4_0),
+    3: BlockType("Q4_1", SMALL_BLOCK, 20, _q4_1),
+    6: BlockType("Q5_0", SMALL_BLOCK, 22, _q5_0),
+    7: BlockType("Q5_1", SMALL_BLOCK, 24, _q5_1),
+    8: BlockType("Q8_0", SMALL_BLOCK, 34, _q8_0),
+    10: BlockType("Q2_K", LARGE_BLOCK, 84, _q2_k),
+    11: BlockType("Q3_K", LARGE_BLOCK, 110, _q3_k),
+    12: BlockType("Q4_K", LARGE_BLOCK, 144, _q4_k),
+    13: BlockType("Q5_K", LARGE_BLOCK, 176, _q5_k),
+    14: BlockType("Q6_K", LARGE_BLOCK, 210, _q6_k),
+    20: BlockType("IQ4_NL", SMALL_BLOCK, 18, _iq4_nl),
+    23: BlockType("IQ4_XS", LARGE_BLOCK, 136, _iq4_xs),
     30: BlockType("BF16", 1, 2, _bfloat16),
 }
 

@@ -1,12 +1,11 @@
-"""A GGUF file: its header, its metadata and where its tensors lie, read without allocating more than the file bears.
+"""A GGUF file: its header, its metadata and where its tensors are, read without allocating more than the file has.
 
     file = GgufFile.open(path)
     file.metadata["general.architecture"]
     file.check_tensors()                       # every tensor of a known type and inside the file
     file.tensors["token_embd.weight"].dequantize()
 
-Tensors stay in the mapped file as the blocks they are; `dequantize` makes float32 of one. Versions 2 and 3,
-little-endian. Knows no architectures and no torch.
+Tensors stay in the mapped file as blocks; `dequantize` makes float32 of one. Versions 2 and 3, little-endian.
 """
 
 import math
@@ -23,11 +22,11 @@ from triform.weights.gguf_blocks import BLOCK_TYPES, UNREAD_TYPES, BlockType, By
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_METADATA = 128 << 20  # bytes; the largest released vocabularies take about 20 MB
-MAX_NAME = 64 << 10  # bytes of a key or a tensor's name, as the format's description bounds them
+MAX_METADATA_BYTES = 128 << 20  # bytes; the largest released vocabularies take about 20 MB
+MAX_NAME_BYTES = 64 << 10  # bytes of a key or a tensor's name, as the format's description bounds them
 MAX_AXES = 4
 MAX_ALIGNMENT = 1 << 20
-VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
+MAX_VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
 
 STRING, ARRAY = 8, 9
 NUMBERS: dict[int, str] = {
@@ -40,7 +39,7 @@ class Damaged(Exception):
 
 
 class GgufTensor(NamedTuple):
-    """A tensor as it lies in the file; `shape` has rows first, GGUF's own order is the other way round."""
+    """A tensor in the file; `shape` has rows first, GGUF's own order is the other way round."""
 
     name: str
     type_number: int
@@ -57,10 +56,8 @@ class GgufTensor(NamedTuple):
         known = BLOCK_TYPES.get(self.type_number)
         if known is None:
             name = UNREAD_TYPES.get(self.type_number, f"number {self.type_number}")
-            readable = ", ".join(each.name for each in BLOCK_TYPES.values())
-            raise WeightsError(
-                f"{shown(self.name)} has the GGUF type {name}; the types that can be read are {readable}"
-            )
+            readable = ", ".join(kind.name for kind in BLOCK_TYPES.values())
+            raise WeightsError(f"{shown(self.name)} has the GGUF type {name}; known types are {readable}")
         return known
 
     @property
@@ -75,7 +72,7 @@ class GgufTensor(NamedTuple):
         """All its numbers in float32."""
         kind, blocks = self.block_type, self.raw()
         out = np.empty((len(blocks), kind.values), np.float32)
-        step = VALUES_AT_ONCE // kind.values
+        step = MAX_VALUES_AT_ONCE // kind.values
         for at in range(0, len(blocks), step):
             out[at : at + step] = kind.dequantize(blocks[at : at + step]).reshape(-1, kind.values)
         return out.reshape(self.shape)
@@ -143,14 +140,14 @@ class _Cursor:
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
         self.at = len(MAGIC)
-        self.end = min(len(data), MAX_METADATA)
+        self.end = min(len(data), MAX_METADATA_BYTES)
 
     def skip(self, size: int) -> int:
         """Where `size` bytes begin that are there."""
         start = self.at
         if size > self.end - start:
             if self.end < len(self.data):
-                raise Damaged(f"its metadata is longer than {MAX_METADATA >> 20} MiB")
+                raise Damaged(f"its metadata is longer than {MAX_METADATA_BYTES >> 20} MiB")
             raise Damaged(f"its header ends behind the file, which has {len(self.data):,} bytes; fetch it again")
         self.at += size
         return start
@@ -171,7 +168,7 @@ class _Cursor:
 
     def name(self) -> str:
         name = self.text()
-        if len(name) > MAX_NAME:
+        if len(name) > MAX_NAME_BYTES:
             raise Damaged(f"a name has {len(name):,} characters")
         return name
 

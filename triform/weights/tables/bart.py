@@ -46,7 +46,7 @@ FIELDS = (
     number("dropout", "dropout", default=0.1),
 )
 
-# `normalize_before` and `add_final_layer_norm` are mBART's; old configs of BART spell them out as false.
+# `normalize_before` and `add_final_layer_norm` are mBART's; old configs of BART have them as false.
 FIXED: Config = {"tie_word_embeddings": True, "normalize_before": False, "add_final_layer_norm": False}
 FIXED |= {"is_decoder": False}
 

@@ -1,4 +1,4 @@
-"""Marian: BART's names, without norms on the embeddings; its sinusoids are computed, whatever a file holds of them."""
+"""Marian: BART's names, without norms on the embeddings; its sinusoids are computed, not read from the file."""
 
 from triform import families
 from triform.files.errors import WeightsError, shown

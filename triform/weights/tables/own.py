@@ -1,4 +1,4 @@
-"""Models of ours that no released architecture can express: the spec itself in config.json, our paths as names."""
+"""Models that no released architecture can express: config.json holds the spec, tensors have our paths as names."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,7 +23,7 @@ HEADS = {"Triform": NO_HEAD}
 
 
 class OwnFamily(NamedTuple):
-    """The same questions a `Family` answers, answered by the spec."""
+    """The interface of `Family`, from the spec."""
 
     model_type: str = "triform"
     heads: dict[str, HeadRow] = HEADS

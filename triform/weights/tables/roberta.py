@@ -1,4 +1,4 @@
-"""RoBERTa: BERT's names below another prefix, its own heads, and positions that begin behind the pad token's."""
+"""RoBERTa: BERT's names below another prefix, its own heads, and positions that begin after the pad token's."""
 
 from triform import families
 from triform.files.errors import WeightsError
@@ -15,13 +15,13 @@ def masked(config: Config, has: Has) -> Head:
 
 
 def derive(tree: Tree, config: Config) -> None:
-    """Row pad + 1 of the table is position 0; the rows before it stand for no position."""
+    """Row pad + 1 of the table is position 0; the rows before it are no positions."""
     bert.derive(tree, config)
     reserved = get(config, "pad_token_id", COUNT) + 1
     if reserved >= tree["context"]:
         raise WeightsError(
             f"config.json: max_position_embeddings is {tree['context']}, "
-            f"but the first {reserved} rows (pad_token_id + 1) stand for no position"
+            f"but the first {reserved} rows (pad_token_id + 1) are no positions"
         )
     tree["position"]["reserved"] = reserved
     tree["context"] -= reserved

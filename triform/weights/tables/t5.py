@@ -1,8 +1,8 @@
 """T5 v1.0, and v1.1 with FLAN-T5: names and config.
 
-v1.0 reads its logits with the token table, scaled by D^-½; v1.1 with a matrix of its own, unscaled. The fourth
-generation of the reference tells them apart by `tie_word_embeddings`. The fifth writes that field as true for both and
-says `scale_decoder_outputs` instead, so there the file itself shows whether the head has its own matrix.
+v1.0 computes logits with the token table, scaled by D^-½; v1.1 with a matrix of its own, unscaled. Version 4 of
+transformers tells them apart by `tie_word_embeddings`. Version 5 writes that field as true for both and
+`scale_decoder_outputs` instead, so there the tensors show whether the head has its own matrix.
 """
 
 from triform import families
@@ -61,7 +61,7 @@ FIELDS = (
     size("relative_attention_max_distance", "position.distance", default=128),
     number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps", default=1e-6),
     number("dropout_rate", "dropout", default=0.1),
-    size("triform_context", "context"),  # buckets have no last position; ours to say where mistakes begin
+    size("triform_context", "context"),  # buckets have no last position, so the context is ours to add
 )
 ACT_PLACES = ("encoder.feedforward.act", "decoder.feedforward.act")
 
@@ -91,10 +91,9 @@ HEADS = {
 
 
 def derive(tree: Tree, config: Config) -> None:
-    """Newer configs say the activation twice."""
+    """Newer configs have the activation twice."""
     feedforward = tree["encoder"]["feedforward"]
-    said = {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}
-    for name, value in said.items():
+    for name, value in {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}.items():
         if name in config and ACTS.get(str(config[name]), config[name]) != value:
             raise WeightsError(
                 f"config.json: {name} is {shown(config[name])}, which contradicts feed_forward_proj, "
