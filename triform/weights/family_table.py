@@ -11,7 +11,7 @@ import msgspec
 
 from triform.errors import TriformError
 from triform.files.errors import WeightsError, listed
-from triform.spec import Classify, Head, ModelSpec, NoHead, Own, Tag, Tied
+from triform.spec import Classify, Head, ModelSpec, NoHead, Own, Span, Tag, Tied
 from triform.weights.config_fields import (
     FLAG,
     Config,
@@ -25,7 +25,7 @@ from triform.weights.config_fields import (
     labels_of,
     to_spec,
 )
-from triform.weights.name_rules import Rule, Table
+from triform.weights.name_rules import Rule, Table, same, twin
 
 T = TypeVar("T")
 Has: TypeAlias = Callable[[str], bool]  # is there a tensor of this name in the file?
@@ -138,3 +138,7 @@ def tie_flag(spec: ModelSpec) -> Config:
 
 
 NO_HEAD = HeadRow(always(NoHead()), bare=True)
+TAGGER = HeadRow(tag, (same("readout.out", "classifier"),))
+QUESTION_ANSWERING = HeadRow(always(Span()), (same("readout.out", "qa_outputs"),))
+LANGUAGE_HEAD = HeadRow(tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight")))
+LAST_TOKEN = HeadRow(classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),))

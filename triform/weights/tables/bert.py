@@ -1,9 +1,9 @@
 """BERT: names and config."""
 
 from triform import families
-from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Span, Transformed
+from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Transformed
 from triform.weights.config_fields import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
 
 BODY: tuple[Rule, ...] = (
@@ -86,8 +86,8 @@ BERT = Family(
             classify(Classify(labels=1, pick="first", act="tanh")),
             (same("readout.dense", "bert.pooler.dense"), same("readout.out", "classifier")),
         ),
-        "BertForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "BertForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "BertForTokenClassification": TAGGER,
+        "BertForQuestionAnswering": QUESTION_ANSWERING,
     },
     derive=derive,
 )

@@ -1,10 +1,11 @@
 """DistilBERT: names and config. Its norms' epsilon is in its code, not in its config."""
 
 from triform import families
-from triform.spec import Classify, Head, NoHead, NormSpec, Span, Transformed
-from triform.weights.config_fields import ACT, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family_table import NO_HEAD, Family, Has, HeadRow, always, classify, tag
+from triform.spec import Classify, Head, NoHead, NormSpec, Transformed
+from triform.weights.config_fields import ACT, Config, act, check_fixed, get, number, size
+from triform.weights.family_table import NO_HEAD, QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.tables import bert
 
 BODY: tuple[Rule, ...] = (
     same("token", "embeddings.word_embeddings"),
@@ -23,10 +24,6 @@ BODY: tuple[Rule, ...] = (
 def masked(config: Config, has: Has) -> Head:
     check_fixed(config, {"tie_word_embeddings": True})
     return Transformed(act=get(config, "activation", ACT), norm=NormSpec(kind="layer", eps=1e-12))
-
-
-def derive(tree: Tree, config: Config) -> None:
-    even_heads(tree, "encoder")
 
 
 DISTILBERT = Family(
@@ -59,8 +56,8 @@ DISTILBERT = Family(
             classify(Classify(labels=1, pick="first", act="relu")),
             (same("readout.dense", "pre_classifier"), same("readout.out", "classifier")),
         ),
-        "DistilBertForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "DistilBertForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "DistilBertForTokenClassification": TAGGER,
+        "DistilBertForQuestionAnswering": QUESTION_ANSWERING,
     },
-    derive=derive,
+    derive=bert.derive,
 )

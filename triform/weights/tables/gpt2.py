@@ -1,10 +1,10 @@
 """GPT-2: names and config. Its matrices are stored [in, out], with q, k and v already side by side."""
 
 from triform import families
-from triform.spec import Classify, ModelSpec
+from triform.spec import ModelSpec
 from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.name_rules import Rule, ignore, same, transpose, twin, under
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, tie_flag
+from triform.weights.name_rules import Rule, ignore, same, transpose, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "wte"),
@@ -52,13 +52,9 @@ GPT2 = Family(
     prefix="transformer.",
     names=under("transformer.", BODY),
     heads={
-        "GPT2LMHeadModel": HeadRow(
-            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-        ),
+        "GPT2LMHeadModel": LANGUAGE_HEAD,
         "GPT2Model": NO_HEAD,
-        "GPT2ForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
-        ),
+        "GPT2ForSequenceClassification": LAST_TOKEN,
     },
     derive=derive,
     more=more,

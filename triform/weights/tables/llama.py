@@ -4,7 +4,7 @@ import msgspec
 
 from triform import families
 from triform.files.errors import WeightsError
-from triform.spec import Classify, ModelSpec
+from triform.spec import ModelSpec
 from triform.weights import rope_config
 from triform.weights.config_fields import (
     FLAG,
@@ -20,8 +20,8 @@ from triform.weights.config_fields import (
     number,
     size,
 )
-from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, HeadRow, tie_flag
+from triform.weights.name_rules import Rule, ignore, same, stack, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "embed_tokens"),
@@ -56,15 +56,8 @@ UNTIED: Config = {"tie_word_embeddings": False}
 
 
 def heads(name: str) -> dict[str, HeadRow]:
-    return {
-        f"{name}ForCausalLM": HeadRow(
-            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-        ),
-        f"{name}Model": NO_HEAD,
-        f"{name}ForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
-        ),
-    }
+    heads = {"ForCausalLM": LANGUAGE_HEAD, "Model": NO_HEAD, "ForSequenceClassification": LAST_TOKEN}
+    return {name + ending: head for ending, head in heads.items()}
 
 
 def derive(tree: Tree, config: Config) -> None:

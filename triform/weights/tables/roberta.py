@@ -2,9 +2,9 @@
 
 from triform import families
 from triform.files.errors import WeightsError
-from triform.spec import Classify, Head, Learned, ModelSpec, NoHead, NormSpec, Span, Transformed
+from triform.spec import Classify, Head, Learned, ModelSpec, NoHead, NormSpec, Transformed
 from triform.weights.config_fields import COUNT, NUMBER, Config, Tree, check_fixed, get
-from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import same, twin, under
 from triform.weights.tables import bert
 
@@ -56,8 +56,8 @@ ROBERTA = Family(
             classify(Classify(labels=1, pick="first", act="tanh")),
             (same("readout.dense", "classifier.dense"), same("readout.out", "classifier.out_proj")),
         ),
-        "RobertaForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "RobertaForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "RobertaForTokenClassification": TAGGER,
+        "RobertaForQuestionAnswering": QUESTION_ANSWERING,
     },
     derive=derive,
     more=more,

@@ -7,9 +7,9 @@ transformers tells them apart by `tie_word_embeddings`. Version 5 writes that fi
 
 from triform import families
 from triform.files.errors import WeightsError, shown
-from triform.spec import Head, ModelSpec, NoHead, Own, Tied
+from triform.spec import Head, ModelSpec, Own, Tied
 from triform.weights.config_fields import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
-from triform.weights.family_table import Family, Has, HeadRow, always
+from triform.weights.family_table import LANGUAGE_HEAD, NO_HEAD, Family, Has
 from triform.weights.name_rules import Rule, ignore, same, stack, twin
 
 
@@ -83,10 +83,8 @@ def language_head(config: Config, has: Has) -> Head:
 
 
 HEADS = {
-    "T5ForConditionalGeneration": HeadRow(
-        language_head, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-    ),
-    "T5Model": HeadRow(always(NoHead())),
+    "T5ForConditionalGeneration": LANGUAGE_HEAD._replace(choose=language_head),
+    "T5Model": NO_HEAD._replace(bare=False),
 }
 
 
