@@ -21,6 +21,7 @@ from triform.data.readers import read
 from triform.data.row_cache import Part, Rows, TokenCache, digest, file_hash, place_of
 from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
 from triform.errors import TriformError
+from triform.files import replace_folder
 from triform.files.locks import lock_beside
 
 
@@ -215,7 +216,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(array_store, "sync_tree", full)
+    monkeypatch.setattr(replace_folder, "sync_tree", full)
     with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
         TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")
     assert list(tmp_path.iterdir()) == []

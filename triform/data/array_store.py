@@ -3,10 +3,8 @@
 Refuses to know what the numbers mean.
 """
 
-import errno
 import io
 import os
-import secrets
 import shutil
 import time
 import weakref
@@ -21,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.line_reader import DataError
-from triform.files.atomic_file import sync, sync_tree
 from triform.files.format_version import FORMAT, KEY, check_format
 from triform.files.locks import NAME as LOCK
-from triform.files.locks import FolderBusy, lock_beside, lock_leftover
-from triform.files.replace_folder import delete_folder
+from triform.files.locks import FolderBusy, lock_leftover
+from triform.files.replace_folder import create_folder, delete_folder
 
 Numbers: TypeAlias = npt.NDArray[Any]  # of uint8, uint16 or uint32, as the file's ending says
 T = TypeVar("T")
@@ -145,30 +142,13 @@ def narrow(folder: Path, *, name: str) -> None:
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
     """A new folder to fill, which takes its name once all of it is on disk. If anything fails, nothing is left."""
-    filling = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock_beside(filling):  # by which others know that it is not left of a killed process
-            try:
-                yield from _filled(filling, folder)
-            finally:
-                shutil.rmtree(filling, ignore_errors=True)
+        with create_folder(folder) as filling:
+            yield filling
     except OSError as error:
         raise DataError(
             f"cannot write the cache {folder}: {error.strerror or error}; make room, or set TRIFORM_HOME elsewhere"
         ) from error
-
-
-def _filled(filling: Path, folder: Path) -> Iterator[Path]:
-    filling.mkdir()
-    yield filling
-    sync_tree(filling)
-    try:
-        filling.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has made the same one meanwhile
-            raise
-    sync(folder.parent)
 
 
 class Cache:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triform.errors import TriformError
-from triform.files.atomic_file import sync, sync_tree
+from triform.files.atomic_file import make_folder, sync, sync_tree
 from triform.files.locks import FolderBusy, lock_beside
 
 ASIDE = ".old"
@@ -39,6 +39,26 @@ def drafting(target: Path) -> Iterator[Path]:
         take_place(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # by now it may be the old folder
+
+
+@contextmanager
+def create_folder(target: Path) -> Iterator[Path]:
+    """A draft of a folder that several processes may make at once with the same content: the first one stays."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    make_folder(target.parent)
+    with lock_beside(draft):  # so that others see that it is not left by a killed process
+        try:
+            draft.mkdir()
+            yield draft
+            sync_tree(draft)
+            try:
+                os.rename(draft, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            sync(target.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def take_place(draft: Path, target: Path) -> None:
