@@ -233,7 +233,7 @@ def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> Non
     recipe = task.recipe("decoder", fresh=False)
     assert recipe != task.recipe("encoder", fresh=False)
     assert config_of(asked, task) == recipe.replace(task="answer", base=asked.base)
-    with pytest.raises(TriformError, match="is the form 'decoder'; to tag, begin with one of the form 'encoder'"):
+    with pytest.raises(TriformError, match="has the form 'decoder'; to tag, start from one of the form 'encoder'"):
         config_of(asked._replace(task="tag"), named("tag"))
 
 

@@ -46,7 +46,7 @@ def test_settings_as_they_are_typed() -> None:
         ("learning_rate = nan", "out of range"),
         ("clip = inf", "clip=inf is out of range; use 0 to 1e+09"),
         ("minutes = inf", "minutes=inf is out of range"),
-        ("steps = ", "not TOML"),
+        ("steps = ", "not valid TOML"),
         ("[table]", "unknown config key 'table'"),
     ],
 )

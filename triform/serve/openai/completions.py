@@ -10,7 +10,7 @@ from triform.errors import InputError
 from triform.generate.api import settings_of
 from triform.generate.events import Event
 from triform.generate.settings import Grammar, Request, Settings
-from triform.generate.validate_request import check_settings, sides
+from triform.generate.validate import check_settings, sides
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG
 from triform.serve.http.request_context import Call, ids_of, refuse_if_long
