@@ -93,10 +93,12 @@ def _train_tokenizer(form: Form, rows: Sequence[Row], *, kind: Kind, vocab: int)
     special = None
     if form == "encoder" and kind != "wordpiece":
         special = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-    return train_tokenizer(_texts(rows), kind=kind, vocab=vocab, special=special, ends=form == "encoder-decoder")
+    return train_tokenizer(
+        _iterate_texts(rows), kind=kind, vocab=vocab, special=special, ends=form == "encoder-decoder"
+    )
 
 
-def _texts(rows: Sequence[Row]) -> Iterator[str]:
+def _iterate_texts(rows: Sequence[Row]) -> Iterator[str]:
     left = MAX_CHARACTERS
     for row in rows:
         for text in row.texts:

@@ -63,14 +63,14 @@ def cross_validate(
     *,
     start: Callable[[Sequence[Any]], Model],
     config: Config,
-    report: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> CrossValidated:
     """`start` makes the model to train on some rows, as it is before the first step."""
     parts: list[FoldAnswers] = []
     model = start([])
     length: dict[str, object] = {}
     for number, fold in enumerate(folds, start=1):
-        report(f"cross-validating: fold {number} of {len(folds)}")
+        progress(f"cross-validating: fold {number} of {len(folds)}")
         parts.append(_train_fold(task, fold, model=start(fold.train), config=config.replace(**length)))
         if number == 1:
             best = _find_best({step: task.judged(some, fold.valid, model=model) for step, some in parts[0].items()})

@@ -115,10 +115,8 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     steps = [event for event in events if isinstance(event, Stepped)]
     if not steps:
         return None
-    edges = (
-        [len(steps) * point // CURVE_POINTS for point in range(CURVE_POINTS + 1)] if len(steps) > CURVE_POINTS else None
-    )
-    parts = [steps[a:b] for a, b in pairwise(edges)] if edges else [[step] for step in steps]
+    count = min(CURVE_POINTS, len(steps))
+    parts = [steps[a:b] for a, b in pairwise(len(steps) * point // count for point in range(count + 1))]
     loss = [(part[-1].step, sum(step.loss for step in part) / len(part)) for part in parts]
     figures = [lines([Series("loss", loss)], title=f"{title}, training loss", x=Axis("step"), y=Axis("loss"))]
     scores = [event for event in events if isinstance(event, Scored)]

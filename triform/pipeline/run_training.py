@@ -133,53 +133,52 @@ def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
 
 
 def _prepare(
-    wish: Wish, task: Task[Any, Any, Any], out: Path, config: Config, lock: Lock, said: Callable[[str], None]
+    request: Wish, task: Task[Any, Any, Any], out: Path, config: Config, lock: Lock, progress: Callable[[str], None]
 ) -> Prepared:
-    said("reading and linting the data")
+    progress("reading and linting the data")
     cache = Cache(model_store.home() / "data")
-    collected = collect(
-        task, wish.data, valid=wish.valid, cache=cache, strict=wish.strict, layout=Layout(config.columns, config.format)
-    )
-    config = config_of(wish, task, rows=len(collected.rows))
+    layout = Layout(config.columns, config.format)
+    collected = collect(task, request.data, valid=request.valid, cache=cache, strict=request.strict, layout=layout)
+    config = config_of(request, task, rows=len(collected.rows))
     if collected.given is not None:
         config = config.replace(folds=0)
     material = hold_out(collected, share=0 if config.folds else config.held_out)
-    said("making the model" if config.base is None else f"loading {config.base}")
+    progress("making the model" if config.base is None else f"loading {config.base}")
     base = make_base(task, material.train, config=config)
-    said("making examples from rows")
+    progress("making examples from rows")
     fingerprint = _fingerprint_examples(material, task=task, model=base.model)
     examples = task.kept(material.train, model=base.model, cache=cache, fingerprint=fingerprint)
     check(examples, spec=base.model.spec)
     objective = task.objective(model=base.model, config=config)
     loop.check_passes(objective, config)
-    config, memory = _fit_memory(wish, base.model, examples, objective, config)
-    validated = _validate(wish, task, material, base, config=config, said=said) if config.folds else None
+    config, memory = _fit_memory(request, base.model, examples, objective, config)
+    validated = _validate(request, task, material, base, config=config, progress=progress) if config.folds else None
     if validated is not None:
         config = config.replace(steps=validated.steps, epochs=None, minutes=None, patience=0)
     if base.new_head:
-        said("fitting the head")
+        progress("fitting the head")
     model = copy_base(task, base, material.train)
     return Prepared(
-        task, out, config, material, model, examples, objective, memory, cache, wish.resume, lock, validated
+        task, out, config, material, model, examples, objective, memory, cache, request.resume, lock, validated
     )
 
 
 def _validate(
-    wish: Wish,
+    request: Wish,
     task: Task[Any, Any, Any],
     material: Material[Any],
     base: BaseModel,
     *,
     config: Config,
-    said: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> CrossValidated | None:
     """Cross-validates, or reads the result if the run is resumed; None if there is only one row."""
-    if wish.resume:
-        return read_validated(Path(wish.out))
+    if request.resume:
+        return read_validated(Path(request.out))
     folds = divide(material.train, folds=config.folds)
     if not folds:
         return None
-    return cross_validate(task, folds, start=lambda rows: copy_base(task, base, rows), config=config, report=said)
+    return cross_validate(task, folds, start=lambda rows: copy_base(task, base, rows), config=config, progress=progress)
 
 
 def _fingerprint_examples(material: Material[Any], *, task: Task[Any, Any, Any], model: Model) -> str:
@@ -218,17 +217,17 @@ def config_of(wish: Wish, task: Task[Any, Any, Any], *, rows: int = 0) -> Config
     return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
 
 
-def _override(config: Config, wish: Wish) -> Config:
-    config = config if wish.config is None else config.with_toml(read_toml(wish.config))
-    fields = {"family": wish.family, "size": wish.size, "base": wish.base}
+def _override(config: Config, request: Wish) -> Config:
+    config = config if request.config is None else config.with_toml(read_toml(request.config))
+    fields = {"family": request.family, "size": request.size, "base": request.base}
     changes: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
-    if wish.layout.columns:
-        changes["columns"] = config.columns | wish.layout.columns
-    if wish.layout.format is not None:
-        changes["format"] = wish.layout.format
-    if any(value is not None for value in wish.length.values()):
-        changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **wish.length}
-    return config.with_settings(wish.settings).replace(**changes)
+    if request.layout.columns:
+        changes["columns"] = config.columns | request.layout.columns
+    if request.layout.format is not None:
+        changes["format"] = request.layout.format
+    if any(value is not None for value in request.length.values()):
+        changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **request.length}
+    return config.with_settings(request.settings).replace(**changes)
 
 
 def _check_base(config: Config) -> None:
@@ -262,7 +261,7 @@ def _check_folder(out: Path, *, resume: bool) -> None:
 
 
 def _fit_memory(
-    wish: Wish, model: Model, examples: Examples[Any], objective: Objective[Any, Any], config: Config
+    request: Wish, model: Model, examples: Examples[Any], objective: Objective[Any, Any], config: Config
 ) -> tuple[Config, Forecast]:
     memory = forecast(model.spec, examples, config=config)
     if memory.fits:
@@ -270,11 +269,11 @@ def _fit_memory(
     need = f"this run needs about {in_gb(memory.memory)} and {in_gb(memory.free)} are free"
     if isinstance(objective, OfWholePass):
         raise TriformError(
-            f"{need}; to {wish.task}, the examples of a batch are compared with one another, so gradient accumulation "
+            f"{need}; to {request.task}, examples of a batch are compared with one another, so gradient accumulation "
             f"would change the loss; use --set batch_tokens=… below {config.batch_tokens}, or --set recompute=true"
         )
     smaller = fitted(model.spec, examples, config=config)
-    if not wish.fit:
+    if not request.fit:
         raise TriformError(
             f"{need}; it fits with {smaller.accumulate} passes per step: use --fit, or "
             f"--set accumulate={smaller.accumulate}"

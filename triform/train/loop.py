@@ -251,7 +251,7 @@ class Run(Generic[E, B]):
                     self.save()
                 while not (why := self.find_end(wish)):
                     self.step(next(steps))
-                    self.after_step(evaluate, wish)
+                    self.evaluate_and_save(evaluate, wish)
         finally:
             self.heap.let_go()
         self._report(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
@@ -263,7 +263,7 @@ class Run(Generic[E, B]):
             raise Interrupted(outcome, number=wish.number)
         return outcome
 
-    def after_step(self, evaluate: Evaluate | None, wish: Wish) -> None:
+    def evaluate_and_save(self, evaluate: Evaluate | None, wish: Wish) -> None:
         """Evaluates if it is time or the end; then saves, once, if it is time, the best or the end."""
         at, config = self.state.step, self.config
         ending = bool(self.find_end(wish)) or self.guard.enough
@@ -289,7 +289,7 @@ class Run(Generic[E, B]):
     def finish(self) -> None:
         """Loads the best weights if there are some, else the last; their average if there is one."""
         self.heap.tidy()
-        best = self.store.best(self.state)
+        best = self.store.read_best(self.state)
         copy_tensors(
             best.get("average") or best.get("weights") or self.average.tensors(), into=self.network.state_dict()
         )
@@ -404,8 +404,8 @@ class Run(Generic[E, B]):
 
     def find_checkpoint(self) -> Found[RunState] | None:
         """The newest undamaged checkpoint of this very run, or None if it has none yet."""
-        checkpoint = self.store.newest(self._check_checkpoint)
-        if checkpoint is None and (then := self.store.first_state()) is not None:
+        checkpoint = self.store.find_newest(self._check_checkpoint)
+        if checkpoint is None and (then := self.store.read_first_state()) is not None:
             self._check_same_run(then)
         return checkpoint
 
@@ -427,7 +427,7 @@ class Run(Generic[E, B]):
         self.guard = Guard(most=self.config.skips, state=then.guard)
         self.state, self.before = replace(then, config=self.config, valid=self.state.valid or then.valid), then.elapsed
         try:
-            if best := self.store.best(then):
+            if best := self.store.read_best(then):
                 check_weights(best, network=self.network, average=self.average)
         except TriformError as error:  # then the next evaluation is the best
             self.state = replace(self.state, best=None, best_step=None)

@@ -61,11 +61,11 @@ class RunStore:
     def begin(self, state: RunState) -> None:
         """Starts a new run; no other run may be stored there."""
 
-    def newest(self, fits: Fits) -> Found[RunState] | None:
+    def find_newest(self, fits: Fits) -> Found[RunState] | None:
         """The newest undamaged checkpoint that fits; None: the run was killed before the first."""
         raise CheckpointError("a run without a folder cannot be resumed; give a folder")
 
-    def first_state(self) -> RunState | None:
+    def read_first_state(self) -> RunState | None:
         """The state when the run began; None: it was killed before that was stored."""
         return None
 
@@ -79,7 +79,7 @@ class RunStore:
             self.groups = {name: {key: t.detach().clone() for key, t in groups[name].items()} for name in names}
         return ""
 
-    def best(self, state: RunState) -> Groups:
+    def read_best(self, state: RunState) -> Groups:
         """The tensors of the best step."""
         return self.groups
 
@@ -104,13 +104,13 @@ class DiskRunStore(RunStore):
             raise CheckpointError(f"{folder} already holds {newest}; resume it, or give another folder")
         self.resume(state)
 
-    def newest(self, fits: Fits) -> Found[RunState] | None:
+    def find_newest(self, fits: Fits) -> Found[RunState] | None:
         checkpoint = self.checkpoints.newest(fits)
         if checkpoint is None and not (self.folder / CONFIG).exists():
             raise CheckpointError(f"{self.folder} holds no run to resume; start it without resume")
         return checkpoint
 
-    def first_state(self) -> RunState | None:
+    def read_first_state(self) -> RunState | None:
         path = self.folder / BEGUN
         if not path.exists():
             return None
@@ -135,7 +135,7 @@ class DiskRunStore(RunStore):
     def _prune(self, state: RunState) -> None:
         self.checkpoints.prune(last=state.step, keep=state.config.keep, best=state.best_step)
 
-    def best(self, state: RunState) -> Groups:
+    def read_best(self, state: RunState) -> Groups:
         return {} if state.best_step is None else self.checkpoints.load(state.best_step).groups
 
     def record(self, event: AnyEvent) -> None:
