@@ -7,6 +7,7 @@ from generate_tiny import START, tiny
 
 from triform.cooperative import pause, pausing
 from triform.generate.api import complete
+from triform.model import Model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("form", ["gpt2", "t5"])
 def test_a_pause_a_step_that_changes_nothing(form: str, asked: dict[str, Any]) -> None:
     """Even where the same model writes something else meanwhile."""
-    model, seen = tiny(form), []
+    model, seen = Model(*tiny(form)), []
 
     def look_up() -> None:
         with pausing(lambda: None):
@@ -38,7 +39,7 @@ def test_what_is_raised_ends_the_work() -> None:
             raise KeyError("enough")
 
     with pytest.raises(KeyError), pausing(enough):
-        complete(tiny("gpt2"), [[1, 2, 3]], start=START, max_tokens=50, beams=2)
+        complete(Model(*tiny("gpt2")), [[1, 2, 3]], start=START, max_tokens=50, beams=2)
     assert len(passes) == 3
     pause()  # outside, nobody looks up
     assert len(passes) == 3
