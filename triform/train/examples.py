@@ -122,15 +122,11 @@ class Examples(Protocol[E_co]):
         return f"example {place.row}"
 
 
-class Listed(Examples[E]):
-    """Examples in memory."""
+class KnownExamples(Examples[E]):
+    """Examples whose lengths and fingerprint are computed when they are made."""
 
-    def __init__(self, examples: Sequence[E], *, lengths: Sequence[int], fingerprint: str = "") -> None:
-        if len(examples) != len(lengths):
-            raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give one length per example")
-        self._examples = examples
-        self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._fingerprint = fingerprint or digest(*(plain(example) for example in examples))
+    _lengths: npt.NDArray[np.int64]
+    _fingerprint: str
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -139,6 +135,17 @@ class Listed(Examples[E]):
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
+
+
+class Listed(KnownExamples[E]):
+    """Examples in memory."""
+
+    def __init__(self, examples: Sequence[E], *, lengths: Sequence[int], fingerprint: str = "") -> None:
+        if len(examples) != len(lengths):
+            raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give one length per example")
+        self._examples = examples
+        self._lengths = np.asarray(lengths, dtype=np.int64)
+        self._fingerprint = fingerprint or digest(*(plain(example) for example in examples))
 
     def at(self, place: Place) -> E:
         return self._examples[place.row]
@@ -149,7 +156,7 @@ def plain(example: Any) -> list[Any]:
     return [None if field is None else np.asarray(field).tolist() for field in example]
 
 
-class Windows(Examples[Tokens]):
+class Windows(KnownExamples[Tokens]):
     """A long stream of tokens cut into windows of one length, at another offset in each epoch."""
 
     def __init__(self, stream: npt.NDArray[np.integer] | StoredNumbers, *, length: int, fingerprint: str) -> None:
@@ -157,14 +164,7 @@ class Windows(Examples[Tokens]):
             raise TriformError(f"the stream has {len(stream)} tokens; windows of {length} need {length + 1} or more")
         self._stream, self._length, self._fingerprint = stream, length, digest(fingerprint, length)
         self._rest = (len(stream) - 1) % length  # tokens before and after the windows
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        return np.full((len(self._stream) - 1) // self._length, self._length, dtype=np.int64)
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
+        self._lengths = np.full((len(stream) - 1) // length, length, dtype=np.int64)
 
     def at(self, place: Place) -> Tokens:
         """One token more than the length: the last is only predicted."""

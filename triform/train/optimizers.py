@@ -117,18 +117,20 @@ class Optimizer:
     def layout(self) -> Layout:
         """Shape and dtype of all state that may exist."""
         known: Layout = {}
-        for part in self.parts:
-            weights = {id(weight) for group in part.param_groups for weight in group["params"]}
-            names = ("momentum",) if isinstance(part, Muon) else ("exp_avg", "exp_avg_sq")
-            for path, p in self.named.items():
-                if id(p) in weights:
-                    known |= {f"{path}:{name}": (p.shape, p.dtype) for name in names}
-                    if not isinstance(part, Muon):
-                        known[f"{path}:step"] = (torch.Size(), torch.float32)
+        owners = self._owners()
+        for path, p in self.named.items():
+            if isinstance(owners[id(p)], Muon):
+                known[f"{path}:momentum"] = (p.shape, p.dtype)
+            else:
+                known |= {f"{path}:{name}": (p.shape, p.dtype) for name in ("exp_avg", "exp_avg_sq")}
+                known[f"{path}:step"] = (torch.Size(), torch.float32)
         return known
 
+    def _owners(self) -> dict[int, torch.optim.Optimizer]:
+        return {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}
+
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        owners = {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}
+        owners = self._owners()
         for key, value in tensors.items():
             path, name = key.rsplit(":", 1)
             p = self.named[path]

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from triform.data.array_store import Cache, Ragged, RaggedWriter
 from triform.data.line_reader import DataError
 from triform.data.row_cache import place_of
 from triform.data.rows import R, Row
 from triform.errors import InputError, TriformError
-from triform.train.examples import KINDS, Examples, Place, plain
+from triform.train.examples import KINDS, Examples, KnownExamples, Place, plain
 
 CHUNK_ROWS = 1024  # rows made into examples at a time
 ABOUT = "about.json"
@@ -29,7 +28,7 @@ class About(msgspec.Struct, frozen=True):
     fingerprint: str
 
 
-class Stored(Examples[Any]):
+class Stored(KnownExamples[Any]):
     """Examples in a folder, each as a JSON list of its fields, with the number of the row it was made of."""
 
     def __init__(self, folder: Path, *, rows: Sequence[Row]) -> None:
@@ -37,21 +36,13 @@ class Stored(Examples[Any]):
         self._examples, lengths = Ragged(folder, name="examples"), Ragged(folder, name="lengths")
         self._owners = Ragged(folder, name="owners").values
         try:
-            self._about = msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
-            self._kind = KINDS[self._about.kind]
+            about = msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
+            self._kind, self._fingerprint = KINDS[about.kind], about.fingerprint
         except (OSError, msgspec.MsgspecError, KeyError) as error:
             raise DataError(f"the cache {folder} is damaged: {ABOUT}: {error}") from error
         self._lengths = lengths.values[:].astype(np.int64)
         if not len(self._lengths) == len(self._owners) == len(self._examples):
             raise DataError(f"the cache {folder} is damaged: the numbers of examples, lengths and rows differ")
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        return self._lengths
-
-    @property
-    def fingerprint(self) -> str:
-        return self._about.fingerprint
 
     def at(self, place: Place) -> Any:
         return self._kind(*msgspec.json.decode(self._examples[place.row].tobytes()))
