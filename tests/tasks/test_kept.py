@@ -72,7 +72,7 @@ def same(one: Examples[Any], other: Examples[Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_examples, "TOGETHER", 3)
+    monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 3)
     monkeypatch.setattr(data_cache, "TOGETHER", 3)
     name, form, rows = CASES[case]
     task = named(name)
@@ -90,7 +90,7 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("case", ["classify", "answer", "fill", "complete short texts"])
 def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, the row makes this very example; a long one makes several."""
-    monkeypatch.setattr(stored_examples, "TOGETHER", 5)
+    monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 5)
     name, form, rows = CASES[case]
     task = named(name)
     model = begun(task, rows, form=form, context=24)
