@@ -200,7 +200,7 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
 
 
 def test_memory_does_not_grow_with_the_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_model, "CHARACTERS", 50_000)
+    monkeypatch.setattr(base_model, "MAX_CHARACTERS", 50_000)
     monkeypatch.setattr(chunks, "CHARACTERS", 1 << 17)
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("to be or not to be, that is the question\n" * 4_000)

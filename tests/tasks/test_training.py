@@ -303,7 +303,7 @@ def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
         run_training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
     monkeypatch.setattr(memory_forecast, "free_bytes", lambda: 1)
-    with pytest.raises(TriformError, match=r"gradient accumulation would change the loss; use --set batch_tokens=… below 4096"):
+    with pytest.raises(TriformError, match=r"accumulation would change the loss; use --set batch_tokens=… below 4096"):
         run_training.prepare(asked._replace(fit=True))
     assert not (tmp_path / "out").exists()
 
