@@ -60,5 +60,5 @@ def test_weights_copied_inside_inference_mode_cannot_learn() -> None:
     model = begun(task, LABELLED)
     with torch.inference_mode():
         frozen = model.replace(network=copy.deepcopy(model.network))
-    with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot learn"):
+    with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot be trained"):
         learned(task, LABELLED, model=frozen, steps=1)

@@ -118,7 +118,7 @@ def test_what_differs_is_named_when_a_run_is_resumed(
     out = tmp_path / "model"
     assert train(capsys, rows, out, "--steps", "4")[0] == 0
     code, _, err = train(capsys, rows, out, "--steps", "4")
-    assert (code, "already holds a run; go on with --resume" in err) == (2, True)
+    assert (code, "already holds a run; continue it with --resume" in err) == (2, True)
     code, _, err = train(capsys, rows, out, "--resume", "--steps", "8", "--set", "learning_rate=0.5")
     assert code == 2
     assert "steps was 4, is 8; learning_rate was 0.001, is 0.5" in err
