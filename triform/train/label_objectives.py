@@ -1,7 +1,7 @@
 """Objectives whose targets are labels: per text (one, several, a number), per token, or the span of an answer."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,10 +23,14 @@ class LabelBatch(NamedTuple):
     labels: Tensor
 
 
-def _batch_texts(examples: Sequence[Labelled], device: Device) -> tuple[Text, list[Labelled]]:
+L = TypeVar("L", Labelled, Tagged, Answered)
+
+
+def _batch_texts(examples: Sequence[L], device: Device) -> tuple[Text, list[L]]:
+    """The texts sorted by length, and the examples in that order."""
     ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
-    text = laid_out([example.ids for example in ordered], kinds=[example.kinds for example in ordered], device=device)
-    return text, ordered
+    ids, kinds = [each.ids for each in ordered], [getattr(each, "kinds", None) for each in ordered]
+    return laid_out(ids, kinds=kinds, device=device), ordered
 
 
 class OneLabel:
@@ -90,9 +94,8 @@ class TokenLabels:
         self.smoothing = smoothing
 
     def batch(self, examples: Sequence[Tagged], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
+        text, ordered = _batch_texts(examples, device)
         labels = np.concatenate([np.asarray(example.labels, dtype=np.int64) for example in ordered])
-        text = laid_out([example.ids for example in ordered], device=device)
         if len(labels) != text.ids.numel():
             raise InputError(
                 f"{len(labels)} labels for {text.ids.numel()} tokens; give one label per token (−100 = ignore)"
@@ -114,15 +117,12 @@ class AnswerSpan:
     """−½ (log p(first) + log p(last)), each over the tokens of its own text"""
 
     def batch(self, examples: Sequence[Answered], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
-        for example in ordered:
+        for example in examples:
             if not 0 <= example.first <= example.last < len(example.ids):
                 raise InputError(
                     f"answer {example.first} to {example.last} is not in a text of {len(example.ids)} tokens"
                 )
-        text = laid_out(
-            [example.ids for example in ordered], kinds=[example.kinds for example in ordered], device=device
-        )
+        text, ordered = _batch_texts(examples, device)
         return LabelBatch(text, torch.tensor([(example.first, example.last) for example in ordered], device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:

@@ -241,7 +241,17 @@ class Run(Generic[E, B]):
 
     def _train(self, evaluate: Evaluate | None) -> Outcome:
         self.started = time.monotonic()
-        self._report_begin()
+        self._report(
+            Began(
+                step=self.state.step,
+                total=self.last,
+                minutes=self.config.minutes,
+                parameters=sum(p.numel() for p in self.network.parameters()),
+                trained=sum(p.numel() for p in self.optimizer.named.values()),
+                examples=len(self.feed.lengths),
+                damaged=self.damaged,
+            )
+        )
         steps = self.feed.steps(Position(*self.state.position))
         try:
             with listening() as wish:
@@ -438,19 +448,6 @@ class Run(Generic[E, B]):
     def elapsed(self) -> float:
         """Seconds of the run, with those before it was resumed."""
         return self.before + time.monotonic() - self.started
-
-    def _report_begin(self) -> None:
-        self._report(
-            Began(
-                step=self.state.step,
-                total=self.last,
-                minutes=self.config.minutes,
-                parameters=sum(p.numel() for p in self.network.parameters()),
-                trained=sum(p.numel() for p in self.optimizer.named.values()),
-                examples=len(self.feed.lengths),
-                damaged=self.damaged,
-            )
-        )
 
     def _report(self, event: AnyEvent) -> None:
         self.store.record(event)
