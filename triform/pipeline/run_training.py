@@ -119,7 +119,7 @@ def train(wish: Wish, *, watch: Watch = loop.ignore, said: Callable[[str], None]
 
 
 def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
-    """Checks and makes everything that a run needs, and locks `out`; `said` receives progress messages."""
+    """Checks and makes everything that a run needs, and locks `out`; `progress` receives progress messages."""
     task, out = named(wish.task), Path(wish.out)
     _check_folder(out, resume=wish.resume)
     config = config_of(wish, task)  # its errors come before the data is read

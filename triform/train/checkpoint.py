@@ -74,7 +74,7 @@ class Shelf(Generic[S]):
             raise CheckpointError(f"cannot write {place}: {reason}; nothing was left there{before}") from error
         return place
 
-    def newest(self, fits: Callable[[Found[S]], None] = lambda found: None) -> Found[S] | None:
+    def newest(self, fits: Callable[[Found[S]], None] = lambda checkpoint: None) -> Found[S] | None:
         """The newest undamaged checkpoint that `fits` (which raises WeightsError otherwise); None if there is none."""
         damaged: list[str] = []
         for step in self.steps():

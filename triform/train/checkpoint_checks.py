@@ -18,10 +18,10 @@ GROUPS = ("weights", "optimizer", "average")
 SQUARES = ":exp_avg_sq"  # AdamW divides by their root
 
 
-def check_fits(found: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
-    check_state(found.state, step=found.step)
-    check_weights(found.groups, network=network, average=average)
-    check_optimizer(found.groups["optimizer"], optimizer)
+def check_fits(checkpoint: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
+    check_state(checkpoint.state, step=checkpoint.step)
+    check_weights(checkpoint.groups, network=network, average=average)
+    check_optimizer(checkpoint.groups["optimizer"], optimizer)
 
 
 def check_state(state: RunState, *, step: int) -> None:

@@ -85,10 +85,10 @@ class Record:
     def __init__(self, path: Path, *, keep: int) -> None:
         self.path = path
         try:
-            kept = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
+            lines = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
         except OSError as error:
             raise TriformError(f"cannot read {path}: {error.strerror or error}") from error
-        write_whole(path, data=b"".join(kept))
+        write_whole(path, data=b"".join(lines))
 
     def __call__(self, event: AnyEvent) -> None:
         try:
