@@ -149,7 +149,7 @@ def test_an_engine_of_a_model_speaks_its_text() -> None:
         (DECODER.replace(tokenizer=None), ["a"], {}, "no tokenizer"),
         (DECODER.replace(tokenizer=None), [[1]], {"stop": "x"}, "tokenizer"),
         (PAIR.replace(generation=Generation()), ["a"], {}, "start"),
-        (tiny("bert"), [[1]], {}, "encoder"),
+        (Model(*tiny("bert")), [[1]], {}, "encoder"),
     ],
 )
 def test_bad_input_is_one_clear_line(of: Any, prompts: Any, asked: dict[str, Any], said: str) -> None:
