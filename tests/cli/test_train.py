@@ -148,7 +148,7 @@ def test_other_validation_rows_are_named_when_a_run_is_resumed(
 
 CANNOT = {
     "precision=bfloat16: the cpu of this machine does not support it; use float32": ("precision=bfloat16",),
-    "compile=true: torch cannot compile on this machine; leave it out (no compiler was found)": ("compile=true",),
+    "compile=true: torch cannot compile here (no compiler was found); leave it out": ("compile=true",),
 }
 
 
