@@ -11,8 +11,10 @@ from jaxtyping import install_import_hook
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-# Before anything of triform is imported: every annotated shape of the core is checked at each call.
-install_import_hook(["triform.core"], "beartype.beartype")
+# Before anything of triform is imported: every annotated shape of the core is checked at each call. Not in `inputs`,
+# which accepts anything from a caller and says itself what is wrong with it.
+CORE = (Path(__file__).resolve().parents[1] / "triform" / "core").glob("*.py")
+install_import_hook([f"triform.core.{path.stem}" for path in CORE if path.stem != "inputs"], "beartype.beartype")
 
 import torch  # noqa: E402
 

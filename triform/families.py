@@ -179,7 +179,7 @@ def llama(
     attention = AttentionSpec(
         heads=heads,
         kv_heads=kv_heads or heads,
-        head_width=head_width or even_heads(width, heads, bias=False).head_width,
+        head_width=even_heads(width, heads, bias=False).head_width if head_width is None else head_width,
         bias=bias,
         out_bias=False,
         qk_norm=qk_norm,
@@ -323,23 +323,13 @@ def flan_t5(**sizes: Unpack[T5Sizes]) -> ModelSpec:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 FAMILIES: dict[str, Callable[..., ModelSpec]] = {
-    "vaswani": vaswani,
-    "bert": bert,
-    "distilbert": distilbert,
-    "roberta": roberta,
-    "roformer": roformer,
-    "gpt2": gpt2,
-    "llama": llama,
-    "mistral": mistral,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "t5": t5,
-    "flan_t5": flan_t5,
-    "bart": bart,
-    "marian": marian,
-}
+    family.__name__: family
+    for family in (
+        vaswani, bert, distilbert, roberta, roformer, gpt2, llama, mistral, qwen2, qwen3, t5, flan_t5, bart, marian
+    )
+}  # fmt: skip
 
-# The factor, low and high of Llama 3.1 and 3.2 as their configs give them.
+# From the configs of Llama 3.2.
 _LLAMA_32 = Llama3Scaling(factor=32.0, low=1.0, high=4.0, trained=8192)
 
 RELEASED: dict[str, ModelSpec] = {
@@ -399,7 +389,7 @@ FORM_FAMILY = {"encoder": "bert", "decoder": "llama", "encoder-decoder": "vaswan
 
 
 def sized(family: str, size: str, *, vocab: int = SMALL_VOCAB, **changes: int) -> ModelSpec:
-    """One of our small sizes of a family, or near it: `sized("gpt2", "mini", vocab=65, layers=6)`."""
+    """One of our small sizes of a family, with changes: `sized("gpt2", "mini", vocab=65, layers=6)`."""
     if family not in FAMILIES:
         raise UnknownName("family", family, FAMILIES)
     if size not in SMALL:

@@ -16,7 +16,7 @@ from triform.check.run_checks import check
 from triform.core import inputs, masks, positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
 from triform.core.blocks import Dropout, PastOnly, Residual
-from triform.core.cache import Cache, Writing
+from triform.core.cache import Cache, CacheWriter
 from triform.core.masks import View
 from triform.core.norms import LayerNorm, RmsNorm
 from triform.core.output_heads import TiedHead
@@ -244,7 +244,7 @@ def cache_not_cut_to_its_length(monkeypatch, model):
         keys[self.rows, :, self.slots], values[self.rows, :, self.slots] = k, v
         return keys[self.rows], values[self.rows]
 
-    monkeypatch.setattr(Writing, "put", put)
+    monkeypatch.setattr(CacheWriter, "put", put)
 
 
 @mistake("gpt2", "cached = uncached")
