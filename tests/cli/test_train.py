@@ -65,7 +65,7 @@ def test_a_run_is_told_from_beginning_to_end(
 BAD = {
     "unknown task 'clasify'; did you mean 'classify'?": ("train", "clasify", "rows.csv", "--out", "new"),
     "there is no file": ("train", "classify", "row.csv", "--out", "new"),
-    "no Labelled row in": ("train", "classify", "empty.csv", "--out", "new"),
+    "empty.csv has no rows": ("train", "classify", "empty.csv", "--out", "new"),
     "no labels": ("train", "classify", "texts.csv", "--out", "new"),
     "did you mean 'learning_rate'?": ("train", "classify", "rows.csv", "--out", "new", "--set", "learning_rat=1"),
     "'fast' sets nothing; write key=value": ("train", "classify", "rows.csv", "--out", "new", "--set", "fast"),

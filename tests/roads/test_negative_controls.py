@@ -108,7 +108,7 @@ def window_forgotten(monkeypatch, model):
     stack = model.spec.decoder
     narrow = replace(stack, attention=replace(stack.attention, window=3))
     # the network was built for a window of 4096
-    model = model.replace(spec=replace(model.spec, decoder=narrow))
+    object.__setattr__(model, "spec", replace(model.spec, decoder=narrow))  # a frozen value, changed in place
 
 
 @mistake("gpt2", "no leak: neighbours")
@@ -116,7 +116,7 @@ def packed_documents_leak(monkeypatch, model):
     def documents(lengths, keys, view):
         return view(sum(lengths), sum(keys))
 
-    monkeypatch.setattr(masks, "documents", documents)
+    monkeypatch.setattr(masks, "packed_views", documents)
 
 
 @mistake("marian", "no leak: source padding")
@@ -231,7 +231,7 @@ def kernel_triangle_with_a_cache(monkeypatch, model):
         starts = torch.tensor(past)[:, None]
         return View(starts + torch.arange(length), keys, causal=True)
 
-    monkeypatch.setattr(masks, "continued", continued)
+    monkeypatch.setattr(masks, "cached_view", continued)
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def triangle(length: int, device: torch.device, *, window: int | None) -> View:
     return View(positions[None], positions, allowed=seen(positions[None], positions, window=window))
 
 
-def cached(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
+def cached_view(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
     """A decoder with a cache: row b has past[b] positions in the cache and `length` new ones.
 
     A slot of the cache is a position, so "no key after the query" also hides the slots after the end of a shorter row.
@@ -187,14 +187,14 @@ def cached(past: tuple[int, ...], length: int, device: torch.device, *, window: 
     return View(queries, keys, allowed=seen(queries, keys, window=window))
 
 
-def padded(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
+def padded_view(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
     """Rows of sources of unequal length, padded to the longest: the padding is not seen."""
     keys = counting(max(lengths), device)
     within = keys < torch.tensor(lengths, device=device)[:, None]
     return View(counting(queries, device)[None], keys, allowed=within[:, None, None, :])
 
 
-def documents(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
+def packed_views(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
     """Packed texts; `view(queries, keys)` is the pattern within each of them."""
     groups = tuple(Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True)))
     return DocumentViews(groups, tuple(view(group.queries, group.keys) for group in groups))
@@ -212,7 +212,7 @@ if __name__ == "__main__":
         "encoder: every query sees every key": whole(5, 5, cpu),
         "decoder: itself and the past": triangle(5, cpu, window=None),
         "decoder with a window of 2": triangle(5, cpu, window=2),
-        "decoder with 3 tokens in its cache and 2 new ones": cached((3,), 2, cpu, window=None),
+        "decoder with 3 tokens in its cache and 2 new ones": cached_view((3,), 2, cpu, window=None),
         "cross-attention: target of 2, source of 5": whole(2, 5, cpu),
     }.items():
         print(f"{name}\n{draw(view, view.queries.shape[1])}\n")

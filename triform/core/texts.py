@@ -46,7 +46,7 @@ class UnequalRows(DecoderSource):
     lengths: tuple[int, ...]
 
     def seen_by(self, target: "Text") -> AnyView:
-        return masks.padded(self.lengths, target.ids.shape[1], target.ids.device)
+        return masks.padded_view(self.lengths, target.ids.shape[1], target.ids.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Text(DecoderSource):
         return masks.whole(length, length, self.ids.device)
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
-        return masks.cached(past, self.ids.shape[1], self.ids.device, window=window)
+        return masks.cached_view(past, self.ids.shape[1], self.ids.device, window=window)
 
     def seen_by(self, target: "Text") -> AnyView:
         return masks.whole(target.ids.shape[1], self.ids.shape[1], self.ids.device)
@@ -98,19 +98,19 @@ class PackedText(Text):
 
     def both_sides(self) -> AnyView:
         device = self.ids.device
-        return masks.documents(self.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         if past != (0,):
             raise InputError("packed texts cannot use a cache; prefill each text into a cache row of its own")
         device = self.ids.device
-        return masks.documents(self.lengths, self.lengths, lambda t, s: masks.triangle(t, device, window=window))
+        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.triangle(t, device, window=window))
 
     def seen_by(self, target: Text) -> AnyView:
         if len(target.lengths) != len(self.lengths):
             raise InputError("a packed source needs a packed target with as many texts; or use memory.in_rows()")
         device = self.ids.device
-        return masks.documents(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
 
     def in_rows(self) -> DecoderSource:
         return UnequalRows(self.lengths)
