@@ -109,7 +109,7 @@ class Model:
         return check(self.spec, self.network)
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[Event]:
-        """Events as they come: `for step in model.stream("Once", max_tokens=50): print(step.text, end="")`"""
+        """Events while generating: `for step in model.stream("Once", max_tokens=50): print(step.text, end="")`"""
         from triform.generate.api import stream
 
         return stream(self, prompt, **settings)

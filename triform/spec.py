@@ -13,6 +13,8 @@ from triform.errors import SpecError
 Act: TypeAlias = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]
 NormAt: TypeAlias = Literal["pre", "post", "sandwich"]
 Pick: TypeAlias = Literal["each", "first", "last"]
+NormKind: TypeAlias = Literal["layer", "rms"]
+SinusoidLayout: TypeAlias = Literal["interleaved", "halves"]
 Form: TypeAlias = Literal["encoder", "decoder", "encoder-decoder"]
 
 LARGEST = 2**40  # upper bound of every size: a damaged file must not request more than an address space
@@ -45,11 +47,11 @@ def _check_number(owner: str, name: str, value: float, *, above: float, below: f
 class NormSpec(Spec, frozen=True):
     """layer: (x − mean) / √(var + eps) · γ + β;  rms: x / √(mean x² + eps) · γ"""
 
-    kind: Literal["layer", "rms"] = "layer"
+    kind: NormKind = "layer"
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        _check_choice("norm", "kind", self.kind, Literal["layer", "rms"])
+        _check_choice("norm", "kind", self.kind, NormKind)
         _check_number("norm", "eps", self.eps, above=0.0, below=1.0)
 
 
@@ -63,10 +65,10 @@ class NoPosition(Spec, frozen=True):
 class Sinusoid(Spec, frozen=True):
     """Added to embeddings: sin and cos of pos / 10000^(2i/D), interleaved (paper) or in two halves (Marian)."""
 
-    layout: Literal["interleaved", "halves"] = "interleaved"
+    layout: SinusoidLayout = "interleaved"
 
     def __post_init__(self) -> None:
-        _check_choice("sinusoid", "layout", self.layout, Literal["interleaved", "halves"])
+        _check_choice("sinusoid", "layout", self.layout, SinusoidLayout)
 
 
 class Learned(Spec, frozen=True):

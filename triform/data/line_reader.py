@@ -17,22 +17,9 @@ UTF8_BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 FaultKind: TypeAlias = Literal[
-    "invalid UTF-8",
-    "NUL",
-    "blank",
-    "too long",
-    "not JSON",
-    "broken CSV",
-    "wrong columns",
-    "missing field",
-    "wrong type",
-    "not a number",
-    "not BIO",
-    "answer not in context",
-    "unequal files",
-]
-
-
+    "invalid UTF-8", "NUL", "blank", "too long", "not JSON", "broken CSV", "wrong columns", "missing field",
+    "wrong type", "not a number", "not BIO", "answer not in context", "unequal files",
+]  # fmt: skip
 Unit: TypeAlias = Literal["line", "item", "row"]  # what the number of a place counts
 
 

@@ -32,7 +32,27 @@ ENCODE_ROWS = 256  # encoded at once, so that a tokenizer can use all cores
 Encode: TypeAlias = Callable[[Sequence[R]], Iterable[Mapping[str, Sequence[int]]]]
 
 
-class Rows(Sequence[R]):
+class RowSequence(Sequence[R]):
+    """Rows by their number or by a slice, each with its place."""
+
+    @overload
+    def __getitem__(self, index: int) -> R: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R]: ...
+    def __getitem__(self, index: int | slice) -> R | list[R]:
+        if isinstance(index, slice):
+            return [self.get(number) for number in range(*index.indices(len(self)))]
+        return self.get(index)
+
+    def get(self, index: int) -> R:
+        raise NotImplementedError
+
+    def where(self, index: int) -> str:
+        """The place of a row: `train.csv:17`."""
+        raise NotImplementedError
+
+
+class Rows(RowSequence[R]):
     """Every good row of some files, with random access.
 
     A copy as JSON lines in the cache: every format, also .gz, becomes one with an offset per row.
@@ -55,22 +75,15 @@ class Rows(Sequence[R]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> R: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[R]: ...
-    def __getitem__(self, index: int | slice) -> R | list[R]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def get(self, index: int) -> R:
         return self._decode(self._rows[index].tobytes())[2]
 
     def where(self, index: int) -> str:
-        """The place of a row: `train.csv:17`."""
         file, line, _ = self._decode(self._rows[index].tobytes())
         return name_place(self.files[file], line, self.units[file])
 
 
-class Part(Sequence[R]):
+class Part(RowSequence[R]):
     """Some rows by their numbers; those in `instead` are replaced."""
 
     def __init__(self, rows: Sequence[R], numbers: Sequence[int] | Indices, *, instead: Mapping[int, R]) -> None:
@@ -79,13 +92,7 @@ class Part(Sequence[R]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> R: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[R]: ...
-    def __getitem__(self, index: int | slice) -> R | list[R]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def get(self, index: int) -> R:
         number = int(self._numbers[index])
         return self._instead[number] if number in self._instead else self._rows[number]
 
@@ -95,7 +102,7 @@ class Part(Sequence[R]):
 
 def place_of(rows: Sequence[R], index: int) -> str:
     """`train.csv:17`, or the number of a row that is not from a file."""
-    return rows.where(index) if isinstance(rows, Rows | Part) else f"row {index}"
+    return rows.where(index) if isinstance(rows, RowSequence) else f"row {index}"
 
 
 class TokenCache:

@@ -7,22 +7,24 @@ end: late, but never wrong.
 import codecs
 import json
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
 from tokenizers import Regex, decoders
 
 from triform.text.panic_guard import shield
 
 
-class DecodeStep(Protocol):
-    """One step of decoding: takes tokens, returns the text that is certain so far."""
+class DecodeStep:
+    """One step of decoding: takes tokens, returns the text that is certain so far, and the rest at the end."""
 
-    def push(self, token: str) -> str: ...
+    def push(self, token: str) -> str:
+        raise NotImplementedError
 
-    def finish(self) -> str: ...
+    def finish(self) -> str:
+        return ""
 
 
-class PerToken:
+class PerToken(DecodeStep):
     """Every token separately; only the first may be decoded differently (no space before it)."""
 
     def __init__(self, decoder: decoders.Decoder) -> None:
@@ -35,23 +37,18 @@ class PerToken:
             return self.decode([token])
         return self.decode(["", token])  # the library only distinguishes index 0 from others
 
-    def finish(self) -> str:
-        return ""
 
-
-class SpaceJoined(PerToken):
+class SpaceJoined(DecodeStep):
     """For tokenizers without a decoder: tokens joined by spaces."""
 
-    def __init__(self) -> None:
-        self.first = True
+    space = ""
 
     def push(self, token: str) -> str:
-        text = token if self.first else " " + token
-        self.first = False
+        text, self.space = self.space + token, " "
         return text
 
 
-class ByteRuns:
+class ByteRuns(DecodeStep):
     """`<0xE2>` tokens: a run of them is text only if the whole run is valid UTF-8, so it is held back until it ends."""
 
     def __init__(self) -> None:
@@ -69,7 +66,7 @@ class ByteRuns:
         return self.decode(run)
 
 
-class ByteLevelText:
+class ByteLevelText(DecodeStep):
     """Byte-level tokens: each character means a byte; bytes become text as soon as a character is complete."""
 
     def __init__(self) -> None:
@@ -86,7 +83,7 @@ class ByteLevelText:
         return self.decoder.decode(b"", final=True)
 
 
-class StripStart:
+class StripStart(DecodeStep):
     """Removes up to `count` of one character from the start of the text."""
 
     def __init__(self, *, character: str, count: int) -> None:
@@ -100,11 +97,8 @@ class StripStart:
             token, self.left = token[1:], self.left - 1
         return token
 
-    def finish(self) -> str:
-        return ""
 
-
-class HoldAll:
+class HoldAll(DecodeStep):
     """Holds everything back until the end."""
 
     def __init__(self, decoder: decoders.Decoder) -> None:
