@@ -19,7 +19,7 @@ TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", s
 
 def parse_value(kind: type[msgspec.Struct], name: str, text: str) -> object:
     """The value of one field: `none`, a list by comma or in TOML, any TOML value, else a word."""
-    types = _choices(get_type_hints(kind)[name])
+    types = _list_choices(get_type_hints(kind)[name])
     if text.lower() == "none" and NoneType in types:
         return None
     if any(get_origin(option) is tuple for option in types):
@@ -58,15 +58,15 @@ def convert(kind: type[T], values: Mapping[str, object]) -> T:
 
 def describe(kind: Any) -> str:
     """What a field of this type may hold: `float32 or bfloat16`, `a whole number or none`."""
-    words = [word for option in _choices(kind) for word in _words(option)]
+    words = [word for option in _list_choices(kind) for word in _describe_choice(option)]
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
+def _list_choices(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _words(kind: Any) -> list[str]:
+def _describe_choice(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [str(value) for value in get_args(kind)]
     if get_origin(kind) is tuple:

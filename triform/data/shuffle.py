@@ -45,7 +45,7 @@ class Order(msgspec.Struct, frozen=True):
         low_mask = np.uint64((1 << (bits // 2)) - 1)
         high_mask = np.uint64((1 << (bits - bits // 2)) - 1)
         high, low = numbers >> low_bits, numbers & low_mask
-        for key in _keys(self):
+        for key in _derive_keys(self):
             high = high ^ (_hash(low ^ key) & high_mask)
             low = low ^ (_hash(high + key) & low_mask)
         return (high << low_bits) | low
@@ -58,7 +58,7 @@ def order(count: int, *, seed: int, epoch: int) -> Order:
     return Order(count, seed, epoch)
 
 
-def _keys(order: Order) -> Words:
+def _derive_keys(order: Order) -> Words:
     """One key per pair of rounds, different for every seed and epoch."""
     seed, epoch = np.array([order.seed], np.uint64), np.array([order.epoch], np.uint64)
     rounds: Words = np.arange(ROUNDS // 2, dtype=np.uint64)

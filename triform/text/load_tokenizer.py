@@ -95,7 +95,7 @@ def _choose(folder: Path, config: TokenizerConfig) -> tuple[TokenizerFormat, Fil
 # --- tokenizer.json -----------------------------------------------------------------------------------------------
 
 
-def _from_json(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_json(files: Files, config: TokenizerConfig, rows: int) -> Core:
     return load_core(files["tokenizer.json"], what="tokenizer.json", rows=rows)
 
 
@@ -112,7 +112,7 @@ def _add_configured_ends(core: Core, special: dict[str, str], config: TokenizerC
 # --- SentencePiece ------------------------------------------------------------------------------------------------
 
 
-def _from_marian(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_marian(files: Files, config: TokenizerConfig, rows: int) -> Core:
     if config.separate_vocabs:
         raise TokenizerError(
             "a Marian folder with separate_vocabs is not supported, only one vocab.json for both sides"
@@ -122,16 +122,16 @@ def _from_marian(files: Files, config: TokenizerConfig, rows: int) -> Core:
     return build_vocabulary(vocab)
 
 
-def _from_llama(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_llama(files: Files, config: TokenizerConfig, rows: int) -> Core:
     (name,) = files
     model = parse_pieces(files[name], what=name)
     refuse_many_words(len(model.pieces), rows=rows, what=name)
     return core_of(model, what=name)
 
 
-def _from_t5(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_t5(files: Files, config: TokenizerConfig, rows: int) -> Core:
     """T5 numbers its sentinel tokens after the pieces, backwards: the last id is <extra_id_0>."""
-    core = _from_llama(files, config, rows)
+    core = _load_llama(files, config, rows)
     count = 100 if config.extra_ids is None else config.extra_ids
     with shield("adding sentinels"):
         core.add_special_tokens([AddedToken(f"<extra_id_{n}>", normalized=False) for n in reversed(range(count))])
@@ -153,7 +153,7 @@ def _add_t5_ends(core: Core, special: dict[str, str], config: TokenizerConfig) -
 # --- GPT-2, RoBERTa, BART, Qwen: vocab.json + merges.txt ----------------------------------------------------------
 
 
-def _from_merges(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_merges(files: Files, config: TokenizerConfig, rows: int) -> Core:
     vocab = parse_json(files["vocab.json"], type=dict[str, Id], what="vocab.json")
     refuse_many_words(len(vocab), rows=rows, what="vocab.json")
     lines = parse_text(files["merges.txt"], what="merges.txt").split("\n")
@@ -181,7 +181,7 @@ def _add_roberta_ends(core: Core, special: dict[str, str], config: TokenizerConf
 # --- BERT: vocab.txt ----------------------------------------------------------------------------------------------
 
 
-def _from_vocab_txt(files: Files, config: TokenizerConfig, rows: int) -> Core:
+def _load_vocab_txt(files: Files, config: TokenizerConfig, rows: int) -> Core:
     lines = parse_text(files["vocab.txt"], what="vocab.txt").removesuffix("\n").split("\n")
     refuse_many_words(len(lines), rows=rows, what="vocab.txt")
     return word_piece(
@@ -200,12 +200,12 @@ def _add_bert_ends(core: Core, special: dict[str, str], config: TokenizerConfig)
 
 
 FORMATS = (
-    TokenizerFormat(("tokenizer.json",), _from_json, _add_configured_ends),
-    TokenizerFormat((SOURCE, TARGET, VOCAB), _from_marian, _add_configured_ends, ("Marian",)),
-    TokenizerFormat(("spiece.model",), _from_t5, _add_t5_ends, ("T5", "MT5")),
-    TokenizerFormat(("tokenizer.model",), _from_llama, _add_llama_ends, ("Llama",)),
+    TokenizerFormat(("tokenizer.json",), _load_json, _add_configured_ends),
+    TokenizerFormat((SOURCE, TARGET, VOCAB), _load_marian, _add_configured_ends, ("Marian",)),
+    TokenizerFormat(("spiece.model",), _load_t5, _add_t5_ends, ("T5", "MT5")),
+    TokenizerFormat(("tokenizer.model",), _load_llama, _add_llama_ends, ("Llama",)),
     TokenizerFormat(
-        ("vocab.json", "merges.txt"), _from_merges, _add_roberta_ends, ("GPT2", "Roberta", "Bart", "Qwen2")
+        ("vocab.json", "merges.txt"), _load_merges, _add_roberta_ends, ("GPT2", "Roberta", "Bart", "Qwen2")
     ),
-    TokenizerFormat(("vocab.txt",), _from_vocab_txt, _add_bert_ends, ("Bert", "DistilBert")),
+    TokenizerFormat(("vocab.txt",), _load_vocab_txt, _add_bert_ends, ("Bert", "DistilBert")),
 )

@@ -17,7 +17,7 @@ UNITS = ("a", "A", "1", " ", "\n", "!", "'", "é", "中", "a1", "a ", " \n", "Aa
 ENDS = ("", "!", "\0")
 
 
-def hard_texts(pattern: str) -> list[str]:
+def make_hard_texts(pattern: str) -> list[str]:
     """Repetitions of the pattern's own characters and of usual ones, with an end that may not match.
 
     One end has all characters of the pattern: a matcher that misses one in a text gives up before it begins.
@@ -35,7 +35,7 @@ def main() -> None:
         # No handler: the signal ends the process even inside one long operation of the library.
         signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
         split = pre_tokenizers.Split(Regex(pattern), "isolated")
-        for text in hard_texts(pattern):
+        for text in make_hard_texts(pattern):
             split.pre_tokenize_str(text)
     signal.setitimer(signal.ITIMER_PROF, 0)
 

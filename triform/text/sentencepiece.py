@@ -55,34 +55,34 @@ def _parse_model(data: bytes) -> PieceModel:
     normalizer: dict[int, int | bytes] = {}
     for field, value in _parse_fields(data):
         if field == 1:
-            pieces.append(_parse_piece(dict(_parse_fields(_bytes(value)))))
+            pieces.append(_parse_piece(dict(_parse_fields(_require_bytes(value)))))
         elif field == 2:
-            trainer.update(_parse_fields(_bytes(value)))
+            trainer.update(_parse_fields(_require_bytes(value)))
         elif field == 3:
-            normalizer.update(_parse_fields(_bytes(value)))
+            normalizer.update(_parse_fields(_require_bytes(value)))
     kind = trainer.get(3, 1)
     if kind not in (1, 2):
         raise ValueError(f"its type is {kind!r}; only Unigram (1) and BPE (2) are supported")
     names = {"unk": (45, b"<unk>"), "bos": (46, b"<s>"), "eos": (47, b"</s>"), "pad": (48, b"<pad>")}
     texts = {piece.text for piece in pieces}
-    special = {role: _bytes(trainer.get(field, usual)).decode() for role, (field, usual) in names.items()}
+    special = {role: _require_bytes(trainer.get(field, usual)).decode() for role, (field, usual) in names.items()}
     return PieceModel(
         pieces=tuple(pieces),
         bpe=kind == 2,
         byte_fallback=bool(trainer.get(35, 0)),
         prefix=bool(normalizer.get(3, 1)),
         squeeze=bool(normalizer.get(4, 1)),
-        charsmap=_bytes(normalizer.get(2, b"")),
+        charsmap=_require_bytes(normalizer.get(2, b"")),
         special={role: text for role, text in special.items() if text in texts},
     )
 
 
 def _parse_piece(fields: dict[int, int | bytes]) -> Piece:
-    (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
+    (score,) = struct.unpack("<f", _require_bytes(fields.get(2, bytes(4))))
     kind = fields.get(3, NORMAL)
     if not isfinite(score) or kind not in range(1, 7):
         raise ValueError(f"a piece has score {score} and type {kind!r}")
-    return Piece(_bytes(fields.get(1, b"")).decode(), score, int(kind))
+    return Piece(_require_bytes(fields.get(1, b"")).decode(), score, int(kind))
 
 
 FIXED_BYTES = {1: 8, 5: 4}  # bytes per wire type without a length
@@ -92,9 +92,9 @@ def _parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Protobuf: a number that is field × 8 + wire type, then a number (0), 8 bytes (1), a string (2) or 4 bytes (5)."""
     at = 0
     while at < len(data):
-        key, at = _varint(data, at)
+        key, at = _parse_varint(data, at)
         wire = key & 7
-        number, at = _varint(data, at) if wire in (0, 2) else (FIXED_BYTES[wire], at)
+        number, at = _parse_varint(data, at) if wire in (0, 2) else (FIXED_BYTES[wire], at)
         if wire == 0:
             yield key >> 3, number
             continue
@@ -104,7 +104,7 @@ def _parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield key >> 3, value
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
     """A varint: seven bits per byte, the lowest first; the eighth bit says that more follow."""
     value = 0
     for shift in range(0, 70, 7):
@@ -116,7 +116,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError(f"a number without end at byte {at}")
 
 
-def _bytes(value: int | bytes) -> bytes:
+def _require_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number where a string should be")
     return value
@@ -205,7 +205,7 @@ def parse_llama2c(data: bytes, *, what: str) -> PieceModel:
     try:
         while at < len(data):
             score, size = struct.unpack_from("<fI", data, at)
-            pieces.append(_llama2c_piece(len(pieces), data[at + 8 : at + 8 + size].decode(), score))
+            pieces.append(_parse_llama2c_piece(len(pieces), data[at + 8 : at + 8 + size].decode(), score))
             at += 8 + size
     except (struct.error, UnicodeDecodeError) as error:
         raise TokenizerError(f"{what} is not a tokenizer of llama2.c: {error}") from error
@@ -215,7 +215,7 @@ def parse_llama2c(data: bytes, *, what: str) -> PieceModel:
     return PieceModel(pieces=tuple(pieces), bpe=True, byte_fallback=True, squeeze=False, special=special)
 
 
-def _llama2c_piece(id: int, text: str, score: float) -> Piece:
+def _parse_llama2c_piece(id: int, text: str, score: float) -> Piece:
     if id < 3:
         return Piece(text.strip("\n"), score, CONTROL) if id else Piece(text, score, UNKNOWN)
     if id < 3 + 256:

@@ -67,7 +67,7 @@ def load_core(data: bytes, *, what: str, rows: int = ANY_ROWS) -> tokenizers.Tok
             got = core.token_to_id(token.content)
             raise TokenizerError(f"{what}: added token {token.content!r} should have id {token.id} but would get {got}")
     steps = (file.normalizer, file.pre_tokenizer, file.decoder)
-    refuse_slow_patterns(chain.from_iterable(map(_values, steps)), what=what)
+    refuse_slow_patterns(chain.from_iterable(map(_list_values, steps)), what=what)
     return core
 
 
@@ -79,12 +79,15 @@ def _check(file: _File, *, what: str) -> None:
         pieces = parse_json(bytes(file.model.vocab), type=list[tuple[str, float]], what=what)
         check_bytes((piece for piece, _ in pieces), limit=MAX_PIECE_BYTES, what=f"the vocabulary of {what}")
     for section in (file.normalizer, file.pre_tokenizer, file.post_processor, file.decoder):
-        values = list(_values(section))
-        if len(values) > MAX_VALUES or prod(_growth(part) for part in values if isinstance(part, dict)) > MAX_GROWTH:
+        values = list(_list_values(section))
+        if (
+            len(values) > MAX_VALUES
+            or prod(_estimate_growth(part) for part in values if isinstance(part, dict)) > MAX_GROWTH
+        ):
             raise TokenizerError(f"{what} describes steps that could make a text grow without limit")
 
 
-def _growth(part: dict[str, Any]) -> int:
+def _estimate_growth(part: dict[str, Any]) -> int:
     """How many characters a step may make from one."""
     added = len(str(part.get("content", part.get("prepend", ""))))
     pattern = part.get("pattern")
@@ -99,7 +102,7 @@ def check_bytes(tokens: Iterable[str], *, limit: int, what: str) -> None:
         raise TokenizerError(f"{what} have {size:,} bytes; at most {limit:,} are accepted")
 
 
-def _values(value: Any) -> Iterator[Any]:
+def _list_values(value: Any) -> Iterator[Any]:
     """Every value in a JSON value, itself included."""
     todo = [value]
     while todo:

@@ -80,8 +80,8 @@ class Lattice:
 
     def expected(self, scores: Floats, *, counts: Floats) -> Floats:
         """Expected count of each piece, over all segmentations of all words."""
-        before = self._sums(scores, np.logaddexp, seeds=self.first, via=self.start, groups=self.forward)
-        after = self._sums(scores, np.logaddexp, seeds=self.last, via=self.end, groups=self.backward)
+        before = self._sum_paths(scores, np.logaddexp, seeds=self.first, via=self.start, groups=self.forward)
+        after = self._sum_paths(scores, np.logaddexp, seeds=self.last, via=self.end, groups=self.backward)
         through = before[self.start] + scores[self.piece] + after[self.end] - before[self.last][self.word]
         used = np.zeros(len(scores))
         np.add.at(used, self.piece, np.exp(through) * counts[self.word])
@@ -89,9 +89,9 @@ class Lattice:
 
     def best(self, scores: Floats) -> Floats:
         """The score of the most likely segmentation of each word."""
-        return self._sums(scores, np.maximum, seeds=self.first, via=self.start, groups=self.forward)[self.last]
+        return self._sum_paths(scores, np.maximum, seeds=self.first, via=self.start, groups=self.forward)[self.last]
 
-    def _sums(self, scores: Floats, add: np.ufunc, *, seeds: Ints, via: Ints, groups: list[Group]) -> Floats:
+    def _sum_paths(self, scores: Floats, add: np.ufunc, *, seeds: Ints, via: Ints, groups: list[Group]) -> Floats:
         """The sum over all paths from the seeds to each node, one position of all words at a time."""
         sums = np.full(int(self.last[-1]) + 1, -np.inf)
         sums[seeds] = 0.0
