@@ -123,7 +123,7 @@ def test_looking_is_not_felt_outside(form: str) -> None:
 
     before = logits()
     heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
-    from triform.page.apply_change import changed
+    from triform.page.session import changed
 
     with changed(one.model.network, Change(heads=heads, temperature=3.0)):
         inside = inputs.logits(one.model.network, model.spec, ids, target=goal)
@@ -228,14 +228,14 @@ def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [answer(looker(form), question) for question in questions(looker(form), run())]
-    monkeypatch.setattr("triform.page.session.KEPT", 0)
-    monkeypatch.setattr("triform.page.session.HELD", 0)
+    monkeypatch.setattr("triform.page.session.MAX_PASS_BYTES", 0)
+    monkeypatch.setattr("triform.page.session.MAX_CACHE_BYTES", 0)
     assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
 
 
 def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer above the one that is asked for, and the head at the one position that is."""
-    monkeypatch.setattr("triform.page.session.KEPT", 0)
+    monkeypatch.setattr("triform.page.session.MAX_PASS_BYTES", 0)
     one, ran = looker("decoder"), list[tuple[str, int]]()
     where = {"run": run(), "stack": "decoder", "kind": "self", "layer": 0}
 

@@ -18,10 +18,10 @@ from triform.generate.api import complete
 from triform.generate.engine import Engine
 from triform.generation_defaults import Generation
 from triform.model import Model
-from triform.serve import look_route
+from triform.serve import page_routes
+from triform.serve.worker.jobs import Pace
 from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.service import Service
-from triform.serve.worker.wait_estimate import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 
@@ -154,7 +154,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
 def test_a_worker_says_how_far_its_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three answers of five tokens, two places: whoever waits has none, and what has ended has none any more."""
     said: list[list[tuple[float, int]]] = []
-    monkeypatch.setattr(Pace, "stepped", lambda self, seconds, answers: said.append(list(answers)))
+    monkeypatch.setattr(Pace, "record_step", lambda self, seconds, answers: said.append(list(answers)))
 
     async def ask() -> None:
         async with serving({"cat": decoder()}, rows=2) as (_, client):
@@ -385,7 +385,7 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
 
 def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
-    gate = Gate(monkeypatch, look_route, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -408,7 +408,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
-    gate = Gate(monkeypatch, look_route, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 

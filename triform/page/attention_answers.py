@@ -1,4 +1,4 @@
-"""Answers about attention: all heads of a layer, one head step by step, and what a head adds."""
+"""Answers about attention: all heads of a layer, one head step by step, and what a head adds to the stream."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from triform.page import requests
 from triform.page.rounding import check, listed, size, windowed, within
 from triform.page.session import Looker, Need
 
-GLANCE = 128  # squares along a side of a head seen at a glance
-NARROW = "ask for fewer of them with queries [from, to] and keys [from, to]"
+OVERVIEW_CELLS = 128  # per side
+NARROW = "request fewer with queries [from, to] and keys [from, to]"
 
 
 def heads(looker: Looker, asked: requests.Heads) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def formula(looker: Looker, asked: requests.Formula) -> dict[str, Any]:
 
 
 def written(found: Written, keys: slice) -> dict[str, Any]:
-    """Of the keys outside the window only the sum of their weights is told."""
+    """Of the keys outside the window, only the sum of their weights."""
     outside = 1.0 - found.weights.values[:, keys].sum(axis=-1)
     return {
         "q": listed(found.q.values),
@@ -56,36 +56,36 @@ def written(found: Written, keys: slice) -> dict[str, Any]:
 def overview(looker: Looker, asked: requests.Overview) -> dict[str, Any]:
     view = looker.view(asked.run, need=needed(looker, asked))
     source = "encoder" if asked.kind == "cross" else asked.stack
-    asking, answering = len(view.texts[asked.stack].ids), len(view.texts[source].ids)
-    step = max(1, -(-max(asking, answering) // GLANCE))
-    rows = step * max(1, MOST_NUMBERS // (step * answering))  # queries of one piece, whole squares of them
-    pieces = []
-    for first in range(0, asking, rows):
-        queries = slice(first, min(asking, first + rows))
-        found = view.attention(asked.layer, asked.head, kind=asked.kind, stack=asked.stack, queries=queries)
-        pieces.append(largest(found.values, step))
-    return {"step": step, "cells": listed(np.concatenate(pieces))}
+    queries, keys = len(view.texts[asked.stack].ids), len(view.texts[source].ids)
+    step = max(1, -(-max(queries, keys) // OVERVIEW_CELLS))
+    rows = step * max(1, MOST_NUMBERS // (step * keys))  # queries per chunk: whole squares
+    chunks = []
+    for first in range(0, queries, rows):
+        chunk = slice(first, min(queries, first + rows))
+        found = view.attention(asked.layer, asked.head, kind=asked.kind, stack=asked.stack, queries=chunk)
+        chunks.append(largest(found.values, step))
+    return {"step": step, "cells": listed(np.concatenate(chunks))}
 
 
 def largest(weights: NDArray[Any], step: int) -> NDArray[Any]:
-    """The largest number in each square."""
+    """The maximum of each square of `step` × `step` weights."""
     down = np.maximum.reduceat(weights, np.arange(0, weights.shape[0], step), axis=0)
     return np.maximum.reduceat(down, np.arange(0, weights.shape[1], step), axis=1)
 
 
 def added(looker: Looker, asked: requests.Added) -> dict[str, Any]:
-    """before + this head + the other heads (+ bias) = after; vectors of the model's width."""
+    """before + this head + the other heads (+ bias) = after; vectors of width D."""
     view = looker.view(asked.run, need=needed(looker, asked))
     within(asked.query, len(view.texts[asked.stack].ids), "query")
     path = module_paths.attention_path(looker.model.network, asked.layer, kind=asked.kind, stack=asked.stack)
     module_paths.check_head(looker.model.network, path, asked.head)
     at = slice(asked.query, asked.query + 1)
-    each = view.contributions(asked.layer, kind=asked.kind, stack=asked.stack, positions=at).values[:, 0]
+    by_head = view.contributions(asked.layer, kind=asked.kind, stack=asked.stack, positions=at).values[:, 0]
     ledger = view.ledger(asked.layer, stack=asked.stack, positions=at)
     names = list(ledger.axes[0].labels)
     upto = names.index(module_paths.PARTS[asked.kind])
     before = ledger.values[:upto, 0].sum(axis=0)
-    head, others = each[asked.head], np.delete(each, asked.head, axis=0).sum(axis=0)
+    head, others = by_head[asked.head], np.delete(by_head, asked.head, axis=0).sum(axis=0)
     vectors = {"before": before, "head": head, "others": others, "after": before + ledger.values[upto, 0]}
     return {
         name: {"numbers": listed(vector), "length": float(f"{np.linalg.norm(vector):.5g}")}
@@ -93,15 +93,15 @@ def added(looker: Looker, asked: requests.Added) -> dict[str, Any]:
     }
 
 
-def needed(looker: Looker, asked: requests.Heads | requests.Formula | requests.Overview | requests.Added) -> Need:
-    """Of the one block that is asked about, what entered the kernel and what was added; nothing above it runs."""
+def needed(looker: Looker, asked: requests.LayerAsk) -> Need:
+    """One block: the inputs of its attention kernel and what it added; blocks above it do not run."""
     module_paths.attention_path(looker.model.network, asked.layer, kind=asked.kind, stack=asked.stack)
     block = f"{asked.stack}.blocks.{asked.layer}"
     return Need(f"{block} {block}.*.attend {block}.*.out {block}.*.drop {block}.*.outer", block)
 
 
 def sides(looker: Looker, asked: requests.Heads | requests.Formula) -> tuple[slice, slice]:
-    """Queries and keys that are asked for; what is not there is said before anything is computed."""
+    """The requested queries and keys, checked before anything is computed."""
     texts = looker.unread(asked.run).texts
     source = "encoder" if asked.kind == "cross" else asked.stack
     return (

@@ -1,7 +1,7 @@
-"""One self-contained file: the page, its modules and the answers to what a reader may ask of one run, inlined.
+"""The page of one run as one self-contained HTML file, with its modules and the answers to likely requests inlined.
 
-It works from disk, offline. Nothing runs in it but the modules of this package, held by the hashes of its
-content-security policy; texts are data, never markup. Refuses to know HTTP.
+It works offline. Its content-security policy allows only this package's modules, by their hashes; texts are data, never
+markup.
 """
 
 import base64
@@ -23,11 +23,10 @@ from triform.page.requests import AnyAsk, Change, OffHead, Run
 from triform.page.session import WRITTEN, Looker
 from triform.parameters import parameters
 
-WINDOW = 32  # tokens a page shows at once: the same number is in state.js
-LENS = 12
-POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
-MOST_BYTES = 12_000_000  # of answers; what a reader would ask for last is left out
-MOST_FLOPS = 4e10  # for answers with one head off, half a minute on a slow machine
+WINDOW = 32  # tokens that the page shows at once: the same number is in state.js
+LENS_TOKENS = 12
+MAX_ANSWER_BYTES = 12_000_000  # the least likely requests are left out
+MAX_ABLATION_FLOPS = 4e10  # for answers with one head off: half a minute on a slow machine
 CONTEXTS = {
     "mole": ("The European mole is a mammal", "Take a biopsy of the mole", "One mole of carbon dioxide"),
     "lion": ("lion", "sea lion", "sea lion cuddly toy"),
@@ -40,7 +39,7 @@ EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re
 
 
 def page_file(looker: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
-    """The page of one run as a single HTML file; `lessons` are those of the lectures, where they are to be in it."""
+    """The page of one run as one HTML file, with `lessons` if given."""
     style, script = static("style.css"), bundle("main.js")
     policy = (
         f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; base-uri 'none'"
@@ -70,7 +69,7 @@ def static(name: str) -> str:
 
 @cache
 def bundle(main: str) -> str:
-    """The modules in the order they need each other, each in a scope of its own that gives back its exports."""
+    """All modules in dependency order, each as a function that returns its exports."""
     done: dict[str, str] = {}
 
     def add(name: str) -> None:
@@ -94,7 +93,7 @@ def scoped(name: str, source: str) -> str:
 
 
 def resolved(name: str, path: str) -> str:
-    """`../dom.js` seen from `views/flow.js` is `dom.js`."""
+    """`../dom.js` imported by `views/flow.js` is `dom.js`."""
     parts = [*name.split("/")[:-1], *path.split("/")]
     while ".." in parts:
         at = parts.index("..")
@@ -106,30 +105,30 @@ def resolved(name: str, path: str) -> str:
 
 
 def answered(looker: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
-    """Questions with their answers until the file is full; in them the text is left out, for there is only one."""
-    room = MOST_BYTES
+    """Requests with their answers, until the file is full; without the text, which is the same in all."""
+    left = MAX_ANSWER_BYTES
     for question in worth(looker, run):
         try:
             found = answer(looker, question)
         except TriformError:
             if isinstance(question, requests.Start):
                 raise
-            continue  # a word that is not there, a phase the form does not have: the page says so where it is asked
-        asked = msgspec.to_builtins(question)
-        if "run" in asked:
-            asked["run"] |= {"text": "", "target": ""}
-        room -= len(msgspec.json.encode((asked, found)))
-        if room < 0:
+            continue  # a word that does not occur, a phase this form does not have: the page reports it
+        request = msgspec.to_builtins(question)
+        if "run" in request:
+            request["run"] |= {"text": "", "target": ""}
+        left -= len(msgspec.json.encode((request, found)))
+        if left < 0:
             return
-        yield asked, found
+        yield request, found
 
 
 def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
-    """What a reader would ask first comes first."""
+    """The requests of a reader, the likeliest first."""
     start = requests.Start(run=run)
     yield start
     begun = answer(looker, start)
-    counts = {name: len(one["tokens"]) for name, one in begun["stacks"].items()}
+    counts = {name: len(stack["tokens"]) for name, stack in begun["stacks"].items()}
     names = [cast(StackName, name) for name in counts]
     last = names[-1]
     for phase in get_args(Phase):
@@ -138,7 +137,7 @@ def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
         yield requests.Costs(phase="reading", length=length)
     yield requests.Steps(run=run, count=WRITTEN if looker.pair else 16)
     yield requests.Steps(run=run, count=rewritten(looker))
-    yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS), counts[last]))
+    yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS_TOKENS), counts[last]))
     for word, texts in CONTEXTS.items():
         yield requests.Contexts(texts=texts, word=word)
     for stack in names:
@@ -153,7 +152,7 @@ def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
 
 
 def lengths(context: int) -> list[int]:
-    """Those that the page draws costs for."""
+    """The lengths for which the page draws costs."""
     return [*(n for n in (2**power for power in range(4, 14)) if n < context), context][:10]
 
 
@@ -162,7 +161,7 @@ def windows(count: int) -> list[tuple[int, int]]:
 
 
 class Kernel(NamedTuple):
-    """An attention of the model."""
+    """One attention layer of the model."""
 
     stack: StackName
     kind: Kind
@@ -179,7 +178,7 @@ def kernels(looker: Looker) -> Iterator[Kernel]:
 
 
 def attention(looker: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
-    """Window by window, every head of every layer; then what each adds."""
+    """Every head of every layer, window by window; then what each head adds."""
     for at in range(max(len(windows(count)) for count in counts.values())):
         for kernel in kernels(looker):
             yield from windowed(run, kernel, counts, at)
@@ -191,25 +190,25 @@ def attention(looker: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyA
 
 def windowed(run: Run, kernel: Kernel, counts: dict[str, int], at: int) -> Iterator[AnyAsk]:
     stack, kind, layer, heads = kernel
-    asking, answering = windows(counts[stack]), windows(counts["encoder" if kind == "cross" else stack])
-    if at >= len(asking):
+    of_queries, of_keys = windows(counts[stack]), windows(counts["encoder" if kind == "cross" else stack])
+    if at >= len(of_queries):
         return
-    queries, keys = asking[at], answering[at if kind == "self" else 0]
+    queries, keys = of_queries[at], of_keys[at if kind == "self" else 0]
     yield requests.Heads(run=run, stack=stack, kind=kind, layer=layer, queries=queries, keys=keys)
     for head in range(heads):
         yield requests.Formula(run=run, stack=stack, kind=kind, layer=layer, head=head, queries=queries, keys=keys)
-        if len(asking) > 1 and at == 0:
+        if len(of_queries) > 1 and at == 0:
             yield requests.Overview(run=run, stack=stack, kind=kind, layer=layer, head=head)
 
 
 def silenced(looker: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
-    """One head off at a time, where the model is small enough for so many passes."""
+    """One head off at a time, if the model is small enough for so many passes."""
     heads = [
         OffHead(stack=stack, kind=kind, layer=layer, head=head)
         for stack, kind, layer, count in kernels(looker)
         for head in range(count)
     ]
-    if 2 * parameters(looker.model.spec) * tokens * len(heads) * 3 > MOST_FLOPS:
+    if 2 * parameters(looker.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
         return
     place = answer(looker, requests.Start(run=run))["position_asked"]
     for head in heads:
@@ -219,5 +218,5 @@ def silenced(looker: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
 
 
 def rewritten(looker: Looker) -> int:
-    """Tokens that the page's Interventions writes: the whole target, or the next few of a decoder."""
+    """Tokens that the page's Interventions view generates: the whole target, or the next few of a decoder."""
     return WRITTEN if looker.pair else 8

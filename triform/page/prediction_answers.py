@@ -1,4 +1,4 @@
-"""Answers about words: what the model says at a position, and what it writes on."""
+"""Answers about predictions: what the model predicts at a position, and what it generates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +8,8 @@ import msgspec
 from triform.inspect.residual_stream import angles
 from triform.inspect.view import View
 from triform.page import requests
-from triform.page.apply_change import changed
 from triform.page.rounding import listed, within
-from triform.page.session import UNCHANGED, Looker, streaming
+from triform.page.session import UNCHANGED, Looker, changed, streaming
 from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
 from triform.weights.label_probabilities import label_probabilities
 from triform.weights.regression_head import gives_number, number_of
@@ -19,18 +18,16 @@ CANDIDATES = 10
 
 
 def speaks(looker: Looker) -> bool:
-    """The head says words."""
+    """Whether the model has a language-model head."""
     return isinstance(looker.model.spec.head, Tied | Own | Transformed)
 
 
 def steps(looker: Looker, asked: requests.Steps) -> dict[str, Any]:
     view = looker.unwritten(asked.run)
     read = len(view.answering.ids)
-    room = looker.model.spec.context - read + 1
+    count = max(1, min(asked.count, looker.model.spec.context - read + 1))
     with changed(looker.model.network, asked.run.change):
-        found = view.steps(
-            max(1, min(asked.count, room)), k=min(CANDIDATES, looker.model.spec.vocab), ends=looker.ends()
-        )
+        found = view.steps(count, k=min(CANDIDATES, looker.model.spec.vocab), ends=looker.ends())
     return {
         "read": read,
         "tokens": list(found.tokens),
@@ -68,7 +65,7 @@ def said(looker: Looker, asked: requests.Answer) -> dict[str, Any]:
     if asked.run.change == UNCHANGED:
         return found
     was = looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=need)
-    ends = (each.record.call(need.until).output[0] for each in (was, view))
+    ends = (one.record.call(need.until).output[0] for one in (was, view))
     found["turned"] = listed(angles(*ends).cpu().numpy())
     if speaks(looker):
         return found | parted(was, view, at)
@@ -77,7 +74,7 @@ def said(looker: Looker, asked: requests.Answer) -> dict[str, Any]:
 
 
 def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float]]:
-    """Names and probabilities of what the head says; nothing where it says no names."""
+    """Labels and probabilities of the prediction; empty for a head without labels."""
     head, names = looker.model.spec.head, looker.model.labels
     if speaks(looker):
         best = view.likeliest(view.said(at), min(CANDIDATES, looker.model.spec.vocab))
@@ -91,12 +88,12 @@ def read_out(looker: Looker, view: View, at: int) -> tuple[list[str], list[float
         return list(names or map(str, range(head.labels))), listed(view.said(at).double().softmax(-1).cpu().numpy())
     if isinstance(head, Span):
         chances = view.logits[0].double().softmax(0)[at]
-        return ["an answer begins here", "an answer ends here"], listed(chances.cpu().numpy())
+        return ["the answer starts here", "the answer ends here"], listed(chances.cpu().numpy())
     return [], []
 
 
 def score(looker: Looker, view: View) -> float | None:
-    """What a head with one output answers."""
+    """The output of a regression head."""
     model = looker.model
     if not gives_number(model.spec, model.memo):
         return None
@@ -104,7 +101,7 @@ def score(looker: Looker, view: View) -> float | None:
 
 
 def parted(was: View, now: View, at: int) -> dict[str, Any]:
-    """KL(was ‖ now) in nats; and the tokens that were, or are now, among the likeliest, as they ranked before."""
+    """KL(was ‖ now) in nats, and the likeliest tokens of both, in the order of their probability before."""
     one, other = (view.said(at).double().log_softmax(-1) for view in (was, now))
     a, b = one.exp(), other.exp()
     k = min(CANDIDATES, len(a))

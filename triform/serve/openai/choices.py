@@ -1,7 +1,4 @@
-"""Events as choices: the two shapes in which OpenAI's clients read what was written, whole or piece by piece.
-
-Refuses to know what was asked for beyond how it is to be shown.
-"""
+"""Events of the engine as OpenAI's choices, for completions and for chats, whole or streamed."""
 
 import time
 from abc import ABC, abstractmethod
@@ -40,16 +37,16 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Shape(ABC):
-    """Events of choices on their way out; what the two routes do differently is in their own classes."""
+    """Builds the response of one request; subclasses have the formats of the two routes."""
 
     kind: str
 
     def __init__(self, call: Call, served: Served, asked: Writing, *, alternatives: int | None) -> None:
         self.call, self.served, self.asked = call, served, asked
-        self.alternatives = alternatives  # None: no log-probabilities are shown
+        self.alternatives = alternatives  # None: no log-probabilities
         self.id = f"{self.kind}-{call.id}"
         self.created = int(time.time())
-        self.offsets: dict[int, int] = {}  # how much text of a choice has gone out
+        self.offsets: dict[int, int] = {}  # characters sent per choice
         self.usage = Usage(prompt_tokens=0, total_tokens=0)
 
     @property
@@ -57,7 +54,7 @@ class Shape(ABC):
         return None if self.served.model.tokenizer is None else self.served.model.tokenizer.target
 
     async def events(self, requests: tuple[Request, ...]) -> AsyncIterator[tuple[int, list[Event]]]:
-        """What came for each choice, group after group; counted on its way."""
+        """The new events of each choice, group by group; counts tokens."""
         read, written, n = sum(len(request.prompt) for request in requests), 0, requests[0].settings.n
         with working(self.served.worker, Job(requests)) as job:
             async for group in job.groups():
@@ -75,8 +72,8 @@ class Shape(ABC):
                     yield choice
 
     async def streamed(self, events: AsyncIterator[tuple[int, list[Event]]]) -> AsyncIterator[bytes]:
-        async for index, some in events:
-            for chunk in self.pieces(index, some):
+        async for index, new in events:
+            for chunk in self.pieces(index, new):
                 yield sse(chunk)
         if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
             yield sse(self.chunk((), usage=self.usage))
@@ -92,7 +89,7 @@ class Shape(ABC):
     def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any: ...
 
     def said(self, index: int, events: list[Event]) -> dict[str, Any]:
-        """What both shapes say of a choice."""
+        """The fields of a choice that both formats have."""
         return {
             "index": index,
             "finish_reason": reason(events[-1]),
@@ -128,7 +125,7 @@ class CompletionShape(Shape):
             tokens=tuple(spelled(self.tokenizer, event.token) for event in shown),
             token_logprobs=tuple(event.logprob for event in shown),
             top_logprobs=tuple(
-                {spelled(self.tokenizer, one.token): one.logprob for one in reversed(event.alternatives)}
+                {spelled(self.tokenizer, other.token): other.logprob for other in reversed(event.alternatives)}
                 for event in shown
             ),
             text_offset=tuple(offsets),
@@ -140,15 +137,17 @@ class ChatShape(Shape):
 
     def whole(self, written: list[list[Event]]) -> ChatCompletion:
         choices = tuple(
-            ChatChoice(message=ChatText(content=text(some)), logprobs=self.logprobs(some), **self.said(index, some))
-            for index, some in enumerate(written)
+            ChatChoice(
+                message=ChatText(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
+            )
+            for index, events in enumerate(written)
         )
         return ChatCompletion(
             id=self.id, created=self.created, model=self.served.name, choices=choices, usage=self.usage
         )
 
     def pieces(self, index: int, events: list[Event]) -> list[ChatChunk]:
-        """The first chunk of a choice says who speaks."""
+        """The first chunk of a choice has the role."""
         opening = []
         if index not in self.offsets:
             self.offsets[index] = 0
@@ -165,7 +164,7 @@ class ChatShape(Shape):
         content = tuple(
             TokenLogprob(
                 **self.token(event.token, event.logprob),
-                top_logprobs=tuple(TopLogprob(**self.token(one.token, one.logprob)) for one in event.alternatives),
+                top_logprobs=tuple(TopLogprob(**self.token(top.token, top.logprob)) for top in event.alternatives),
             )
             for event in events
             if event.finish != "eos"
@@ -173,7 +172,7 @@ class ChatShape(Shape):
         return ChatLogprobs(content=content)
 
     def token(self, id: int | None, logprob: float) -> dict[str, Any]:
-        """The bytes of a token are known where it is whole characters."""
+        """The bytes of a token are known if it has whole characters only."""
         name = spelled(self.tokenizer, id)
         return {"token": name, "logprob": logprob, "bytes": None if "\ufffd" in name else tuple(name.encode())}
 
@@ -194,7 +193,7 @@ def ids(events: Sequence[Event]) -> tuple[int, ...]:
 
 
 def reason(event: Event) -> Reason | None:
-    """OpenAI has one word for an end token and a stop string."""
+    """OpenAI has one value for an end token and a stop string."""
     if event.finish is None:
         return None
     return "length" if event.finish == "length" else "stop"
