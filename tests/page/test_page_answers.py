@@ -147,7 +147,7 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> None:
-    model = encoder("classify")._replace(memo={"several": several})
+    model = encoder("classify").replace(memo={"several": several})
     text = "the fat ginger cat sat on a mat"
     (said,) = Classify().run([text], model=model, top=3)
     found = answer(Looker("labels", model), requests.Answer(run=Run(text=text), position=0))
@@ -254,7 +254,7 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
 
 HERE = {"run": run(), "stack": "decoder", "kind": "self"}
 REFUSED = {
-    f"are 4,000,000 numbers, a page takes {MOST:,} at once; ask for fewer": requests.Formula(
+    f"are 4,000,000 numbers, the limit is {MOST:,}; request fewer": requests.Formula(
         **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
     ),
     "4 heads × 2,000 queries": requests.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
@@ -264,17 +264,17 @@ REFUSED = {
     "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": requests.Formula(
         **HERE, layer=0, head=4, queries=(0, 2), keys=(0, 2)
     ),
-    "queries 3 to 90 are not in this text; it has 0 to 9": requests.Heads(
+    "queries 3 to 90 are out of range; the text has 0 to 9": requests.Heads(
         **HERE, layer=0, queries=(3, 90), keys=(0, 2)
     ),
-    "query 9 is not in this text": requests.Added(**HERE, layer=0, head=0, query=9),
+    "query 9 is out of range; the text has 0 to 8": requests.Added(**HERE, layer=0, head=0, query=9),
     "stack='encoder' is not in this model": requests.Positions(stack="encoder"),
-    "has 3,000 tokens, this model reads at most 2,100": requests.Start(run=run("cat " * 3000)),
+    "has 3,000 tokens, the model's context is 2,100": requests.Start(run=run("cat " * 3000)),
     "the text is empty": requests.Start(run=run("")),
-    "a target is for encoder-decoders": requests.Start(run=run(target="cat")),
+    "only encoder-decoders have a target": requests.Start(run=run(target="cat")),
     "'dog' is not in 'the cat'": requests.Contexts(texts=("the cat",), word="dog"),
-    "ask for 32 at most": requests.Lens(run=run(LONG), tokens=(0, 100)),
-    "position 99 is not in this text": requests.Answer(run=run(), position=99),
+    "request at most 32": requests.Lens(run=run(LONG), tokens=(0, 100)),
+    "position 99 is out of range": requests.Answer(run=run(), position=99),
     "temperature=0.0 is out of range": requests.Answer(run=run(change=Change(temperature=0.0)), position=0),
 }  # fmt: skip
 
@@ -288,9 +288,9 @@ def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
 
 
 def test_a_model_without_tokenizer_reads_ids() -> None:
-    one = Looker("bare", loaded("decoder")._replace(tokenizer=None))
+    one = Looker("bare", loaded("decoder").replace(tokenizer=None))
     assert answer(one, requests.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
-    with pytest.raises(TriformError, match="no tokenizer, so it reads no words; give token ids"):
+    with pytest.raises(TriformError, match="no tokenizer; give token ids"):
         answer(one, requests.Start(run=run()))
 
 

@@ -89,7 +89,7 @@ def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(2)]
             await until(lambda: worker.open == 2)
             worker.pace.ended(100)
-            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
+            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
             refused = await client.post("/v1/completions", json=LONG | {"n": 4})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "12")
             gate.open.set()
@@ -104,7 +104,7 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
     async def ask() -> None:
         async with held(gate, rows=2, wait_seconds=6) as (worker, client):
             worker.pace.ended(100)
-            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
+            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
             await until(lambda: worker.open == 3)
             refused = await client.post("/v1/completions", json=LONG)
@@ -118,12 +118,12 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
 def test_what_is_waited_follows_the_last_answers() -> None:
     pace = Pace()
     assert pace.wait(5) == 0
-    pace.stepped(1.0, [(0, 64)])
+    pace.record_step(1.0, [(0, 64)])
     assert pace.wait(5) == 0
     pace.ended(20)
     for _ in range(500):
         pace.ended(10)
-        pace.stepped(0.5, [(0, 64), (6, 64)])
+        pace.record_step(0.5, [(0, 64), (6, 64)])
     assert [pace.wait(n) for n in range(5)] == pytest.approx([0, 2, 5, 7, 10])
 
 
@@ -131,7 +131,7 @@ def test_what_is_waited_follows_the_last_answers() -> None:
 def test_an_answer_ends_at_the_usual_length_or_its_own(written: int, most: int, steps: int) -> None:
     pace = Pace()
     pace.ended(10)
-    pace.stepped(1.0, [(written, most)])
+    pace.record_step(1.0, [(written, most)])
     assert pace.wait(1) == steps
 
 
@@ -143,7 +143,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
             worker.pace.ended(100)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(4)]
             await until(lambda: worker.open == 4)
-            worker.pace.stepped(0.08, [(0, 100)] * 4)
+            worker.pace.record_step(0.08, [(0, 100)] * 4)
             assert (await client.post("/v1/completions", json=LONG)).headers["retry-after"] == "2"
             gate.open.set()
             await asyncio.gather(*doing)
@@ -307,7 +307,7 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", [{"eos": 100_000}, {"temperature": -1.0}, {"top_p": 7.0}, {"forbidden": ((600,),)}])
 def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any]) -> None:
-    model = decoder()._replace(generation=Generation(**wrong), config={})
+    model = decoder().replace(generation=Generation(**wrong), config={})
     with pytest.raises(TriformError, match=r"the model 'cat' cannot be served: generation_config.json: "):
         Service({"cat": model})
 

@@ -51,7 +51,7 @@ def test_the_advice_helps_when_it_is_followed(form: str) -> None:
 def test_where_no_bound_helps_none_is_advised(form: str) -> None:
     said = refused(SPECS[form], 10_000_000, Limits())
     assert "--limit" not in said
-    assert f"there are 10 MiB; no lower bound is enough: at least {-(-least_of(SPECS[form]) // 2**20)} MiB" in said
+    assert f"available: 10 MiB; lower limits are not enough: at least {-(-least_of(SPECS[form]) // 2**20)} MiB" in said
     assert PROCESS_BYTES > 10_000_000
 
 

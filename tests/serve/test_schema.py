@@ -30,6 +30,7 @@ ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance,
 # what belongs together, which ids a vocabulary has.
 BEYOND = (
     "at most 128",  # positions, of the models here
+    "context is 128",
     "the model reads 128",
     "grammar cannot be used",
     "got 'float'",  # 1.0 is a whole number to a description, not to us
@@ -39,9 +40,9 @@ BEYOND = (
     "no mask",
     "outside the vocabulary",
     "response_format needs",
-    "texts, ids, or lists of ids",
+    "texts, of ids, or of lists of ids",
     "tokens; at most",
-    "top_logprobs needs logprobs",
+    "top_logprobs requires logprobs",
 )
 ELSEWHERE = {  # two fields that must fit each other, or the model
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),

@@ -286,8 +286,8 @@ SMUGGLED = CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-length: 5\r\n\r\n")
 @pytest.mark.parametrize(
     ("sent", "status", "says"),
     [
-        (CHUNKED + b"1\r\nx\r\n" * (MAX_PIECES + 1), b"413", b"in more than 2,048 pieces"),
-        (CHUNKED + b"FFFFFFFFF\r\n", b"413", b"a chunk of 68,719,476,735 bytes"),
+        (CHUNKED + b"1\r\nx\r\n" * (MAX_PIECES + 1), b"413", b"has more than 2,048 pieces"),
+        (CHUNKED + b"FFFFFFFFF\r\n", b"413", b"the chunk has 68,719,476,735 bytes"),
         (SMUGGLED + b"0\r\n\r\n", b"400", b"not both"),
     ],
     ids=["tiny chunks", "a huge chunk", "two lengths"],

@@ -182,7 +182,7 @@ def test_who_asks_while_the_first_steps_are_made_waits(monkeypatch: pytest.Monke
 
     ready, answer = run(ask())
     assert (ready.status_code, answer.status_code) == (503, 200)
-    assert "first steps of cat" in ready.json()["error"]["message"]
+    assert "warming up: cat" in ready.json()["error"]["message"]
 
 
 def test_texts_of_a_request_are_counted_together() -> None:
