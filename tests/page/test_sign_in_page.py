@@ -38,7 +38,7 @@ def test_the_page_opens_with_a_key(browser: Any, locked: str) -> None:
         for key in ("wrong-wrong", KEY):
             reader.page.fill("input[name=key]", key)
             reader.page.click("button")
-            assert ("not a key" in reader.page.content()) == (key != KEY)
+            assert ("key is not valid" in reader.page.content()) == (key != KEY)
         reader.settle()
         reader.open("interventions")
         reader.press("button.switch >> nth=1")
