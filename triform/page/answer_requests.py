@@ -18,69 +18,69 @@ from triform.page.session import Looker
 COST_COLUMNS = ("stack", "name", "path", "lecture", "formula", "flops", "moved", "intensity", "parameters")
 
 
-def answer(looker: Looker, question: AnyAsk) -> dict[str, Any]:
-    with looker.lock:
-        return ANSWERS[type(question)](looker, question)
+def answer(session: Looker, request: AnyAsk) -> dict[str, Any]:
+    with session.lock:
+        return ANSWERS[type(request)](session, request)
 
 
-def start(looker: Looker, asked: requests.Start) -> dict[str, Any]:
-    model, view = looker.model, looker.unread(asked.run)
+def start(session: Looker, request: requests.Start) -> dict[str, Any]:
+    model, view = session.model, session.unread(request.run)
     return {
-        "name": looker.name,
+        "name": session.name,
         "diagram": msgspec.to_builtins(diagram(model.spec)),
         "position": type(model.spec.position).__name__.lower(),
         "dtype": view.dtype,
-        "speaks": speaks(looker),
-        "writes": model.spec.decoder is not None and speaks(looker),
+        "speaks": speaks(session),
+        "writes": model.spec.decoder is not None and speaks(session),
         "words": model.tokenizer is not None,
-        "text": asked.run.text,
-        "target": asked.run.target,
+        "text": request.run.text,
+        "target": request.run.target,
         "stacks": {
             name: {"tokens": list(tokens.labels), "ids": list(tokens.ids)} for name, tokens in view.texts.items()
         },
-        "position_asked": position_of(looker, view),
-        "cache_bytes": cache_bytes(looker),
+        "position_asked": position_of(session, view),
+        "cache_bytes": cache_bytes(session),
     }
 
 
-def position_of(looker: Looker, view: View) -> int:
+def position_of(session: Looker, view: View) -> int:
     """The position shown first: the mask if there is one; the start token of a target, which is generated to its end;
     otherwise the last token."""
-    if looker.pair:
+    if session.pair:
         return 0
-    tokenizer, ids = looker.words, view.answering.ids
+    tokenizer, ids = session.words, view.answering.ids
     if tokenizer is not None and tokenizer.mask in ids:
         return ids.index(tokenizer.mask)
     return len(ids) - 1
 
 
-def cache_bytes(looker: Looker) -> int:
+def cache_bytes(session: Looker) -> int:
     """KV-cache bytes per position."""
-    stack = looker.model.spec.decoder
+    stack = session.model.spec.decoder
     if stack is None:
         return 0
     a = stack.attention
-    return 2 * stack.layers * a.kv_heads * a.head_width * looker.model.network.token.weight.element_size()
+    return 2 * stack.layers * a.kv_heads * a.head_width * session.model.network.token.weight.element_size()
 
 
-def positions(looker: Looker, asked: requests.Positions) -> dict[str, Any]:
-    name = module_paths.stack_named(looker.model.network, asked.stack)
-    stack = module_paths.stacks_of(looker.model.network)[name]
-    return position_answers.positions(looker.model.spec, stack, count=asked.count)
+def positions(session: Looker, request: requests.Positions) -> dict[str, Any]:
+    name = module_paths.stack_named(session.model.network, request.stack)
+    stack = module_paths.stacks_of(session.model.network)[name]
+    return position_answers.positions(session.model.spec, stack, count=request.count)
 
 
-def costs(looker: Looker, asked: requests.Costs) -> dict[str, Any]:
-    spec = looker.model.spec
-    length = min(asked.length, spec.context)
+def costs(session: Looker, request: requests.Costs) -> dict[str, Any]:
+    spec = session.model.spec
+    length = min(request.length, spec.context)
     source = length if spec.form == "encoder-decoder" else None
-    new = min(64, spec.context - length + 1) if asked.phase == "generation" else None
-    found = cost(spec, phase=asked.phase, batch=asked.batch, length=length, source=source, new=new)
+    new = min(64, spec.context - length + 1) if request.phase == "generation" else None
+    result = cost(spec, phase=request.phase, batch=request.batch, length=length, source=source, new=new)
     return {
-        "rows": [{name: getattr(row, name) for name in COST_COLUMNS} for row in found.operations],
-        "load": msgspec.to_builtins(found.load),
-        "memory": msgspec.to_builtins(found.memory) | {"total": found.memory.total},
-        "flops": found.total.flops,
-        "moved": found.total.moved,
+        "rows": [{name: getattr(row, name) for name in COST_COLUMNS} for row in result.operations],
+        "load": msgspec.to_builtins(result.load),
+        "memory": msgspec.to_builtins(result.memory) | {"total": result.memory.total},
+        "flops": result.total.flops,
+        "moved": result.total.moved,
         "crossovers": msgspec.to_builtins(crossovers(spec)),
     }
 

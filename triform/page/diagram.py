@@ -89,13 +89,13 @@ def diagram(spec: ModelSpec) -> Diagram:
     )
 
 
-def _part(tensors: dict[str, Entry], *, path: str, **said: object) -> Part:
+def _part(tensors: dict[str, Entry], *, path: str, **fields: object) -> Part:
     """With the tensors under its path; of a block, those of the first layer."""
     under = path.replace(".*.", ".0.")
-    found = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
-    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in found)
-    count = sum(entry.size for entry in found if entry.trained)
-    return msgspec.convert(said | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
+    result = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
+    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in result)
+    count = sum(entry.size for entry in result if entry.trained)
+    return msgspec.convert(fields | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
 
 
 def _floor(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry]) -> Floor:

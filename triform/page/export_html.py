@@ -38,14 +38,14 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re.MULTILINE)
 
 
-def page_file(looker: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
+def page_file(session: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
     """The page of one run as one HTML file, with `lessons` if given."""
     style, script = static("style.css"), bundle("main.js")
     policy = (
         f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; base-uri 'none'"
     )
-    held: dict[str, Any] = {"name": looker.name, "text": run.text, "target": run.target, "lessons": lessons}
-    held["answers"] = list(answered(looker, run))
+    held: dict[str, Any] = {"name": session.name, "text": run.text, "target": run.target, "lessons": lessons}
+    held["answers"] = list(answered(session, run))
     data = msgspec.json.encode(held).decode()
     inert = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     head = (
@@ -84,8 +84,8 @@ def bundle(main: str) -> str:
 
 
 def scoped(name: str, source: str) -> str:
-    def taken(found: re.Match[str]) -> str:
-        return f'const {{{found[1]}}} = modules["{resolved(name, found[2])}"];'
+    def taken(result: re.Match[str]) -> str:
+        return f'const {{{result[1]}}} = modules["{resolved(name, result[2])}"];'
 
     gives = ", ".join(EXPORT.findall(source))
     body = re.sub(r"^export ", "", IMPORT.sub(taken, source), flags=re.MULTILINE)
@@ -104,39 +104,39 @@ def resolved(name: str, path: str) -> str:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def answered(looker: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
+def answered(session: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
     """Requests with their answers, until the file is full; without the text, which is the same in all."""
     left = MAX_ANSWER_BYTES
-    for question in worth(looker, run):
+    for request in worth(session, run):
         try:
-            found = answer(looker, question)
+            result = answer(session, request)
         except TriformError:
-            if isinstance(question, requests.Start):
+            if isinstance(request, requests.Start):
                 raise
             continue  # a word that does not occur, a phase this form does not have: the page reports it
-        request = msgspec.to_builtins(question)
-        if "run" in request:
-            request["run"] |= {"text": "", "target": ""}
-        left -= len(msgspec.json.encode((request, found)))
+        body = msgspec.to_builtins(request)
+        if "run" in body:
+            body["run"] |= {"text": "", "target": ""}
+        left -= len(msgspec.json.encode((body, result)))
         if left < 0:
             return
-        yield request, found
+        yield body, result
 
 
-def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
+def worth(session: Looker, run: Run) -> Iterator[AnyAsk]:
     """The requests of a reader, the likeliest first."""
     start = requests.Start(run=run)
     yield start
-    begun = answer(looker, start)
+    begun = answer(session, start)
     counts = {name: len(stack["tokens"]) for name, stack in begun["stacks"].items()}
     names = [cast(StackName, name) for name in counts]
     last = names[-1]
     for phase in get_args(Phase):
-        yield requests.Costs(phase=phase, length=min(128, looker.model.spec.context))
-    for length in lengths(looker.model.spec.context):
+        yield requests.Costs(phase=phase, length=min(128, session.model.spec.context))
+    for length in lengths(session.model.spec.context):
         yield requests.Costs(phase="reading", length=length)
-    yield requests.Steps(run=run, count=WRITTEN if looker.pair else 16)
-    yield requests.Steps(run=run, count=rewritten(looker))
+    yield requests.Steps(run=run, count=WRITTEN if session.pair else 16)
+    yield requests.Steps(run=run, count=rewritten(session))
     yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS_TOKENS), counts[last]))
     for word, texts in CONTEXTS.items():
         yield requests.Contexts(texts=texts, word=word)
@@ -147,8 +147,8 @@ def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
     for stack in names:
         for window in windows(counts[stack]):
             yield requests.Stream(run=run, stack=stack, tokens=window)
-    yield from attention(looker, run, counts)
-    yield from silenced(looker, run, counts[last])
+    yield from attention(session, run, counts)
+    yield from silenced(session, run, counts[last])
 
 
 def lengths(context: int) -> list[int]:
@@ -169,20 +169,20 @@ class Kernel(NamedTuple):
     heads: int
 
 
-def kernels(looker: Looker) -> Iterator[Kernel]:
-    for stack, spec in looker.model.spec.stacks.items():
-        kinds: tuple[Kind, ...] = ("self", "cross") if stack == "decoder" and looker.pair else ("self",)
+def kernels(session: Looker) -> Iterator[Kernel]:
+    for stack, spec in session.model.spec.stacks.items():
+        kinds: tuple[Kind, ...] = ("self", "cross") if stack == "decoder" and session.pair else ("self",)
         for kind in kinds:
             for layer in range(spec.layers):
                 yield Kernel(cast(StackName, stack), kind, layer, spec.attention.heads)
 
 
-def attention(looker: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
+def attention(session: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
     """Every head of every layer, window by window; then what each head adds."""
     for at in range(max(len(windows(count)) for count in counts.values())):
-        for kernel in kernels(looker):
+        for kernel in kernels(session):
             yield from windowed(run, kernel, counts, at)
-    for stack, kind, layer, heads in kernels(looker):
+    for stack, kind, layer, heads in kernels(session):
         for head in range(heads):
             for query in range(min(WINDOW, counts[stack])):
                 yield requests.Added(run=run, stack=stack, kind=kind, layer=layer, head=head, query=query)
@@ -201,22 +201,22 @@ def windowed(run: Run, kernel: Kernel, counts: dict[str, int], at: int) -> Itera
             yield requests.Overview(run=run, stack=stack, kind=kind, layer=layer, head=head)
 
 
-def silenced(looker: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
+def silenced(session: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
     """One head off at a time, if the model is small enough for so many passes."""
     heads = [
         OffHead(stack=stack, kind=kind, layer=layer, head=head)
-        for stack, kind, layer, count in kernels(looker)
+        for stack, kind, layer, count in kernels(session)
         for head in range(count)
     ]
-    if 2 * parameters(looker.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
+    if 2 * parameters(session.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
         return
-    place = answer(looker, requests.Start(run=run))["position_asked"]
+    place = answer(session, requests.Start(run=run))["position_asked"]
     for head in heads:
         off = msgspec.structs.replace(run, change=Change(heads=(head,)))
         yield requests.Answer(run=off, position=place)
-        yield requests.Steps(run=off, count=rewritten(looker))
+        yield requests.Steps(run=off, count=rewritten(session))
 
 
-def rewritten(looker: Looker) -> int:
+def rewritten(session: Looker) -> int:
     """Tokens that the page's Interventions view generates: the whole target, or the next few of a decoder."""
-    return WRITTEN if looker.pair else 8
+    return WRITTEN if session.pair else 8

@@ -52,17 +52,17 @@ class Looker:
 
     def view(self, run: Run, *, need: "Need | None" = None) -> View:
         """The run without its head; `need` is what is cached of a pass too long to cache as a whole."""
-        given = self.given(run.text)
+        ids = self.given(run.text)
         self._check_target(run)
         target = self.target(run) if self.pair else None
         held = MAX_CACHE_BYTES if self._held is None else self._held
-        tokens = len(given) + len(target or ())
+        tokens = len(ids) + len(target or ())
         short = self._bytes(tokens) <= min(MAX_PASS_BYTES, held)
         keep = self.everything if short or need is None else need
         if (run, keep) not in self._views:
             self._drop_views(held - round(tokens * self._bytes_per_token.get(keep, self._bytes(1))))
             with changed(self.model.network, run.change):
-                text = run.text if self.model.tokenizer else given
+                text = run.text if self.model.tokenizer else ids
                 view = look(self.model, text, target, keep=keep.modules, until=keep.until)
             self._bytes_per_token[keep] = view.record.bytes / tokens
             self._drop_views(held - view.record.bytes)
@@ -124,9 +124,9 @@ class Looker:
         steps = begun.steps(min(WRITTEN, self.model.spec.context), ends=self.ends())
         return start, *(step.id for step in steps.steps[:-1])
 
-    def _of_texts(self, given: tuple[int, ...], target: tuple[int, ...] | None) -> View:
+    def _of_texts(self, ids: tuple[int, ...], target: tuple[int, ...] | None) -> View:
         model = self.model
-        pairs = zip(model.spec.stacks, [given] if target is None else [given, target], strict=True)
+        pairs = zip(model.spec.stacks, [ids] if target is None else [ids, target], strict=True)
         writers = {"encoder": model.tokenizer, "decoder": self.words}
         texts = {stack: tokens_of(ids, writers[stack]) for stack, ids in pairs}
         return View(model.spec, model.network, self.words, texts, Record(""), None)

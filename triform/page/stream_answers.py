@@ -16,48 +16,52 @@ from triform.page.session import Looker, streaming
 MAX_LENS_TOKENS = 32  # each layer of each costs a head over the whole vocabulary
 
 
-def stream(looker: Looker, asked: requests.Stream) -> dict[str, Any]:
-    module_paths.stack_named(looker.model.network, asked.stack)
-    view = looker.view(asked.run, need=streaming(asked.stack))
-    tokens = windowed(asked.tokens, len(view.texts[asked.stack].ids), "tokens")
-    layers = looker.model.spec.stacks[asked.stack].layers
+def stream(session: Looker, request: requests.Stream) -> dict[str, Any]:
+    module_paths.stack_named(session.model.network, request.stack)
+    view = session.view(request.run, need=streaming(request.stack))
+    tokens = windowed(request.tokens, len(view.texts[request.stack].ids), "tokens")
+    layers = session.model.spec.stacks[request.stack].layers
     check((layers, "layers"), (size(tokens), "tokens"), (6, "entries"), narrow="request fewer tokens [from, to]")
-    walk = view.stream(stack=asked.stack, positions=tokens)
-    shares = [view.shares(layer, stack=asked.stack, positions=tokens) for layer in range(layers)]
+    walk = view.stream(stack=request.stack, positions=tokens)
+    shares = [view.shares(layer, stack=request.stack, positions=tokens) for layer in range(layers)]
     return {
         "places": list(walk.axes[0].labels),
         "lengths": listed(walk.lengths().values),
-        "degrees": listed(view.angles(stack=asked.stack, positions=tokens).values),
+        "degrees": listed(view.angles(stack=request.stack, positions=tokens).values),
         "entries": list(shares[0].axes[0].labels),
         "shares": listed(np.stack([layer.values for layer in shares])),
         "error": max(layer.error or 0.0 for layer in shares),
     }
 
 
-def lens(looker: Looker, asked: requests.Lens) -> dict[str, Any]:
-    view = looker.view(asked.run, need=streaming(list(looker.model.spec.stacks)[-1]))
-    tokens = windowed(asked.tokens, len(view.answering.ids), "tokens")
+def lens(session: Looker, request: requests.Lens) -> dict[str, Any]:
+    view = session.view(request.run, need=streaming(list(session.model.spec.stacks)[-1]))
+    tokens = windowed(request.tokens, len(view.answering.ids), "tokens")
     if size(tokens) > MAX_LENS_TOKENS:
         raise InputError(f"a lens over {size(tokens)} tokens is too large; request at most {MAX_LENS_TOKENS}")
-    found = view.lens(positions=tokens)
-    words = [] if found.words is None else found.words.tolist()
-    return {"places": list(found.axes[0].labels), "words": words, "chances": listed(found.values)}
+    result = view.lens(positions=tokens)
+    words = [] if result.words is None else result.words.tolist()
+    return {"places": list(result.axes[0].labels), "words": words, "chances": listed(result.values)}
 
 
-def contexts(looker: Looker, asked: requests.Contexts) -> dict[str, Any]:
+def contexts(session: Looker, request: requests.Contexts) -> dict[str, Any]:
     """One word in several texts: its direction and its length, from the embedding to the last layer."""
-    stack = cast(StackName, next(iter(looker.model.spec.stacks)))  # an encoder-decoder reads the texts with its encoder
+    stack = cast(
+        StackName, next(iter(session.model.spec.stacks))
+    )  # an encoder-decoder reads the texts with its encoder
     need = streaming(stack)
-    found = [(looker.view(requests.Run(text=text), need=need), place(looker, text, asked.word)) for text in asked.texts]
-    walks = [view.stream(stack=stack)[:, at] for view, at in found]
+    result = [
+        (session.view(requests.Run(text=text), need=need), place(session, text, request.word)) for text in request.texts
+    ]
+    walks = [view.stream(stack=stack)[:, at] for view, at in result]
     x = np.stack([walk.values for walk in walks], axis=1).astype(np.float64)  # [places, texts, D]
-    angles = in_contexts(found, stack=stack)
-    check((x.shape[0], "layers"), (len(found) ** 2, "pairs"), narrow="give fewer texts")
+    angles = in_contexts(result, stack=stack)
+    check((x.shape[0], "layers"), (len(result) ** 2, "pairs"), narrow="give fewer texts")
     return {
         "places": list(angles.axes[0].labels),
-        "texts": list(asked.texts),
-        "tokens": [view.texts[stack].labels[at] for view, at in found],
-        "at": [at for _, at in found],
+        "texts": list(request.texts),
+        "tokens": [view.texts[stack].labels[at] for view, at in result],
+        "at": [at for _, at in result],
         "degrees": listed(angles.values),
         "lengths": listed(np.linalg.norm(x, axis=-1)),
         "plane": [listed(flat(vectors)) for vectors in x],
@@ -65,9 +69,9 @@ def contexts(looker: Looker, asked: requests.Contexts) -> dict[str, Any]:
     }
 
 
-def place(looker: Looker, text: str, word: str) -> int:
+def place(session: Looker, text: str, word: str) -> int:
     """The last token of the word's first occurrence: in a decoder it has seen the whole word."""
-    tokenizer = looker.model.tokenizer
+    tokenizer = session.model.tokenizer
     if tokenizer is None:
         raise InputError("this model has no tokenizer, so it has no words to compare")
     start = text.lower().find(word.lower())

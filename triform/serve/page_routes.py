@@ -48,13 +48,13 @@ class Posted(Plain, frozen=True):
 
 
 def routes(
-    lookers: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
+    sessions: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
 ) -> list[BaseRoute]:
     """`/`, `/page/…` and GET `/v1/look`; the page opens with this text. `forms`: those of the playground, by model."""
     lessons = find_lessons()
     known = {
-        "models": list(lookers),
-        "text": text or opening(next(iter(lookers.values()))),
+        "models": list(sessions),
+        "text": text or opening(next(iter(sessions.values()))),
         "target": target,
         "forms": forms or {},
         "lessons": lessons is not None,
@@ -71,9 +71,9 @@ def routes(
     ]
 
 
-def opening(looker: Looker) -> str:
+def opening(session: Looker) -> str:
     """A text to begin with; ids for a model without a tokenizer."""
-    return OPENING if looker.model.tokenizer is not None else OPENING_IDS
+    return OPENING if session.model.tokenizer is not None else OPENING_IDS
 
 
 def lesson_routes(lessons: Lessons) -> list[BaseRoute]:
@@ -128,43 +128,43 @@ def refusing(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
 # --- /v1/look -------------------------------------------------------------------------------------------------------
 
 
-def named(lookers: Mapping[str, Looker], name: str) -> Looker:
-    if not name and len(lookers) > 1:
-        raise Refusal(f"several models are served; name one: {', '.join(lookers)}", param="model")
-    if name and name not in lookers:
-        served = ", ".join(lookers)
+def named(sessions: Mapping[str, Looker], name: str) -> Looker:
+    if not name and len(sessions) > 1:
+        raise Refusal(f"several models are served; name one: {', '.join(sessions)}", param="model")
+    if name and name not in sessions:
+        served = ", ".join(sessions)
         raise Refusal(f"the model {name[:80]!r} is not served here; served: {served}", status=404, param="model")
-    return lookers[name] if name else next(iter(lookers.values()))
+    return sessions[name] if name else next(iter(sessions.values()))
 
 
 async def look(call: "Call", posted: Posted) -> dict[str, Any]:
     """In the model's bounded queue, one at a time; never in its worker, which decodes for others."""
     if call.service.stopping:
         raise unavailable("stopping")
-    looker = named(call.service.lookers, posted.model)
-    call.notes["model"] = looker.name
-    return await call.service.models[looker.name].lanes.views.run(lambda: answer(looker, posted.ask))
+    session = named(call.service.lookers, posted.model)
+    call.notes["model"] = session.name
+    return await call.service.models[session.name].lanes.views.run(lambda: answer(session, posted.ask))
 
 
 # --- the small server of `triform look` -----------------------------------------------------------------------------
 
 
-def app(looker: Looker, *, text: str = "", target: str = "") -> Starlette:
+def app(session: Looker, *, text: str = "", target: str = "") -> Starlette:
     """The page of one model, for this machine only; requests wait for each other as long as it takes."""
-    lookers, decoder, limits = {looker.name: looker}, msgspec.json.Decoder(Posted), Limits(characters=2**20)
+    sessions, decoder, limits = {session.name: session}, msgspec.json.Decoder(Posted), Limits(characters=2**20)
 
     async def look_alone(request: Request) -> Response:
         body = await body_of(request.receive, request.headers, most=limits.body_bytes, seconds=limits.idle_seconds)
         posted = parsed(body, decoder, limits)
-        return told(await run_in_threadpool(answer, named(lookers, posted.model), posted.ask))
+        return told(await run_in_threadpool(answer, named(sessions, posted.model), posted.ask))
 
-    pages = routes(lookers, text=text, target=target)
+    pages = routes(sessions, text=text, target=target)
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     return Starlette(routes=[*pages, Route("/v1/look", refusing(look_alone), methods=["POST"])], middleware=[hosts])
 
 
 def listen(
-    looker: Looker,
+    session: Looker,
     *,
     text: str,
     target: str,
@@ -182,5 +182,5 @@ def listen(
         told(f"{address}  (Ctrl-C ends it)")
         if opened is not None:
             opened(address)  # the socket listens already, so a quick browser only waits
-        config = uvicorn.Config(app(looker, text=text, target=target), log_level="warning", lifespan="off")
+        config = uvicorn.Config(app(session, text=text, target=target), log_level="warning", lifespan="off")
         uvicorn.Server(config).run(sockets=[socket])

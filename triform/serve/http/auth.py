@@ -110,11 +110,11 @@ def check_same_origin(headers: Headers) -> None:
         raise Refusal(f"{problem}; a proxy before this service must pass the Host header on", status=403)
 
 
-def right_host(given: list[str], allowed: tuple[str, ...]) -> bool:
+def right_host(hosts: list[str], allowed: tuple[str, ...]) -> bool:
     """Against DNS rebinding: a foreign page that points its own name at this machine sends that name as Host."""
     if ANY in allowed:
         return True
-    named = HOST.fullmatch(given[0]) if len(given) == 1 else None
+    named = HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if named is None or int(named["port"] or 0) > LARGEST_PORT:
         return False
     name = named["address"] or named["name"]
@@ -134,10 +134,10 @@ def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
     return is_key(value.strip(), keys)
 
 
-def is_key(given: str, keys: tuple[str, ...]) -> bool:
+def is_key(key: str, keys: tuple[str, ...]) -> bool:
     """Compares with every key in constant time."""
-    digest = _digest(given)
-    return sum(hmac.compare_digest(digest, _digest(key)) for key in keys) > 0
+    digest = _digest(key)
+    return sum(hmac.compare_digest(digest, _digest(known)) for known in keys) > 0
 
 
 _SALT = secrets.token_bytes(32)

@@ -73,5 +73,5 @@ def unavailable(why: Why, *, wait: float = 0.0) -> Refusal:
     if why == "busy":
         wait = max(1, math.ceil(wait))
         return Refusal("the queue is full; retry later", status=429, code="rate_limit_exceeded", wait=wait)
-    said = "the server is stopping" if why == "stopping" else "the model worker is not responding"
-    return Refusal(said, status=503, code=why, wait=5)
+    message = "the server is stopping" if why == "stopping" else "the model worker is not responding"
+    return Refusal(message, status=503, code=why, wait=5)

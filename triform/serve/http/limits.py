@@ -86,27 +86,27 @@ BOUNDS = {
 }
 
 
-def within(asked: msgspec.Struct, limits: Limits) -> None:
+def within(request: msgspec.Struct, limits: Limits) -> None:
     """Refuses the first field that is over its limit."""
-    characters = {name: count_characters(getattr(asked, name)) for name in asked.__struct_fields__}
+    characters = {name: count_characters(getattr(request, name)) for name in request.__struct_fields__}
     most = limits.input_characters if "input" in characters else limits.characters
     if (total := sum(characters.values())) > most:
-        said = f"the texts have {total:,} characters; at most {most:,} are accepted in one request"
-        raise Refusal(said, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
-    for name in asked.__struct_fields__:
+        message = f"the texts have {total:,} characters; at most {most:,} are accepted in one request"
+        raise Refusal(message, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
+    for name in request.__struct_fields__:
         if name in BOUNDS:
-            _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
+            _within(name, getattr(request, name), most=getattr(limits, BOUNDS[name]))
         if name == "input":
             what = "one text has {:,} characters"
-            _within(name, _longest_text(getattr(asked, name)), most=limits.characters, what=what, code=TOO_LONG)
+            _within(name, _longest_text(getattr(request, name)), most=limits.characters, what=what, code=TOO_LONG)
         if name in ("prompt", "input"):
             what = f"the {name} has {{:,}} tokens"
             most = limits.prompt_tokens if name == "prompt" else limits.input_tokens
-            _within(name, _ids(getattr(asked, name)), most=most, what=what, code=TOO_LONG)
+            _within(name, _ids(getattr(request, name)), most=most, what=what, code=TOO_LONG)
         if name == "response_format":
-            _within(name, _schema_bytes(asked), most=limits.schema_bytes, what="the schema has {:,} bytes")
+            _within(name, _schema_bytes(request), most=limits.schema_bytes, what="the schema has {:,} bytes")
         if name == "stop":
-            for stop in _many(asked.stop):  # type: ignore[attr-defined]
+            for stop in _many(request.stop):  # type: ignore[attr-defined]
                 _within("stop", len(stop), most=limits.stop_characters, what="a stop string has {} characters")
 
 
@@ -117,8 +117,8 @@ def _within(name: str, value: Any, *, most: int, what: str = "", code: str | Non
         return
     size = len(value) if counted else value
     if isinstance(size, int) and not isinstance(size, bool) and size > most:
-        said = what.format(size) or (f"{name} has {size} entries" if counted else f"{name}={size}")
-        raise Refusal(f"{said}; at most {most:,} are accepted", param=name, code=code)
+        message = what.format(size) or (f"{name} has {size} entries" if counted else f"{name}={size}")
+        raise Refusal(f"{message}; at most {most:,} are accepted", param=name, code=code)
 
 
 def count_characters(value: Any) -> int:
@@ -139,19 +139,19 @@ def _ids(prompt: Any) -> int:
     return len(prompt) if isinstance(prompt[0], int) else sum(len(ids) for ids in prompt if isinstance(ids, list))
 
 
-def _longest_text(given: Any) -> int:
+def _longest_text(value: Any) -> int:
     """Characters; 0 for token ids."""
-    texts = _many(given)
+    texts = _many(value)
     if not texts or not isinstance(texts[0], str):
         return 0
     return max(len(text) for text in texts if isinstance(text, str))
 
 
-def _schema_bytes(asked: Any) -> int:
+def _schema_bytes(request: Any) -> int:
     """Of a schema, which is not parsed yet."""
-    named = getattr(asked.response_format, "json_schema", None)
+    named = getattr(request.response_format, "json_schema", None)
     return 0 if named is None else sum(len(name) + len(raw) for name, raw in named.schema.items())
 
 
-def _many(given: Any) -> list[Any]:
-    return [] if given is None else [given] if isinstance(given, str) else given
+def _many(value: Any) -> list[Any]:
+    return [] if value is None else [value] if isinstance(value, str) else value

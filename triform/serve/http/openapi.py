@@ -37,10 +37,10 @@ REFUSED = {
 def description(service: Service) -> Json:
     """OpenAPI 3.1"""
     types = [kind for route in ROUTES for kind in (route.takes, route.gives, route.pieces) if kind is not None]
-    found, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=REF)
+    schemas, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=REF)
     for component in components.values():
         plain_tuples(component)
-    schema_of = dict(zip(map(id, [*types, ErrorAnswer]), found, strict=True))
+    schema_of = dict(zip(map(id, [*types, ErrorAnswer]), schemas, strict=True))
     for route in ROUTES:
         if route.takes is not None:
             name = schema_of[id(route.takes)]["$ref"].rpartition("/")[2]

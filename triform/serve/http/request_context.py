@@ -80,5 +80,5 @@ def refuse_if_surely_long(text: str, tokenizer: Tokenizer, *, param: str, said: 
 
 def refuse_if_long(tokens: int, *, most: int) -> None:
     if tokens > most:
-        said = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
-        raise Refusal(said, code=TOO_LONG)
+        message = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
+        raise Refusal(message, code=TOO_LONG)

@@ -44,17 +44,17 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
 
     async def sign_in(request: Request) -> Response:
         check_same_origin(request.headers)
-        given = await fields_of(request, sessions.limits)
-        then = given.get("then", "")
+        sent = await fields_of(request, sessions.limits)
+        then = sent.get("then", "")
         if access.keys:
             address = request.client.host if request.client else ""
             try:
                 sessions.check_guesses(address)
             except Refusal as fault:
-                return form(then=then, said=str(fault), status=fault.status, headers=fault.headers)
-            if not is_key(given.get("key", "").strip(), access.keys):
+                return form(then=then, message=str(fault), status=fault.status, headers=fault.headers)
+            if not is_key(sent.get("key", "").strip(), access.keys):
                 sessions.count_wrong_key(address)
-                return form(then=then, said="This key is not valid.")
+                return form(then=then, message="This key is not valid.")
         answer = RedirectResponse(PAGES.get(then, "./"), 303)
         if access.keys:
             set_cookie(answer, sessions.start(), request.headers, seconds=int(sessions.limits.session_seconds))
@@ -76,10 +76,10 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
 async def fields_of(request: Request, limits: Limits) -> dict[str, str]:
     body = await body_of(request.receive, request.headers, most=MAX_FORM_BYTES, seconds=limits.idle_seconds, kind=FORM)
     try:
-        found = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
+        fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
     except ValueError:  # UnicodeDecodeError is one
         raise Refusal("invalid form; send key=… as application/x-www-form-urlencoded") from None
-    return {name: values[0] for name, values in found.items()}
+    return {name: values[0] for name, values in fields.items()}
 
 
 def set_cookie(answer: Response, token: str, headers: Headers, *, seconds: int) -> None:
@@ -88,13 +88,13 @@ def set_cookie(answer: Response, token: str, headers: Headers, *, seconds: int) 
     answer.set_cookie(COOKIE, token, max_age=seconds, path="/", secure=safe, httponly=True, samesite="strict")
 
 
-def form(*, then: str, said: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
+def form(*, then: str, message: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
     """The sign-in page, with an error message or without."""
     then = then if then in PAGES else ""
     page = (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>Sign in · Triform</title><style>{STYLE}</style><main><form method=post action=sign-in>"
-        f"<h1>Sign in</h1><p>This service needs an API key.</p><p role=alert>{escape(said)}</p>"
+        f"<h1>Sign in</h1><p>This service needs an API key.</p><p role=alert>{escape(message)}</p>"
         f"<label>API key <input type=password name=key autocomplete=current-password required autofocus></label>"
         f"<input type=hidden name=then value='{then}'><button>Sign in</button></form></main>"
     )

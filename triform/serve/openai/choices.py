@@ -41,8 +41,8 @@ class Shape(ABC):
 
     kind: str
 
-    def __init__(self, call: Call, served: Served, asked: Writing, *, alternatives: int | None) -> None:
-        self.call, self.served, self.asked = call, served, asked
+    def __init__(self, call: Call, served: Served, request: Writing, *, alternatives: int | None) -> None:
+        self.call, self.served, self.request = call, served, request
         self.alternatives = alternatives  # None: no log-probabilities
         self.id = f"{self.kind}-{call.id}"
         self.created = int(time.time())
@@ -75,7 +75,7 @@ class Shape(ABC):
         async for index, new in events:
             for chunk in self.pieces(index, new):
                 yield sse(chunk)
-        if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
+        if self.request.stream_options is not None and self.request.stream_options.include_usage:
             yield sse(self.chunk((), usage=self.usage))
         yield DONE
 
@@ -93,7 +93,7 @@ class Shape(ABC):
         return {
             "index": index,
             "finish_reason": reason(events[-1]),
-            "token_ids": ids(events) if self.asked.return_token_ids else msgspec.UNSET,
+            "token_ids": ids(events) if self.request.return_token_ids else msgspec.UNSET,
         }
 
 

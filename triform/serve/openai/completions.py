@@ -21,42 +21,44 @@ DEFAULT_TOKENS = 16  # of a completion, as OpenAI's
 SHARED_FIELDS = tuple(name for name in Writing.__struct_fields__ if name in Settings.__struct_fields__)
 
 
-async def complete(call: Call, asked: CompletionAsk) -> Completion | AsyncIterator[bytes]:
-    if asked.echo:
+async def complete(call: Call, request: CompletionAsk) -> Completion | AsyncIterator[bytes]:
+    if request.echo:
         raise Refusal("echo is not supported; leave it out", param="echo")
-    served = call.model(asked.model, task="complete")
-    prompts = await _ids(served, each_of(asked.prompt, param="prompt"))
-    settings = settings_for(served, asked, max_tokens=asked.max_tokens or DEFAULT_TOKENS, logprobs=asked.logprobs or 0)
-    shape = CompletionShape(call, served, asked, alternatives=asked.logprobs)
+    served = call.model(request.model, task="complete")
+    prompts = await _ids(served, each_of(request.prompt, param="prompt"))
+    settings = settings_for(
+        served, request, max_tokens=request.max_tokens or DEFAULT_TOKENS, logprobs=request.logprobs or 0
+    )
+    shape = CompletionShape(call, served, request, alternatives=request.logprobs)
     return await _answered(shape, prompts, settings)
 
 
-async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[bytes]:
-    served = call.model(asked.model, task="chat")
+async def chat(call: Call, request: ChatAsk) -> ChatCompletion | AsyncIterator[bytes]:
+    served = call.model(request.model, task="chat")
     if served.model.template is None:
         raise InputError("this model has no chat template; use /v1/completions")
-    if asked.top_logprobs and not asked.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise Refusal("top_logprobs requires logprobs: true", param="top_logprobs")
-    text = await rendered(served, asked)
+    text = await rendered(served, request)
     special = not served.model.require_tokenizer().is_begun(text)
     prompts = await ids_of(served, [text], param="messages", special=special)
-    limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
-    settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)
-    shape = ChatShape(call, served, asked, alternatives=(asked.top_logprobs or 0) if asked.logprobs else None)
+    limit = request.max_completion_tokens or request.max_tokens or call.service.limits.max_tokens
+    settings = settings_for(served, request, max_tokens=limit, logprobs=request.top_logprobs or 0)
+    shape = ChatShape(call, served, request, alternatives=(request.top_logprobs or 0) if request.logprobs else None)
     return await _answered(shape, prompts, settings)
 
 
 # --- the request ----------------------------------------------------------------------------------------------------
 
 
-def each_of(given: str | list[Any], *, param: str) -> list[str | list[int]]:
+def each_of(prompt: str | list[Any], *, param: str) -> list[str | list[int]]:
     """One text, texts, one list of ids, or lists of ids: never mixed."""
-    if isinstance(given, str):
-        return [given]
-    kinds = set(map(type, given))
+    if isinstance(prompt, str):
+        return [prompt]
+    kinds = set(map(type, prompt))
     if len(kinds) != 1:
         raise Refusal(f"{param} must be a text, a list of texts, of ids, or of lists of ids, not empty", param=param)
-    return [given] if kinds == {int} else given
+    return [prompt] if kinds == {int} else prompt
 
 
 async def _ids(served: Served, prompts: list[str | list[int]]) -> list[tuple[int, ...]]:
@@ -65,11 +67,11 @@ async def _ids(served: Served, prompts: list[str | list[int]]) -> list[tuple[int
     return [tuple(prompt) for prompt in prompts if not isinstance(prompt, str)]
 
 
-async def rendered(served: Served, asked: ChatAsk) -> str:
+async def rendered(served: Served, request: ChatAsk) -> str:
     messages = [
         {"role": message.role, "content": _content(message.content)}
         | ({} if message.name is None else {"name": message.name})
-        for message in asked.messages
+        for message in request.messages
     ]
     template: Any = served.model.template
     text: str = await served.lanes.templates.run(lambda: template.render(messages))
@@ -80,11 +82,11 @@ def _content(content: str | list[Any]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def settings_for(served: Served, asked: Writing, *, max_tokens: int, logprobs: int) -> Settings:
+def settings_for(served: Served, request: Writing, *, max_tokens: int, logprobs: int) -> Settings:
     """The request's settings over the model's generation defaults; null is as if the field were missing."""
-    given = {name: getattr(asked, name) for name in SHARED_FIELDS}
-    given |= {"max_tokens": max_tokens, "logprobs": logprobs}
-    return settings_of(served.model, {name: value for name, value in given.items() if value is not None})
+    settings = {name: getattr(request, name) for name in SHARED_FIELDS}
+    settings |= {"max_tokens": max_tokens, "logprobs": logprobs}
+    return settings_of(served.model, {name: value for name, value in settings.items() if value is not None})
 
 
 def checked(
@@ -111,10 +113,10 @@ def checked(
 
 
 async def _answered(shape: Shape, prompts: Sequence[tuple[int, ...]], settings: Settings) -> Any:
-    grammar = await grammars.grammar_of(shape.served, shape.asked, settings)
+    grammar = await grammars.grammar_of(shape.served, shape.request, settings)
     requests = checked(shape.served, prompts, settings, grammar=grammar)
     events = shape.events(requests)
-    if shape.asked.stream:
+    if shape.request.stream:
         return shape.streamed(events)
     written: list[list[Event]] = [[] for _ in range(len(requests) * settings.n)]
     async for index, new in events:

@@ -85,9 +85,9 @@ class Compiled:
         return Banned(history, self.matcher.deep_copy())
 
 
-async def grammar_of(served: Served, asked: Writing, settings: Settings) -> Compiled | None:
+async def grammar_of(served: Served, request: Writing, settings: Settings) -> Compiled | None:
     """The compiled grammar of a request, if it has one."""
-    format = asked.response_format
+    format = request.response_format
     if format is None or isinstance(format, AsText):
         return None
     if not settings.eos or settings.ignore_eos or served.model.tokenizer is None:

@@ -55,14 +55,14 @@ class Source(NamedTuple):
 
 def sources(named: Sequence[str]) -> list[Source]:
     """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without."""
-    found = [_source(given) for given in named]
-    if not found:
+    models = [_source(given) for given in named]
+    if not models:
         raise TriformError(f"there is no model to serve; give a folder, or a name that `{Hint.MODELS}` lists")
-    names = [source.name for source in found]
+    names = [source.name for source in models]
     for name in names:
         if names.count(name) > 1:
             raise TriformError(f"two models are named {name!r}; rename one: other={name}")
-    return found
+    return models
 
 
 def _source(given: str) -> Source:

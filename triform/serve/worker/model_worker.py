@@ -45,11 +45,11 @@ class Worker:
         *,
         limits: Limits,
         gauge: Gauge,
-        told: Callable[..., None],
+        log: Callable[..., None],
         writes: bool,
         clock: Callable[[], float],
     ) -> None:
-        self.model, self.limits, self.gauge, self.told = model, limits, gauge, told
+        self.model, self.limits, self.gauge, self.log = model, limits, gauge, log
         self.open = 0  # accepted answers that have not ended
         self.clock = clock
         self.beat = clock()
@@ -147,7 +147,7 @@ class Worker:
                 self._answer()
                 self._tell()
         except BaseException as error:  # not raised again: Python would print its message, which may hold a prompt
-            self.told("worker lost", error=error)
+            self.log("worker lost", error=error)
 
     def _look_up(self) -> None:
         """Called between the forward passes of a task batch: everything else has its turn."""
@@ -241,7 +241,7 @@ class Worker:
 
         If none was running, a waiting one may be the cause: all of them fail, or this would repeat for ever.
         """
-        self.told("engine failed", error=error)
+        self.log("engine failed", error=error)
         held, self._writing = self._writing, {}
         waiting = untouched if untouched < held.keys() else frozenset()
         self.engine = self._new_engine()
@@ -283,7 +283,7 @@ class Worker:
         if isinstance(error, StopIteration):
             error = RuntimeError("the task gave fewer answers than inputs")
         if not isinstance(error, TriformError):
-            self.told("task failed", error=error)
+            self.log("task failed", error=error)
         self._out(place, error)
 
     def _next_batch(self) -> list[tuple[Place, Question]]:
@@ -302,8 +302,8 @@ class Worker:
 
     def _ask(self, batch: list[tuple[Place, Question]]) -> Iterator[Any]:
         first = batch[0][1]
-        asked = [question.asked for _, question in batch]
-        yield from first.run(asked, model=self.model, **first.settings)
+        inputs = [question.asked for _, question in batch]
+        yield from first.run(inputs, model=self.model, **first.settings)
 
     # --- back to the event loop -------------------------------------------------------------------------------------
 

@@ -79,10 +79,10 @@ def check_owners(indexes: Sequence[Described], models: Iterable[Model]) -> None:
 
 def owners(note: Note, numbers: Mapping[str, str], *, name: str) -> list[str]:
     """The models an index was made with; `numbers` has the hash of each model's weights."""
-    found = [model for model, made in numbers.items() if made == note.numbers]
-    if not found:
+    owners = [model for model, made in numbers.items() if made == note.numbers]
+    if not owners:
         raise nobodys(name, note)
-    return found
+    return owners
 
 
 def nobodys(name: str, note: Note) -> TriformError:

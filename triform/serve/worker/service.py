@@ -67,7 +67,7 @@ class Served:
             model,
             limits=limits,
             gauge=self.gauge,
-            told=lambda event, **fields: log(event, model=name, **fields),
+            log=lambda event, **fields: log(event, model=name, **fields),
             writes="complete" in self.tasks,
             clock=clock,
         )
@@ -99,8 +99,8 @@ class Served:
     def can(self, task: str) -> None:
         if task not in self.tasks:
             able = ", ".join(self.tasks) or "none"
-            said = f"the model {self.name!r} does not support {task}; supported tasks: {able}"
-            raise Refusal(said, param="model", code="wrong_task")
+            message = f"the model {self.name!r} does not support {task}; supported tasks: {able}"
+            raise Refusal(message, param="model", code="wrong_task")
 
 
 def tasks_of(model: Model) -> tuple[str, ...]:
@@ -179,8 +179,8 @@ class Service:
 
     def known(self, name: str) -> Served:
         if name not in self.models:
-            said = f"the model {name[:80]!r} is not served here; served: {', '.join(self.models)}"
-            raise Refusal(said, status=404, param="model", code="model_not_found")
+            message = f"the model {name[:80]!r} is not served here; served: {', '.join(self.models)}"
+            raise Refusal(message, status=404, param="model", code="model_not_found")
         return self.models[name]
 
     @property
