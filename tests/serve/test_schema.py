@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from served_models import ASKS
 from served_process import PATIENCE, Process, events
 
+from triform.serve.openai.request_types import CompletionAsk
 from triform.serve.routes import ROUTES, Route
 
 MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "2000"))
@@ -137,7 +138,7 @@ def test_the_description_names_every_route_model_and_bound(process: Process) -> 
     assert {(path, method) for path, each in told["paths"].items() for method in each} == {
         (route.path, route.method.lower()) for route in ROUTES
     }
-    ask = told["components"]["schemas"]["CompletionAsk"]["properties"]
+    ask = told["components"]["schemas"][CompletionAsk.__name__]["properties"]
     assert ask["model"]["enum"] == ["cat", "pair", "taught"]
     assert [one.get("maximum") for one in ask["n"]["anyOf"]] == [8, None]
     assert told["components"]["schemas"]["SearchAsk"]["properties"]["index"]["enum"] == ["texts"]
