@@ -5,28 +5,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from triform import spec as specs
 from triform.parameters import Entry, inventory, parameters
-from triform.spec import (
-    Alibi,
-    Buckets,
-    Classify,
-    FeedForwardSpec,
-    Head,
-    Learned,
-    ModelSpec,
-    NoHead,
-    NormSpec,
-    Own,
-    Pooled,
-    Position,
-    Rotary,
-    Sinusoid,
-    Span,
-    StackSpec,
-    Tag,
-    Tied,
-    Transformed,
-)
+from triform.spec import ModelSpec
 
 Role: TypeAlias = Literal["embedding", "position", "norm", "attention", "cross", "feedforward", "head"]
 ARROW = " → "
@@ -98,7 +79,7 @@ def _part(tensors: dict[str, Entry], *, path: str, **fields: object) -> Part:
     return msgspec.convert(fields | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
 
 
-def _floor(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry]) -> Floor:
+def _floor(spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry]) -> Floor:
     cross = name == "decoder" and spec.encoder is not None
     final = _part(
         tensors, role="norm", title="final norm", path=f"{name}.final", sizes=f"{spec.width:,}", says=_norm(stack.norm)
@@ -137,28 +118,30 @@ def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[P
         yield _part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
 
 
-def _position(spec: ModelSpec, position: Position, name: str) -> tuple[str, str, str]:
+def _position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str, str, str]:
     """Module, sizes, sentence"""
     entry = f"{name}.entry.position"
     match position:
-        case Sinusoid():
+        case specs.Sinusoid():
             return entry, f"{spec.width:,} waves", "sin and cos of pos / 10000^(2i/D), added to the embedding."
-        case Learned():
+        case specs.Learned():
             return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector per position, added to the embedding."
-        case Rotary():
+        case specs.Rotary():
             pairs = spec.stacks[name].attention.head_width // 2
             return f"{name}.angles", f"{pairs} angles", "q and k are rotated by pos · base^(−2i/K) in every layer."
-        case Buckets():
+        case specs.Buckets():
             heads = spec.stacks[name].attention.heads
             says = "A trained number per head and bucket of distance, added to the scores of every layer."
             return f"{name}.score_bias", f"{position.count} buckets × {heads} heads", says
-        case Alibi():
+        case specs.Alibi():
             says = "Each head subtracts its slope times the distance from the scores of every layer."
             return f"{name}.score_bias", f"{spec.stacks[name].attention.heads} slopes", says
     return entry, "none", "This model has no position encoding."
 
 
-def _block(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry], *, cross: bool) -> Iterator[Part]:
+def _block(
+    spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry], *, cross: bool
+) -> Iterator[Part]:
     a, f = stack.attention, stack.feedforward
     kv = f"k, v {a.kv_heads} × {a.head_width}"
     sees = "the whole text" if name == "encoder" else "itself and the tokens before it"
@@ -180,37 +163,37 @@ def _block(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entr
         yield _part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
 
 
-def _widths(spec: ModelSpec, f: FeedForwardSpec) -> str:
+def _widths(spec: ModelSpec, f: specs.FeedForwardSpec) -> str:
     inner = f"2 × {f.width:,}" if f.gated else f"{f.width:,}"
     return ARROW.join((f"{spec.width:,}", inner, f"{spec.width:,}"))
 
 
-def _feedforward(f: FeedForwardSpec) -> str:
+def _feedforward(f: specs.FeedForwardSpec) -> str:
     return f"down({f.act}(gate x) · up x)." if f.gated else f"down({f.act}(up x))."
 
 
-def _norm(norm: NormSpec) -> str:
+def _norm(norm: specs.NormSpec) -> str:
     if norm.kind == "rms":
         return "x / √(mean x² + ε) · γ"
     return "(x − mean) / √(variance + ε) · γ + β"
 
 
-def _head(spec: ModelSpec, head: Head) -> tuple[str, str]:
+def _head(spec: ModelSpec, head: specs.Head) -> tuple[str, str]:
     """Sizes and sentence"""
     words = f"{spec.width:,}{ARROW}{spec.vocab:,}"
     match head:
-        case Tied():
+        case specs.Tied():
             return words, "A score per token: the stream times the embedding table (tied weights)."
-        case Own():
+        case specs.Own():
             return words, "A score per token, with its own matrix."
-        case Transformed():
+        case specs.Transformed():
             return words, "norm(act(x W + b)) times the embedding table: predicts masked words."
-        case Classify(labels=labels) | Tag(labels=labels):
-            of = "each token" if isinstance(head, Tag) else f"the {head.pick} token"
+        case specs.Classify(labels=labels) | specs.Tag(labels=labels):
+            of = "each token" if isinstance(head, specs.Tag) else f"the {head.pick} token"
             return f"{spec.width:,}{ARROW}{labels:,}", f"A score per label, from {of}."
-        case Span():
+        case specs.Span():
             return f"{spec.width:,}{ARROW}2", "Start and end of the answer."
-        case Pooled():
+        case specs.Pooled():
             return f"{spec.width:,}{ARROW}{spec.width:,}", "tanh(W x + b) of the first token: a summary of the text."
-        case NoHead():
+        case specs.NoHead():
             return f"{spec.width:,}", "The hidden states are the output."

@@ -12,23 +12,8 @@ from triform.generate.events import Event
 from triform.generate.settings import Request
 from triform.serve.http.http_errors import failed_writing
 from triform.serve.http.request_context import Call, working
+from triform.serve.openai import response_types as types
 from triform.serve.openai.request_types import Writing
-from triform.serve.openai.response_types import (
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatLogprobs,
-    ChatPiece,
-    ChatText,
-    Choice,
-    Completion,
-    Delta,
-    Logprobs,
-    Reason,
-    TokenLogprob,
-    TopLogprob,
-    Usage,
-)
 from triform.serve.worker.jobs import Job
 from triform.serve.worker.service import Served
 from triform.text.tokenizer import Tokenizer
@@ -47,7 +32,7 @@ class Shape(ABC):
         self.id = f"{self.kind}-{call.id}"
         self.created = int(time.time())
         self.offsets: dict[int, int] = {}  # characters sent per choice
-        self.usage = Usage(prompt_tokens=0, total_tokens=0)
+        self.usage = types.Usage(prompt_tokens=0, total_tokens=0)
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -66,7 +51,7 @@ class Shape(ABC):
                         raise failed_writing(event.error, param=event.param)
                     by_choice.setdefault(part * n + event.sample, []).append(event)
                     written += 1
-                self.usage = Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+                self.usage = types.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
                 self.call.notes |= {"read": read, "written": written}
                 for choice in by_choice.items():
                     yield choice
@@ -86,7 +71,7 @@ class Shape(ABC):
     def pieces(self, index: int, events: list[Event]) -> list[Any]: ...
 
     @abstractmethod
-    def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any: ...
+    def chunk(self, choices: tuple[Any, ...], *, usage: types.Usage | None = None) -> Any: ...
 
     def said(self, index: int, events: list[Event]) -> dict[str, Any]:
         """The fields of a choice that both formats have."""
@@ -100,28 +85,28 @@ class Shape(ABC):
 class CompletionShape(Shape):
     kind = "cmpl"
 
-    def whole(self, written: list[list[Event]]) -> Completion:
+    def whole(self, written: list[list[Event]]) -> types.Completion:
         choices = tuple(self.choice(index, events) for index, events in enumerate(written))
         return self.chunk(choices, usage=self.usage)
 
-    def pieces(self, index: int, events: list[Event]) -> list[Completion]:
+    def pieces(self, index: int, events: list[Event]) -> list[types.Completion]:
         return [self.chunk((self.choice(index, events),))]
 
-    def chunk(self, choices: tuple[Choice, ...], *, usage: Usage | None = None) -> Completion:
-        return Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
+    def chunk(self, choices: tuple[types.Choice, ...], *, usage: types.Usage | None = None) -> types.Completion:
+        return types.Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
-    def choice(self, index: int, events: list[Event]) -> Choice:
+    def choice(self, index: int, events: list[Event]) -> types.Choice:
         logprobs = None if self.alternatives is None else self.logprobs(index, events)
-        return Choice(text=text(events), logprobs=logprobs, **self.said(index, events))
+        return types.Choice(text=text(events), logprobs=logprobs, **self.said(index, events))
 
-    def logprobs(self, index: int, events: list[Event]) -> Logprobs:
+    def logprobs(self, index: int, events: list[Event]) -> types.Logprobs:
         shown = [event for event in events if event.finish != "eos"]
         offsets, at = [], self.offsets.get(index, 0)
         for event in shown:
             offsets.append(at)
             at += len(event.text)
         self.offsets[index] = at
-        return Logprobs(
+        return types.Logprobs(
             tokens=tuple(spelled(self.tokenizer, event.token) for event in shown),
             token_logprobs=tuple(event.logprob for event in shown),
             top_logprobs=tuple(
@@ -135,41 +120,45 @@ class CompletionShape(Shape):
 class ChatShape(Shape):
     kind = "chatcmpl"
 
-    def whole(self, written: list[list[Event]]) -> ChatCompletion:
+    def whole(self, written: list[list[Event]]) -> types.ChatCompletion:
         choices = tuple(
-            ChatChoice(
-                message=ChatText(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
+            types.ChatChoice(
+                message=types.ChatText(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
             )
             for index, events in enumerate(written)
         )
-        return ChatCompletion(
+        return types.ChatCompletion(
             id=self.id, created=self.created, model=self.served.name, choices=choices, usage=self.usage
         )
 
-    def pieces(self, index: int, events: list[Event]) -> list[ChatChunk]:
+    def pieces(self, index: int, events: list[Event]) -> list[types.ChatChunk]:
         """The first chunk of a choice has the role."""
         opening = []
         if index not in self.offsets:
             self.offsets[index] = 0
-            opening = [self.chunk((ChatPiece(index=index, delta=Delta(role="assistant", content="")),))]
-        piece = ChatPiece(delta=Delta(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events))
+            opening = [self.chunk((types.ChatPiece(index=index, delta=types.Delta(role="assistant", content="")),))]
+        piece = types.ChatPiece(
+            delta=types.Delta(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
+        )
         return [*opening, self.chunk((piece,))]
 
-    def chunk(self, choices: tuple[ChatPiece, ...], *, usage: Usage | None = None) -> ChatChunk:
-        return ChatChunk(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
+    def chunk(self, choices: tuple[types.ChatPiece, ...], *, usage: types.Usage | None = None) -> types.ChatChunk:
+        return types.ChatChunk(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
-    def logprobs(self, events: list[Event]) -> ChatLogprobs | None:
+    def logprobs(self, events: list[Event]) -> types.ChatLogprobs | None:
         if self.alternatives is None:
             return None
         content = tuple(
-            TokenLogprob(
+            types.TokenLogprob(
                 **self.token(event.token, event.logprob),
-                top_logprobs=tuple(TopLogprob(**self.token(top.token, top.logprob)) for top in event.alternatives),
+                top_logprobs=tuple(
+                    types.TopLogprob(**self.token(top.token, top.logprob)) for top in event.alternatives
+                ),
             )
             for event in events
             if event.finish != "eos"
         )
-        return ChatLogprobs(content=content)
+        return types.ChatLogprobs(content=content)
 
     def token(self, id: int | None, logprob: float) -> dict[str, Any]:
         """The bytes of a token are known if it has whole characters only."""
@@ -192,7 +181,7 @@ def ids(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(event.token for event in events if event.token is not None)
 
 
-def reason(event: Event) -> Reason | None:
+def reason(event: Event) -> types.Reason | None:
     """OpenAI has one value for an end token and a stop string."""
     if event.finish is None:
         return None
