@@ -257,7 +257,9 @@ REFUSED = {
     f"are 4,000,000 numbers, the limit is {MOST:,}; request fewer": requests.Formula(
         **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
     ),
-    "4 heads × 2,000 queries": requests.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
+    "4 heads × 2,000 queries": requests.Heads(
+        **HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)
+    ),
     "layer 2 is not in this decoder; its layers are 0 to 1": requests.Heads(
         **HERE, layer=2, queries=(0, 2), keys=(0, 2)
     ),
@@ -275,7 +277,9 @@ REFUSED = {
     "'dog' is not in 'the cat'": requests.Contexts(texts=("the cat",), word="dog"),
     "request at most 32": requests.Lens(run=run(LONG), tokens=(0, 100)),
     "position 99 is out of range": requests.Answer(run=run(), position=99),
-    "temperature=0.0 is out of range": requests.Answer(run=run(change=Change(temperature=0.0)), position=0),
+    "temperature=0.0 is out of range": requests.Answer(
+        run=run(change=Change(temperature=0.0)), position=0
+    ),
 }  # fmt: skip
 
 

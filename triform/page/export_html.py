@@ -41,9 +41,8 @@ EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re
 def page_file(session: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
     """The page of one run as one HTML file, with `lessons` if given."""
     style, script = static("style.css"), bundle("main.js")
-    policy = (
-        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; base-uri 'none'"
-    )
+    sources = f"script-src {hashed(script)}; style-src {hashed(style)}"
+    policy = f"default-src 'none'; {sources}; img-src data:; base-uri 'none'"
     held: dict[str, Any] = {"name": session.name, "text": run.text, "target": run.target, "lessons": lessons}
     held["answers"] = list(answered(session, run))
     data = msgspec.json.encode(held).decode()
