@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from triform.charts import draw
 from triform.errors import UnknownName
 from triform_lectures import experiments, registry, slides
 from triform_lectures.assets import DataAbsent
 from triform_lectures.lesson import CONDITION, SIGNS, Chapter, Claim, Done, Evidence, Lesson, Table, do
-from triform_lectures.lesson_charts import draw
 from triform_lectures.notebook import notebook
 from triform_lectures.quiz import QUESTIONS, Answered, answer
 

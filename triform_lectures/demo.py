@@ -18,9 +18,8 @@ import torch
 import little_world
 from little_world import Sentence
 from triform.core.initial_weights import build
-from triform.costs.compare import Line
 from triform.costs.machine import Machine
-from triform.costs.measure import run_beside
+from triform.costs.measure import Line, run_beside
 from triform.costs.predict import cost
 from triform.data.rows import Document, Labelled, Pair, Tagged
 from triform.families import bert, llama, vaswani

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform_lectures.lesson_charts import Plot
+from triform.charts import Plot
 
 Verdict: TypeAlias = Literal["holds", "holds with a condition", "not settled", "mistake on the slide"]
 HOLDS: Verdict = "holds"

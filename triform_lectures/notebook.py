@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from triform.charts import draw
 from triform_lectures import registry, slides
 from triform_lectures.lesson import CONDITION, SIGNS, Chapter, Claim, Done, Table, do
-from triform_lectures.lesson_charts import draw
 
 
 class Shown:

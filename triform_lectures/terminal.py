@@ -12,10 +12,9 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from triform.charts import short
+from triform.charts import Bars, Heat, Lines, Plot, short
 from triform_lectures import slides
 from triform_lectures.lesson import CONDITION, HOLDS, MISTAKE, SIGNS, UNSETTLED, Chapter, Claim, Done, Table, Verdict
-from triform_lectures.lesson_charts import Bars, Heat, Lines, Plot
 from triform_lectures.quiz import Answered, Question
 
 COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", UNSETTLED: "magenta", MISTAKE: "red"}

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from triform.charts import draw
 from triform_lectures import registry
 from triform_lectures.lesson import (
     CONDITION,
@@ -18,7 +19,6 @@ from triform_lectures.lesson import (
     printed,
     slip,
 )
-from triform_lectures.lesson_charts import draw
 
 COMPUTED = [lesson for lesson in registry.lessons() if lesson.kind == "computed"]
 TRAINED = [lesson for lesson in registry.lessons() if lesson.kind != "computed"]

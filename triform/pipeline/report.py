@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from triform.charts import Axis, Figure, Series, lines, stacked
+from triform.charts import Curve, Figure, draw, lines, stacked
 from triform.errors import TriformError
 from triform.hints import Hint
 from triform.model import Model
@@ -120,13 +120,11 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     edges = [len(steps) * point // POINTS for point in range(POINTS + 1)] if len(steps) > POINTS else None
     parts = [steps[a:b] for a, b in pairwise(edges)] if edges else [[step] for step in steps]
     loss = [(part[-1].step, sum(each.loss for each in part) / len(part)) for part in parts]
-    figures = [lines([Series("loss", loss)], title=f"{title}, training loss", x=Axis("step"), y=Axis("loss"))]
+    figures = [draw(lines(f"{title}, training loss", "step", "loss", [Curve("loss", tuple(loss))]))]
     scores = [event for event in told if isinstance(event, Scored)]
     if points := [(event.step, event.value) for event in scores if event.value is not None]:
         name = scores[0].name
-        figures.append(
-            lines([Series(name, points)], title=f"{title}, {name} on validation rows", x=Axis("step"), y=Axis(name))
-        )
+        figures.append(draw(lines(f"{title}, {name} on validation rows", "step", name, [Curve(name, tuple(points))])))
     return stacked(figures)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
 from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, numbers, slip
-from triform_lectures.lesson_charts import heat
 
 SENTENCE = "Three dark scars were treated by a young nurse."
 TRANSLATION = "Drei dunkle Narben wurden von einer jungen Krankenschwester behandelt."

@@ -2,6 +2,7 @@
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.build import cache_for
 from triform.costs.predict import cost
 from triform.costs.workload import Phase
@@ -10,7 +11,6 @@ from triform.inspect.view import look
 from triform.spec import ModelSpec
 from triform_lectures import slides
 from triform_lectures.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import decoder, ids, pair, random, same, writer
 
 

@@ -3,6 +3,7 @@ cost."""
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.attention import Attend
 from triform.core.initial_weights import build
 from triform.core.masks import Sight
@@ -16,7 +17,6 @@ from triform.families import gpt2, named
 from triform.spec import ModelSpec, replace
 from triform_lectures import slides
 from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table, timed_claim
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.timing import processor_seconds
 
 WIDTH = 128  # of the layer that is timed

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from triform.charts import curve, heat, lines
 from triform.families import gpt2, named
 from triform.model import Model
 from triform_lectures import slides, trained_models
 from triform_lectures.assets import standing
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import curve, heat, lines
 
 
 @lesson(

@@ -3,6 +3,7 @@
 import torch
 from torch.nn import functional as F
 
+from triform.charts import bars, heat
 from triform.families import bert, named
 from triform.inspect.view import look
 from triform.parameters import Part, inventory
@@ -10,7 +11,6 @@ from triform.spec import ModelSpec
 from triform_lectures import slides, trained_models
 from triform_lectures.experiments.facts import fact_losses
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import bars, heat
 from triform_lectures.random_models import compare, count, decoder, encoder, random, same
 
 ATTENTION: tuple[Part, ...] = ("attention", "cross-attention")

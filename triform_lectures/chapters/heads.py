@@ -2,6 +2,7 @@
 
 import torch
 
+from triform.charts import bars
 from triform.core.attention import join
 from triform.costs.predict import cost
 from triform.families import named
@@ -11,7 +12,6 @@ from triform_lectures import slides, trained_models
 from triform_lectures.experiments.adjectives import best_head
 from triform_lectures.formula import attention
 from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import bars
 from triform_lectures.random_models import compare, decoder, random
 
 

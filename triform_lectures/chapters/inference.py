@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import torch
 
+from triform.charts import bars
 from triform.generate.api import complete
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
@@ -11,7 +12,6 @@ from triform_lectures.assets import standing
 from triform_lectures.chapters.cache import cache_size, cached, saved
 from triform_lectures.chapters.similarity import cosines_of, vectors
 from triform_lectures.lesson import MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import bars
 from triform_lectures.random_models import compare, decoder, hidden, ids, random, same
 
 

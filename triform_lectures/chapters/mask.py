@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.costs.flop_counter import count_flops
 from triform.inspect.interventions import with_mask
 from triform.inspect.view import look
@@ -12,7 +13,6 @@ from triform_lectures import slides
 from triform_lectures.chapters.mask_table import after_softmax, not_multiplied, twelve
 from triform_lectures.formula import causal
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, table
-from triform_lectures.lesson_charts import heat
 from triform_lectures.random_models import compare, count, decoder, ids, random, writer
 
 

@@ -6,10 +6,10 @@ import math
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform_lectures import slides
 from triform_lectures.formula import causal
 from triform_lectures.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, near, numbers, printed, slip, table
-from triform_lectures.lesson_charts import heat
 from triform_lectures.random_models import compare, same
 
 NAMES = [str(i) for i in range(12)]

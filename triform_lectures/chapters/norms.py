@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from triform.charts import curve, lines
 from triform.core.forms import DecoderOnly
 from triform.core.initial_weights import build
 from triform.core.texts import Text
@@ -14,7 +15,6 @@ from triform.spec import ModelSpec, NoHead, replace
 from triform_lectures import slides
 from triform_lectures.ablation_modules import without_norms, without_residuals
 from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, slip
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import compare, encoder, random, same
 
 

@@ -2,11 +2,11 @@
 
 import torch
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.formula import attention
 from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import heat
 from triform_lectures.random_models import compare, decoder, random, same
 
 

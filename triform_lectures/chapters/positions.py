@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from triform.charts import curve, heat, lines
 from triform.core.initial_weights import build
 from triform.core.positions import Sinusoid
 from triform.parameters import parameters
@@ -13,7 +14,6 @@ from triform.spec import Sinusoid as SinusoidSpec
 from triform_lectures import slides
 from triform_lectures.ablation_modules import joined_positions
 from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import curve, heat, lines
 from triform_lectures.random_models import compare, encoder, hidden, ids, random, same, unplaced_decoder
 
 

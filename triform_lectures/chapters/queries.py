@@ -2,6 +2,7 @@
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.attention import Attend, written_out
 from triform.core.masks import Sight
 from triform.core.texts import Text
@@ -11,7 +12,6 @@ from triform_lectures.chapters.notations import columns, not_a_kernel, printed_f
 from triform_lectures.chapters.weight_tables import ginger_cat, mixing_table, who_attends
 from triform_lectures.formula import attention
 from triform_lectures.lesson import Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import compare, decoder, random, same
 
 

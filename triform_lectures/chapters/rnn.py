@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from triform.charts import curve, lines
 from triform.core.forms import Form
 from triform.core.initial_weights import build
 from triform.core.texts import Pair, Text
@@ -15,7 +16,6 @@ from triform.train.token_objectives import Translate
 from triform_lectures import slides
 from triform_lectures.experiments.recall import COLOURS, recall
 from triform_lectures.lesson import CONDITION, Chapter, Claim, Evidence, claim, lesson, near, table, timed_claim
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import random, same
 from triform_lectures.rnn import Bahdanau, Recurrent
 from triform_lectures.timing import processor_seconds

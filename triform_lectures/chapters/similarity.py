@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from triform.charts import bars, curve, heat, lines
 from triform_lectures import slides
 from triform_lectures.lesson import (
     MISTAKE,
@@ -17,7 +18,6 @@ from triform_lectures.lesson import (
     slip,
     table,
 )
-from triform_lectures.lesson_charts import bars, curve, heat, lines
 
 
 def vectors(names: tuple[str, ...]) -> Tensor:

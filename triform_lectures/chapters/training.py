@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 
+from triform.charts import curve, lines
 from triform.core.initial_weights import build
 from triform.core.texts import Pair
 from triform.families import gpt2, vaswani
@@ -14,7 +15,6 @@ from triform.train.token_objectives import MaskedToken, NextToken, Translate
 from triform_lectures import slides
 from triform_lectures.experiments.unmasked import copies
 from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import compare, ids, translator
 
 WORDS = tuple(dict.fromkeys(slides.MAT))  # the cat sat on mat </s>

@@ -4,11 +4,11 @@ on queries."""
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
 from triform_lectures.chapters.similarity import cosines_of, vectors
 from triform_lectures.lesson import MISTAKE, Evidence, all_printed, claim, lesson, near, numbers, slip, table
-from triform_lectures.lesson_charts import heat
 from triform_lectures.random_models import decoder, random, same
 
 

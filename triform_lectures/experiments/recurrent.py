@@ -12,6 +12,7 @@ import torch
 
 from little_world import rows
 from triform import families
+from triform.charts import Heat, curve, heat, lines
 from triform.core.forms import Form, Network
 from triform.core.initial_weights import build
 from triform.core.texts import Pair, Text
@@ -29,7 +30,6 @@ from triform_lectures import slides, trained_models
 from triform_lectures.assets import data
 from triform_lectures.chapters.alignment import GOLD, SENTENCE, TRANSLATION, hits
 from triform_lectures.lesson import Evidence, claim, lesson, table, timed_claim
-from triform_lectures.lesson_charts import Heat, curve, heat, lines
 from triform_lectures.rnn import Recurrent, alignment
 
 # A rate that stays: a network that is slower than another is not also further from the end of a schedule.

@@ -8,6 +8,7 @@ import torch
 
 from little_world import rows
 from triform import families
+from triform.charts import Lines, curve, lines
 from triform.core.forms import Form
 from triform.core.initial_weights import build
 from triform.core.texts import Text
@@ -21,7 +22,6 @@ from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import mean_loss
 from triform_lectures import trained_models
 from triform_lectures.lesson import Table, table
-from triform_lectures.lesson_charts import Lines, curve, lines
 
 CONFIG = Config(seed=0, steps=150, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
 EVERY = 10  # steps between the points of a curve

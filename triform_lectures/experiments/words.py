@@ -1,11 +1,11 @@
 """Experiments on words in trained models: nouns and adjectives, moles and lions."""
 
+from triform.charts import curve, heat, lines
 from triform_lectures import slides, trained_models
 from triform_lectures.assets import standing
 from triform_lectures.chapters.embeddings import cosines, streams
 from triform_lectures.experiments.adjectives import best_head
 from triform_lectures.lesson import CONDITION, Evidence, claim, lesson, table
-from triform_lectures.lesson_charts import curve, heat, lines
 
 
 @lesson(
