@@ -319,7 +319,7 @@ def replace_unprintable(words: str) -> str:
 
 
 def shorten(words: str) -> str:
-    return words if len(words) <= 20 else f"{words[:19]}…"
+    return replace_unprintable(words if len(words) <= 20 else f"{words[:19]}…")
 
 
 def draw_grid(plot: Lines, across: Scale, up: Scale) -> Iterable[str]:

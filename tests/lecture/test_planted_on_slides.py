@@ -10,7 +10,7 @@ from triform.core import masks
 from triform.core.cache import Cache
 from triform.core.positions import Sinusoid
 from triform.core.texts import Text
-from triform.inspect import residual_stream
+from triform.inspect import view as views
 from triform_lectures import registry, slides
 from triform_lectures.chapters import cost, forms, queries, rnn
 from triform_lectures.lesson import Done, do
@@ -51,8 +51,8 @@ def scores_of_another_row(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_entry_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = residual_stream.ledger
-    patch.setattr(residual_stream, "ledger", lambda *asked: right(*asked)[:-1])
+    right = views.read_ledger
+    patch.setattr(views, "read_ledger", lambda *asked: right(*asked)[:-1])
 
 
 def sines_only(patch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def limit_lines(overview: Overview) -> Iterator[Text]:
 def machine_line(machine: Machine) -> Text:
     memory = f", {short(machine.memory, 'B')} memory" if machine.memory else ""
     return Text(
-        f"machine: {short(machine.peak_flops, 'FLOP/s')} in matrix products, {short(machine.bandwidth, 'B/s')} bandwidth"
+        f"machine: {short(machine.peak_flops, 'FLOP/s')} matrix products, {short(machine.bandwidth, 'B/s')} bandwidth"
         f"{memory}; ridge at {machine.ridge:.3g} FLOPs/byte"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from triform.costs.predict import cost
+from triform.costs.predict import cache_bytes_per_position, cost
 from triform.costs.roofline import crossovers
 from triform.errors import InputError
 from triform.inspect import module_paths
@@ -46,7 +46,7 @@ def start(looker: Looker, asked: requests.Start) -> dict[str, Any]:
             name: {"tokens": list(tokens.labels), "ids": list(tokens.ids)} for name, tokens in view.texts.items()
         },
         "position_asked": position_of(looker, view),
-        "cache_bytes": cache_bytes(looker),
+        "cache_bytes": cache_bytes_per_position(model.spec, number=model.network.token.weight.element_size()),
     }
 
 
@@ -59,15 +59,6 @@ def position_of(looker: Looker, view: View) -> int:
     if tokenizer is not None and tokenizer.mask in ids:
         return ids.index(tokenizer.mask)
     return len(ids) - 1
-
-
-def cache_bytes(looker: Looker) -> int:
-    """Of one position: keys and values of every layer."""
-    stack = looker.model.spec.decoder
-    if stack is None:
-        return 0
-    a = stack.attention
-    return 2 * stack.layers * a.kv_heads * a.head_width * looker.model.network.token.weight.element_size()
 
 
 def stream(looker: Looker, asked: requests.Stream) -> dict[str, Any]:

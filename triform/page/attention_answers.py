@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from triform.inspect import module_paths
 from triform.inspect.attention_view import Formula as Written
-from triform.inspect.labelled_array import MOST_NUMBERS
+from triform.inspect.labelled_array import MAX_ARRAY_NUMBERS
 from triform.page import requests
 from triform.page.rounding import check, listed, size, windowed, within
 from triform.page.session import Looker, Need
@@ -58,7 +58,7 @@ def overview(looker: Looker, asked: requests.Overview) -> dict[str, Any]:
     source = "encoder" if asked.kind == "cross" else asked.stack
     asking, answering = len(view.texts[asked.stack].ids), len(view.texts[source].ids)
     step = max(1, -(-max(asking, answering) // GLANCE))
-    rows = step * max(1, MOST_NUMBERS // (step * answering))  # queries of one piece, whole squares of them
+    rows = step * max(1, MAX_ARRAY_NUMBERS // (step * answering))  # queries of one piece, whole squares of them
     pieces = []
     for first in range(0, asking, rows):
         queries = slice(first, min(asking, first + rows))

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from triform.inspect.residual_stream import angles
-from triform.inspect.view import View
+from triform.inspect.view import View, degrees_between
 from triform.page import requests
 from triform.page.apply_change import changed
 from triform.page.rounding import listed, within
@@ -69,7 +68,7 @@ def said(looker: Looker, asked: requests.Answer) -> dict[str, Any]:
         return found
     was = looker.view(msgspec.structs.replace(asked.run, change=UNCHANGED), need=need)
     ends = (each.record.call(need.until).output[0] for each in (was, view))
-    found["turned"] = listed(angles(*ends).cpu().numpy())
+    found["turned"] = listed(degrees_between(*ends).cpu().numpy())
     if speaks(looker):
         return found | parted(was, view, at)
     names, before = read_out(looker, was, at)

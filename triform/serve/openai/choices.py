@@ -13,6 +13,7 @@ import msgspec
 
 from triform.generate.events import Event
 from triform.generate.settings import Request
+from triform.inspect.token_labels import token_text
 from triform.serve.http.http_errors import failed_writing
 from triform.serve.http.request_context import Call, working
 from triform.serve.openai.request_types import Writing
@@ -125,10 +126,10 @@ class CompletionShape(Shape):
             at += len(event.text)
         self.offsets[index] = at
         return Logprobs(
-            tokens=tuple(spelled(self.tokenizer, event.token) for event in shown),
+            tokens=tuple(token_text(event.token, self.tokenizer) for event in shown),
             token_logprobs=tuple(event.logprob for event in shown),
             top_logprobs=tuple(
-                {spelled(self.tokenizer, one.token): one.logprob for one in reversed(event.alternatives)}
+                {token_text(one.token, self.tokenizer): one.logprob for one in reversed(event.alternatives)}
                 for event in shown
             ),
             text_offset=tuple(offsets),
@@ -174,7 +175,7 @@ class ChatShape(Shape):
 
     def token(self, id: int | None, logprob: float) -> dict[str, Any]:
         """The bytes of a token are known where it is whole characters."""
-        name = spelled(self.tokenizer, id)
+        name = token_text(id, self.tokenizer)
         return {"token": name, "logprob": logprob, "bytes": None if "\ufffd" in name else tuple(name.encode())}
 
 
@@ -198,9 +199,3 @@ def reason(event: Event) -> Reason | None:
     if event.finish is None:
         return None
     return "length" if event.finish == "length" else "stop"
-
-
-def spelled(tokenizer: Tokenizer | None, id: int | None) -> str:
-    if id is None or tokenizer is None:
-        return str(id)
-    return tokenizer.decode([id], skip_special=False) or tokenizer.token_of(id) or str(id)

@@ -14,7 +14,7 @@ import torch
 from triform.core.initial_weights import build
 from triform.core.packed_linear import PLAIN_ROWS, WORTH_PACKING
 from triform.costs.machine import memory
-from triform.costs.predict import cost
+from triform.costs.predict import cache_bytes_per_position, cost
 from triform.errors import TriformError
 from triform.families import NAMED
 from triform.generate.model_runner import SMALLEST
@@ -207,10 +207,9 @@ def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
 
 def cache(spec: ModelSpec, *, rows: int) -> int:
     """2 · L · rows · G · K · positions · bytes of a number, for the past and, where there is one, for the source."""
-    stack = spec.stacks["decoder"]
-    a_position = 2 * stack.layers * rows * stack.attention.kv_heads * stack.attention.head_width * NUMBER
+    per_position = rows * cache_bytes_per_position(spec, number=NUMBER)
     steps = 2 ** max(0, (spec.context // SMALLEST).bit_length() - 1)  # a cache grows by doubling
-    return a_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
+    return per_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
 
 
 def activations(spec: ModelSpec, *, limits: Limits) -> int:
