@@ -56,5 +56,5 @@ def test_what_cannot_be_compared_is_said() -> None:
         compare(one, longer)
     with pytest.raises(InputError, match=r"positions are 0 to 2"):
         in_contexts([(one, 0), (longer, 3)])
-    with pytest.raises(InputError, match=r"head is Tag"):
+    with pytest.raises(InputError, match=r"the head Tag"):
         compare(seen(model_of("tag")), seen(model_of("tag"))).answers()

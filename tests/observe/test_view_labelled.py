@@ -115,7 +115,7 @@ def test_cutting_keeps_the_labels() -> None:
     assert np.allclose(one.lengths().numpy(), np.linalg.norm(one.numpy(), axis=-1))
     with pytest.raises(InputError, match=r"a 'a2' is not in this array; it has a0, a1"):
         one["a2"]
-    with pytest.raises(InputError, match=r"has 3 axes, 4 places"):
+    with pytest.raises(InputError, match=r"has 3 axes, but 4 indices"):
         one[0, 0, 0, 0]
 
 

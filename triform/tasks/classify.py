@@ -19,7 +19,7 @@ from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
-from triform.metrics.labels import accuracy, confusion, label_matrix, macro_f1
+from triform.metrics import accuracy, confusion, label_matrix, macro_f1
 from triform.model import Model
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
