@@ -336,7 +336,7 @@ from triform.families import RELEASED, named
 from triform.costs.predict import cost
 from triform.costs.fit_memory import fit
 from triform.costs.roofline import crossovers, roofline
-from triform.costs.overview import crossing, roof, shares
+from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.machine import Machine
 from rich import print
 for name, spec in RELEASED.items():
@@ -344,7 +344,7 @@ for name, spec in RELEASED.items():
     cost(spec, phase="training")
 machine = Machine(peak_flops=1e12, bandwidth=1e11, memory=10**9)
 costs = cost(named("llama-3-8b"), phase="step", batch=4, length=8192, dtype="float16")
-shares(costs), roof([costs], machine=machine), crossing(named("llama-3-8b"))
+plot_flops(costs), plot_roofline([costs], machine=machine), plot_crossover(named("llama-3-8b"))
 print(costs, roofline(costs, machine=machine), fit(named("llama-3-8b"), memory=24 * 10**9))
 print(costs.memory.cache)
 """

@@ -18,7 +18,7 @@ from triform.costs.fit_memory import bytes_of, fit, largest
 from triform.costs.flop_counter import count_flops, count_seconds
 from triform.costs.machine import Machine
 from triform.costs.measure import beside
-from triform.costs.overview import crossing, roof, shares
+from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.predict import cost
 from triform.costs.roofline import roofline, turning_batch
 from triform.costs.scaling import measure_growth, slope
@@ -189,6 +189,6 @@ def test_slope(power: float, scale: float) -> None:
 @pytest.mark.parametrize("name", ["gpt2-small", "t5-small", "bert-base"])
 def test_pictures_of_costs(name: str) -> None:
     costs = cost(named(name), phase="training", length=128)
-    for figure in (shares(costs), crossing(named(name)), roof([costs], machine=FAST)):
+    for figure in (plot_flops(costs), plot_crossover(named(name)), plot_roofline([costs], machine=FAST)):
         assert figure.svg.startswith("<svg")
-    assert "= 6·d" in crossing(named("gpt2-small")).svg
+    assert "= 6·d" in plot_crossover(named("gpt2-small")).svg

@@ -44,9 +44,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import fit_table
+        from triform.costs.tables import make_fit_table
 
-        return fit_table(self)
+        return make_fit_table(self)
 
 
 def fit(spec: ModelSpec, *, memory: int, length: int | None = None) -> Fit:

@@ -49,9 +49,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import machine_line
+        from triform.costs.tables import describe_machine
 
-        return machine_line(self)
+        return describe_machine(self)
 
 
 def keep(machine: Machine) -> None:

@@ -51,9 +51,9 @@ class Beside(msgspec.Struct, frozen=True):
         return msgspec.json.encode(msgspec.to_builtins(self) | {"equal": self.equal}).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import beside_table
+        from triform.costs.tables import make_measured_table
 
-        return beside_table(self)
+        return make_measured_table(self)
 
 
 def beside(costs: Cost, *, flops: ByPath, seconds: ByPath, machine: Machine) -> Beside:

@@ -52,17 +52,17 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(table).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import overview_table
+        from triform.costs.tables import make_overview_table
 
-        return overview_table(self)
+        return make_overview_table(self)
 
     def plot(self) -> Figure:
         """FLOPs per operation, the roofline if a machine is known, and where n² overtakes d²."""
-        figures = [shares(cost) for cost in self.costs]
+        figures = [plot_flops(cost) for cost in self.costs]
         if self.machine is not None:
             single = [cost for cost in self.costs if cost.load.phase != "generation"]  # it is a prefill and steps
-            figures.append(roof(single or self.costs, machine=self.machine))
-        return stacked([*figures, crossing(self.spec)])
+            figures.append(plot_roofline(single or self.costs, machine=self.machine))
+        return stacked([*figures, plot_crossover(self.spec)])
 
 
 def overview(
@@ -124,14 +124,14 @@ def cost_of(
 # --- charts ---------------------------------------------------------------------------------------------------------
 
 
-def shares(costs: Cost) -> Figure:
+def plot_flops(costs: Cost) -> Figure:
     """FLOPs per operation."""
     rows = [row for row in costs.operations if row.flops]
     flops = {row.stack if row.name == "head" else f"{row.stack}: {row.name}": row.flops for row in rows}
     return draw(bars(f"FLOPs: {describe(costs)}", flops, unit="FLOP"))
 
 
-def crossing(spec: ModelSpec) -> Figure:
+def plot_crossover(spec: ModelSpec) -> Figure:
     """FLOPs of one text in the last stack: matrices grow with n, scores with n²; plain layers cross at n = 6d."""
     stack, crossover = list(spec.stacks)[-1], crossovers(spec)[-1]
     lengths = [round(crossover.n * 2.0**power) for power in range(-5, 4)]
@@ -157,7 +157,7 @@ def crossing(spec: ModelSpec) -> Figure:
     )
 
 
-def roof(costs: Sequence[Cost], *, machine: Machine) -> Figure:
+def plot_roofline(costs: Sequence[Cost], *, machine: Machine) -> Figure:
     """Attainable FLOP/s of each operation over its FLOPs per byte: first limited by bandwidth, then by the peak.
 
     Points are grouped by kind of operation for one phase, by phase for several.

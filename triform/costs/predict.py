@@ -103,9 +103,9 @@ class Cost(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.to_builtins()).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import cost_table
+        from triform.costs.tables import make_cost_table
 
-        return cost_table(self)
+        return make_cost_table(self)
 
 
 def cost(

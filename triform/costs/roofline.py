@@ -64,9 +64,9 @@ class Roofline(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import roofline_table
+        from triform.costs.tables import make_roofline_table
 
-        return roofline_table(self)
+        return make_roofline_table(self)
 
 
 def roofline(costs: Cost, *, machine: Machine) -> Roofline:

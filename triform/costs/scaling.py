@@ -75,9 +75,9 @@ class Growths(msgspec.Struct, frozen=True):
         return msgspec.json.encode(table).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import growth_table
+        from triform.costs.tables import make_growth_table
 
-        return growth_table(self)
+        return make_growth_table(self)
 
     def plot(self) -> Figure:
         curves = [

@@ -37,8 +37,8 @@ LEGEND = (
 )
 
 
-def cost_table(cost: Cost) -> RenderableType:
-    table = Table(title=title(cost.form, cost.load), **PLAIN)
+def make_cost_table(cost: Cost) -> RenderableType:
+    table = Table(title=describe_load(cost.form, cost.load), **PLAIN)
     for name in ("operation", "lecture", "forward FLOPs"):
         table.add_column(name, overflow="fold")
     for name in ("FLOPs", "bytes", "FLOPs/B"):
@@ -46,43 +46,48 @@ def cost_table(cost: Cost) -> RenderableType:
     for stack, sums in cost.stacks.items():
         rows = [row for row in cost.operations if row.stack == stack]
         for row in rows:
-            table.add_row(lines(row.name, row.path), orders(row.lecture, row.lecture_io), row.formula, *numbers(row))
+            table.add_row(
+                two_lines(row.name, row.path),
+                format_orders(row.lecture, row.lecture_io),
+                row.formula,
+                *format_numbers(row),
+            )
         table.add_section()
         if len(rows) > 1:
-            table.add_row(Text(f"total of the {stack}", style="bold"), "", "", *numbers(sums), end_section=True)
-    table.add_row(Text("total", style="bold"), total_order(cost), "", *numbers(cost.total))
-    return Group(table, memory_line(cost), Text(LEGEND, style="dim"))
+            table.add_row(Text(f"total of the {stack}", style="bold"), "", "", *format_numbers(sums), end_section=True)
+    table.add_row(Text("total", style="bold"), format_total_order(cost), "", *format_numbers(cost.total))
+    return Group(table, describe_memory(cost), Text(LEGEND, style="dim"))
 
 
-def title(form: str, load: Load) -> str:
+def describe_load(form: str, load: Load) -> str:
     return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.told}"
 
 
-def orders(flops: str, moved: str) -> Text:
-    return lines(flops, moved and f"IO {moved}")
+def format_orders(flops: str, moved: str) -> Text:
+    return two_lines(flops, moved and f"IO {moved}")
 
 
-def total_order(cost: Cost) -> Text:
+def format_total_order(cost: Cost) -> Text:
     if cost.load.phase == "step":
-        return orders(LECTURE["total"].step, LECTURE["total"].step_io)
+        return format_orders(LECTURE["total"].step, LECTURE["total"].step_io)
     whole = LECTURE["total of a pair" if cost.form == "encoder-decoder" else "total"]
-    return orders(whole.whole, whole.whole_io)
+    return format_orders(whole.whole, whole.whole_io)
 
 
-def lines(first: str, second: str) -> Text:
+def two_lines(first: str, second: str) -> Text:
     return Text.assemble(first, "\n", (second, "dim")) if second else Text(first)
 
 
-def numbers(row: Operation | Totals) -> tuple[RenderableType, ...]:
+def format_numbers(row: Operation | Totals) -> tuple[RenderableType, ...]:
     """FLOPs with the backward part, bytes moved with those saved for backward, and FLOPs per byte."""
-    moved = lines(short(row.moved, "B"), f"saves {short(row.kept, 'B')}" if row.kept else "")
+    moved = two_lines(short(row.moved, "B"), f"saves {short(row.kept, 'B')}" if row.kept else "")
     if not row.flops:
         return "–", moved, "–"
     backward = f"backward {short(row.backward)}" if row.backward else ""
-    return lines(short(row.flops), backward), moved, f"{row.intensity:.3g}"
+    return two_lines(short(row.flops), backward), moved, f"{row.intensity:.3g}"
 
 
-def memory_line(cost: Cost) -> Text:
+def describe_memory(cost: Cost) -> Text:
     sizes = {
         "weights": cost.memory.weights,
         "gradients": cost.memory.gradients,
@@ -100,17 +105,17 @@ def memory_line(cost: Cost) -> Text:
 # --- all phases -----------------------------------------------------------------------------------------------------
 
 
-def overview_table(overview: Overview) -> RenderableType:
+def make_overview_table(overview: Overview) -> RenderableType:
     """One phase operation by operation, or one row per phase; then the limits."""
     first = overview.costs[0]
     head = Text.assemble((overview.model, "bold"), f": {first.form}, {first.parameters:,} parameters")
     if len(overview.costs) > 1:
-        return Group(head, phases_table(overview), *limit_lines(overview))
-    limits = [] if overview.machine is None else [roofline_table(roofline(first, machine=overview.machine))]
-    return Group(head, cost_table(first), *limits, *limit_lines(overview))
+        return Group(head, make_phases_table(overview), *describe_limits(overview))
+    limits = [] if overview.machine is None else [make_roofline_table(roofline(first, machine=overview.machine))]
+    return Group(head, make_cost_table(first), *limits, *describe_limits(overview))
 
 
-def phases_table(overview: Overview) -> RenderableType:
+def make_phases_table(overview: Overview) -> RenderableType:
     load = overview.costs[0].load
     table = Table(title=f"{load.dtype}, batch {load.batch:,}", **PLAIN)
     table.add_column("phase")
@@ -121,7 +126,7 @@ def phases_table(overview: Overview) -> RenderableType:
     for cost in overview.costs:
         memory, least = cost.memory, overview.least(cost)
         table.add_row(
-            lines(cost.load.phase, cost.load.told),
+            two_lines(cost.load.phase, cost.load.told),
             short(cost.total.flops),
             short(cost.total.moved, "B"),
             f"{cost.total.intensity:.3g}",
@@ -133,7 +138,7 @@ def phases_table(overview: Overview) -> RenderableType:
     return Group(table, Text(hint, style="dim"))
 
 
-def limit_lines(overview: Overview) -> Iterator[Text]:
+def describe_limits(overview: Overview) -> Iterator[Text]:
     """Where n² overtakes d², and the batch at which decoding becomes limited by compute."""
     for cross in overview.crossovers:
         yield Text(
@@ -143,14 +148,14 @@ def limit_lines(overview: Overview) -> Iterator[Text]:
     if overview.machine is None:
         yield Text(f"for times, measure this machine once with `{Hint.MEASURE}`, or give --peak and --bandwidth")
         return
-    yield machine_line(overview.machine)
+    yield describe_machine(overview.machine)
     if (turn := overview.turning) is not None:
         always = "at every batch, since each sequence reads its own cache" if turn.batch is None else ""
         until = always or f"up to batch {turn.batch:,.0f}, above by compute"
         yield Text(f"a decoding step at position {turn.length:,} is limited by bandwidth {until}")
 
 
-def machine_line(machine: Machine) -> Text:
+def describe_machine(machine: Machine) -> Text:
     memory = f", {short(machine.memory, 'B')} memory" if machine.memory else ""
     return Text(
         f"machine: {short(machine.peak_flops, 'FLOP/s')} matrix products, {short(machine.bandwidth, 'B/s')} bandwidth"
@@ -158,7 +163,7 @@ def machine_line(machine: Machine) -> Text:
     )
 
 
-def growth_table(growths: "Growths") -> RenderableType:
+def make_growth_table(growths: "Growths") -> RenderableType:
     table = Table(title="time over positions n: measured, and the roofline's lower bound below it", **PLAIN)
     table.add_column("n", justify="right")
     for growth in growths.each:
@@ -166,11 +171,11 @@ def growth_table(growths: "Growths") -> RenderableType:
     by_size = [{point.positions: point for point in growth.points} for growth in growths.each]
     for size in sorted(set().union(*by_size)):
         points = [points.get(size) for points in by_size]
-        cells = (lines(short(point.measured, "s"), short(point.least, "s")) if point else "" for point in points)
+        cells = (two_lines(short(point.measured, "s"), short(point.least, "s")) if point else "" for point in points)
         table.add_row(f"{size:,}", *cells)
     table.add_section()
     table.add_row(
-        "grows as", *(lines(f"n^{each.exponent:.2f}", f"n^{each.least_exponent:.2f}") for each in growths.each)
+        "grows as", *(two_lines(f"n^{each.exponent:.2f}", f"n^{each.least_exponent:.2f}") for each in growths.each)
     )
     table.add_row("last three", *(f"n^{each.last:.2f}" for each in growths.each))
     return table
@@ -179,7 +184,7 @@ def growth_table(growths: "Growths") -> RenderableType:
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 
-def roofline_table(found: Roofline) -> RenderableType:
+def make_roofline_table(found: Roofline) -> RenderableType:
     machine = found.machine
     table = Table(
         title=f"roofline: at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} and "
@@ -192,11 +197,11 @@ def roofline_table(found: Roofline) -> RenderableType:
     table.add_column("limited by")
     for row in found.rows:
         share = f"{row.seconds / found.seconds:.1%}"
-        table.add_row(lines(f"{row.stack}: {row.name}", row.path), short(row.seconds, "s"), share, row.by)
+        table.add_row(two_lines(f"{row.stack}: {row.name}", row.path), short(row.seconds, "s"), share, row.by)
     return table
 
 
-def fit_table(fit: Fit) -> RenderableType:
+def make_fit_table(fit: Fit) -> RenderableType:
     table = Table(title=f"what fits in {short(fit.memory, 'B')}", **PLAIN)
     for name in ("use", "precision"):
         table.add_column(name)
@@ -214,8 +219,8 @@ def fit_table(fit: Fit) -> RenderableType:
     return table
 
 
-def beside_table(beside: "Beside") -> RenderableType:
-    table = Table(title=f"predicted | counted | measured: {title(beside.form, beside.load)}", **PLAIN)
+def make_measured_table(beside: "Beside") -> RenderableType:
+    table = Table(title=f"predicted | counted | measured: {describe_load(beside.form, beside.load)}", **PLAIN)
     table.add_column("module path", overflow="fold")
     for name in ("predicted FLOPs", "counted FLOPs", "min time", "measured", "of roofline"):
         table.add_column(name, justify="right")
@@ -224,9 +229,9 @@ def beside_table(beside: "Beside") -> RenderableType:
         of_limit = f"{line.least / line.measured:.0%}" if line.measured else "–"
         counted = Text(f"{line.counted:,}", style=style)
         times = (short(line.least, "s"), short(line.measured, "s"), of_limit)
-        table.add_row(lines(line.names, line.path), f"{line.predicted:,}", counted, *times)
+        table.add_row(two_lines(line.names, line.path), f"{line.predicted:,}", counted, *times)
     same = "equal" if beside.equal else "NOT equal"
     timed = (
         "; times per path are of the forward pass, the total includes the backward pass" if beside.load.training else ""
     )
-    return Group(table, Text(f"predicted and counted FLOPs are {same}{timed}"), machine_line(beside.machine))
+    return Group(table, Text(f"predicted and counted FLOPs are {same}{timed}"), describe_machine(beside.machine))

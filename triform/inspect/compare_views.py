@@ -20,7 +20,7 @@ def compare(a: View, b: View) -> "Comparison":
         if counts[0] != counts[1]:
             raise InputError(
                 f"the {name}s have {counts[0]} and {counts[1]} tokens; compare texts with the same number of tokens, "
-                f"or single words with in_contexts"
+                f"or single words with compare_contexts"
             )
     return Comparison(a, b)
 
@@ -77,7 +77,7 @@ class Comparison:
 def in_contexts(words: Sequence[tuple[View, int]], *, stack: StackName | None = None) -> Labelled:
     """Degrees between the vectors of some words, from embeddings to final norm: places × words × words
 
-    `in_contexts([(view, 3), (other, 1)])`; the same token starts at 0 degrees and diverges with its context.
+    `compare_contexts([(view, 3), (other, 1)])`; the same token starts at 0 degrees and diverges with its context.
     """
     walks = []
     for view, position in words:
