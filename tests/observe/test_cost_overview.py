@@ -100,7 +100,7 @@ def test_all_phases_and_one(name: str, machine: Machine | None) -> None:
     assert list(said["phases"]) == list(phases(spec))
     assert said["parameters"] == whole.costs[0].parameters
     for one in whole.costs:
-        assert f"{one.load.told}" in shown(whole)
+        assert f"{one.load.description}" in shown(whole)
         assert said["phases"][one.load.phase]["total"]["flops"] == one.total.flops
         assert (said["phases"][one.load.phase]["least_seconds"] is None) == (machine is None)
     single = overview(spec, model=name, phase="training", context=64, batch=3, machine=machine)

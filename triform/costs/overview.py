@@ -190,4 +190,4 @@ def group_of(row: Operation) -> str:
 
 
 def describe(costs: Cost) -> str:
-    return f"{costs.load.phase}, batch {costs.load.batch:,}, {costs.load.told}"
+    return f"{costs.load.phase}, batch {costs.load.batch:,}, {costs.load.description}"

@@ -60,7 +60,7 @@ def make_cost_table(cost: Cost) -> RenderableType:
 
 
 def describe_load(form: str, load: Load) -> str:
-    return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.told}"
+    return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.description}"
 
 
 def format_orders(flops: str, moved: str) -> Text:
@@ -126,7 +126,7 @@ def make_phases_table(overview: Overview) -> RenderableType:
     for cost in overview.costs:
         memory, least = cost.memory, overview.least(cost)
         table.add_row(
-            two_lines(cost.load.phase, cost.load.told),
+            two_lines(cost.load.phase, cost.load.description),
             short(cost.total.flops),
             short(cost.total.moved, "B"),
             f"{cost.total.intensity:.3g}",
@@ -158,8 +158,8 @@ def describe_limits(overview: Overview) -> Iterator[Text]:
 def describe_machine(machine: Machine) -> Text:
     memory = f", {short(machine.memory, 'B')} memory" if machine.memory else ""
     return Text(
-        f"machine: {short(machine.peak_flops, 'FLOP/s')} matrix products, {short(machine.bandwidth, 'B/s')} bandwidth"
-        f"{memory}; ridge at {machine.ridge:.3g} FLOPs/byte"
+        f"machine: {short(machine.peak_flops, 'FLOP/s')} of matrix products, "
+        f"{short(machine.bandwidth, 'B/s')} bandwidth{memory}; ridge at {machine.ridge:.3g} FLOPs/byte"
     )
 
 
@@ -187,8 +187,8 @@ def make_growth_table(growths: "Growths") -> RenderableType:
 def make_roofline_table(found: Roofline) -> RenderableType:
     machine = found.machine
     table = Table(
-        title=f"roofline: at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} and "
-        f"{short(machine.bandwidth, 'B/s')} (ridge at {machine.ridge:.3g} FLOPs/byte)",
+        title=f"roofline: at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} "
+        f"and {short(machine.bandwidth, 'B/s')} (ridge at {machine.ridge:.3g} FLOPs/byte)",
         **PLAIN,
     )
     table.add_column("operation")

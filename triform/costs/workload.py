@@ -58,7 +58,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return self.length + self.steps
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`1,024 positions`, with the source of an encoder-decoder and the new tokens of a generation."""
         source = f"source {self.source:,}, " if self.source else ""
         read = f"position {self.length:,}" if self.phase == "step" or self.length == 1 else f"{self.length:,} positions"
