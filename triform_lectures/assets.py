@@ -24,7 +24,7 @@ def standing(name: str) -> Model | None:
 
 def data(name: str, *, instead: str) -> Path:
     """The folder of a data set below `TRIFORM_SHARED`, or below a folder `shared` beside the checkout."""
-    shared = Path(os.environ.get("TRIFORM_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+    shared = Path(os.environ.get("TRIFORM_SHARED") or Path(__file__).resolve().parents[2] / "shared")
     place = shared / "data" / name
     if not place.is_dir():
         raise DataAbsent(f"{place} is not here; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
