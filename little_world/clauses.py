@@ -1,8 +1,5 @@
-"""What happens: someone does something, told in the shapes that put the German verb in all its places.
-
-Owns the clause with subject, verb, recipient, object, place, time and reason. Refuses to know who does what: that is
-a table elsewhere.
-"""
+"""Clauses with subject, verb, recipient, object, place, time and reason, in the shapes that put the German verb in all
+its positions. Who does what is in `topics`."""
 
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -39,7 +36,7 @@ _BEFORE_THE_VERB: dict[tuple[Shape, bool], Tokens] = {  # by shape and whether t
     ("wish", False): tagged("wants/VERB to/PART"),
     ("my wish", False): tagged("I/PRON want/VERB to/PART"),
 }
-_SIGNALS: dict[Shape, tuple[str, ...]] = {  # one of these words is heard wherever the shape is used
+_SIGNALS: dict[Shape, tuple[str, ...]] = {  # one of these words occurs in every sentence of the shape
     "plain": (".",),
     "early": (".",),
     "late": (".",),
@@ -57,7 +54,7 @@ _BECAUSE = {False: tagged("because/SCONJ it/PRON was/AUX"), True: tagged("becaus
 
 
 class Said(NamedTuple):
-    """The parts of an event: all that its German needs."""
+    """The parts of a clause that its German needs."""
 
     verb: Verb
     subject: Nominal
@@ -111,59 +108,59 @@ class Event(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     where: tuple[Menu[Fixed], ...] = (UNSAID,)
     reasons: tuple[Adjective, ...] = ()
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         shape = p.choose("shape", self.shapes, saying=_SIGNALS.__getitem__)
         verb = p.choose("verb", self.verbs, saying=lambda verb: (_english_form(verb, shape)[0].word,))
-        said = self._passive(p, verb) if shape == "passive" else self._active(p, verb, shape)
+        said = self._derive_passive(p, verb) if shape == "passive" else self._derive_active(p, verb, shape)
         p.words(FULL_STOP)
         opinions = (said.subject.core.mood, said.object.core.mood)
         mood = next((mood for mood in opinions if mood != NEUTRAL), NEUTRAL)
         return Told(mood, written(said.german(shape)))
 
-    def _active(self, p: Teller, verb: Verb, shape: Shape) -> Said:
-        front = _front(p, shape)
-        subject = ME if shape == "my wish" else self._someone(p, verb, shape)
+    def _derive_active(self, p: Teller, verb: Verb, shape: Shape) -> Said:
+        front = _derive_front(p, shape)
+        subject = ME if shape == "my wish" else self._derive_subject(p, verb, shape)
         if front == subject.german("nominative"):
-            raise DeadEnd  # nobody needs to be told what she did herself
+            raise DeadEnd  # not: Anna knows that Anna slept
         p.words(_BEFORE_THE_VERB.get((shape, subject.plural), ()))
         p.words(_english_form(verb, shape))
-        recipient = self.to.tell(p, "recipient", CALM)
+        recipient = self.to.derive(p, "recipient", CALM)
         if recipient == subject:
             raise DeadEnd
-        thing = self._something(p, verb, shape)
+        thing = self._derive_object(p, verb, shape)
         place = p.say("place", *self.where).german
         late = p.say("time", TIMES).german if shape == "late" else ""
-        why = self._because(p, subject if self.theme == "subject" else thing) if shape == "reason" else ""
+        why = self._derive_reason(p, subject if self.theme == "subject" else thing) if shape == "reason" else ""
         return Said(verb, subject, recipient, thing, place, front, late, why)
 
-    def _passive(self, p: Teller, verb: Verb) -> Said:
+    def _derive_passive(self, p: Teller, verb: Verb) -> Said:
         if verb.dative:
             raise DeadEnd  # German has no personal passive of folgen
-        thing = self._something(p, verb, "passive")
+        thing = self._derive_object(p, verb, "passive")
         p.words(_BEFORE_THE_VERB["passive", thing.plural])
         p.words((*verb.participle, *_BY))
-        agent = self._someone(p, verb, "passive")
+        agent = self._derive_subject(p, verb, "passive")
         return Said(verb, agent, NOTHING, thing, p.say("place", *self.where).german)
 
-    def _someone(self, p: Teller, verb: Verb, shape: Shape) -> Nominal:
+    def _derive_subject(self, p: Teller, verb: Verb, shape: Shape) -> Nominal:
         owner = verb.name if self.theme == "subject" else ""
-        return self.who.tell(p, "subject", self._moods("subject", shape), owner=owner)
+        return self.who.derive(p, "subject", self._allowed_moods("subject", shape), owner=owner)
 
-    def _something(self, p: Teller, verb: Verb, shape: Shape) -> Nominal:
+    def _derive_object(self, p: Teller, verb: Verb, shape: Shape) -> Nominal:
         owner = verb.name if self.theme == "object" else ""
-        return self.what.tell(p, "object", self._moods("object", shape), owner=owner)
+        return self.what.derive(p, "object", self._allowed_moods("object", shape), owner=owner)
 
-    def _because(self, p: Teller, theme: Nominal) -> str:
-        """A reason that can be true of the theme and that its adjectives have not given already."""
+    def _derive_reason(self, p: Teller, theme: Nominal) -> str:
+        """A reason that can be true of the theme and that its adjectives do not state already."""
         if not isinstance(theme, Phrase):
-            raise TypeError("only what has a gender can be called it")
+            raise TypeError("only a noun phrase has a pronoun")
         p.words(_BECAUSE[theme.plural])
-        reason = p.say("reason", _other_axes(self.reasons, theme.core))
+        reason = p.say("reason", _remaining_reasons(self.reasons, theme.core))
         p.link("reason", self.theme)
         return verb_last("weil", theme.pronoun, reason.german, "waren" if theme.plural else "war")
 
-    def _moods(self, role: Role, shape: Shape) -> Moods:
-        """What one wishes for is not terrible; what has a reason needs no opinion."""
+    def _allowed_moods(self, role: Role, shape: Shape) -> Moods:
+        """A wished-for object is not terrible; a clause with a reason has no opinion."""
         if role != self.moody or shape == "reason":
             return CALM
         return GLAD if shape in ("wish", "my wish") else MOODY
@@ -175,8 +172,8 @@ def _english_form(verb: Verb, shape: Shape) -> Tokens:
     return verb.participle if shape in ("perfect", "passive") else verb.past
 
 
-def _front(p: Teller, shape: Shape) -> str:
-    """What stands before the subject."""
+def _derive_front(p: Teller, shape: Shape) -> str:
+    """The German text before the subject."""
     if shape == "early":
         return p.say("time", TIMES).german
     if shape == "known":
@@ -192,6 +189,6 @@ def _front(p: Teller, shape: Shape) -> str:
 
 
 @cache
-def _other_axes(adjectives: tuple[Adjective, ...], core: Core) -> Menu[Adjective]:
+def _remaining_reasons(adjectives: tuple[Adjective, ...], core: Core) -> Menu[Adjective]:
     taken = {adjective.axis for adjective in core.adjectives}
     return Menu(a for a in adjectives if a in core.noun.adjectives and a.axis not in taken)

@@ -1,7 +1,6 @@
-"""What is true in the little world whatever happens in it: what things are, where they live, how big they are.
+"""Facts of the little world: what things are, where they live, how big they are.
 
-Tables of what is said of whom, by German names (a mole is a Maulwurf or a Muttermal, never just a mole), and one
-`Fact` for each table. Refuses to know episodes.
+Tables by German names (a mole is a Maulwurf or a Muttermal, never just a mole), and one `Fact` for each table.
 """
 
 from collections import defaultdict
@@ -17,29 +16,29 @@ from little_world.statements import Fact
 from little_world.word_types import Fixed, Noun, tagged
 
 
-def _rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Lines of `english = german: those of whom it is true`."""
+def _read_rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Lines of `english = german: nouns it is true of`."""
     for line in table.strip().splitlines():
         english, _, rest = line.strip().partition(" = ")
         german, _, names = rest.partition(": ")
         yield english, german, names.split()
 
 
-def _truths(table: str) -> dict[str, Menu[Fixed]]:
+def _read_facts(table: str) -> dict[str, Menu[Fixed]]:
     found = defaultdict(list)
-    for english, german, names in _rows(table):
+    for english, german, names in _read_rows(table):
         for name in names:
             found[name].append(Fixed(tokens=tagged(english), german=german))
     return {name: Menu(truths) for name, truths in found.items()}
 
 
-def _among(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Noun, ...]:
+def _select(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Noun, ...]:
     return tuple(noun for noun in nouns if noun.name in truths)
 
 
 # --- what things are ------------------------------------------------------------------------------------------------
 
-_ONE_IS = _truths("""
+_ONE_IS = _read_facts("""
     a/DET mammal/NOUN = ein Säugetier: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
     a/DET mammal/NOUN = ein Säugetier: Maulwurf Seelöwe Maus Zebra Ziege
     a/DET bird/NOUN = ein Vogel: Pinguin Ente
@@ -48,7 +47,7 @@ _ONE_IS = _truths("""
     a/DET gas/NOUN = ein Gas: Sauerstoff Wasserstoff Stickstoff Helium Methan Kohlendioxid
     a/DET liquid/NOUN = eine Flüssigkeit: Wasser
 """)
-_MANY_ARE = _truths("""
+_MANY_ARE = _read_facts("""
     mammals/NOUN = Säugetiere: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
     mammals/NOUN = Säugetiere: Maulwurf Seelöwe Maus Zebra Ziege
     birds/NOUN = Vögel: Pinguin Ente
@@ -66,14 +65,14 @@ def _is_a(what: Things) -> Fact:
 
 
 ANIMAL_CLASSES = _is_a(
-    Things(nouns=_among(ANIMALS, _ONE_IS), determiners=GENERIC, counts=(0, 0, 1), ranks=(ORIGIN,)),
+    Things(nouns=_select(ANIMALS, _ONE_IS), determiners=GENERIC, counts=(0, 0, 1), ranks=(ORIGIN,)),
 )
 FRUIT_CLASSES = _is_a(Things(nouns=FRUIT, determiners=GENERIC, counts=(0,)))
 SUBSTANCE_CLASSES = _is_a(Things(nouns=SUBSTANCES, determiners=MASS, counts=(0,)))
 
 # --- where they live and grow ---------------------------------------------------------------------------------------
 
-_HABITATS = _truths("""
+_HABITATS = _read_facts("""
     in/ADP the/DET sea/NOUN = im Meer: Seelöwe
     in/ADP the/DET forest/NOUN = im Wald: Fuchs Wolf Bär Affe Igel
     in/ADP the/DET garden/NOUN = im Garten: Maulwurf Igel
@@ -81,16 +80,16 @@ _HABITATS = _truths("""
     in/ADP Africa/PROPN/B-LOC = in Afrika: Löwe Elefant Zebra Affe
     in/ADP Asia/PROPN/B-LOC = in Asien: Elefant Affe
 """)
-_SOILS = _truths("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
+_SOILS = _read_facts("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
 _LIVE = {False: (tagged("lives/VERB"), "lebt"), True: (tagged("live/VERB"), "leben")}
 
 HABITATS = Fact(
-    what=Things(nouns=_among(ANIMALS, _HABITATS), determiners=MANY, counts=(0,)),
+    what=Things(nouns=_select(ANIMALS, _HABITATS), determiners=MANY, counts=(0,)),
     verbs=_LIVE,
     truths=lambda subject: _HABITATS[subject.core.noun.name],
 )
 SOILS = Fact(
-    what=Things(nouns=_among(FRUIT, _SOILS), determiners=MANY, counts=(0,)),
+    what=Things(nouns=_select(FRUIT, _SOILS), determiners=MANY, counts=(0,)),
     verbs={True: (tagged("grow/VERB"), "wachsen")},
     truths=lambda subject: _SOILS[subject.core.noun.name],
 )
@@ -103,7 +102,7 @@ HOMES = Fact(
 
 # --- how big and heavy they are, and who sells what -----------------------------------------------------------------
 
-_SIZES = [  # two steps apart there can be no doubt
+_SIZES = [  # compared only if two or more steps apart
     "Maus Hamster Maulwurf",
     "Kaninchen Igel Ente",
     "Katze Fuchs Pinguin",
@@ -130,7 +129,7 @@ _WEIGHTS = {
     for noun, mass in MOLAR_MASSES.items()
     for n, count in enumerate((ONE, TWO, THREE), start=1)
 }
-_PRODUCTS = _truths("""
+_PRODUCTS = _read_facts("""
     phones/NOUN = Handys: Apple Samsung Nokia Sony
     tablets/NOUN = Tablets: Apple Samsung Nokia
     computers/NOUN = Computer: Apple Samsung

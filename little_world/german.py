@@ -1,4 +1,4 @@
-"""German: the tables of articles and endings, and the places of the verb. Refuses to know which sentences exist.
+"""German: the tables of articles and endings, and the positions of the verb.
 
 A noun phrase is article + stem·ending + noun; the ending depends on what the article already shows:
 weak after der/dieser, mixed after ein, strong after a number or nothing.
@@ -77,7 +77,7 @@ def noun_form(noun: Noun, case: Case, *, plural: bool) -> str:
 
 
 def after(preposition: str, phrase: str) -> str:
-    """`in dem Garten` is said `im Garten`."""
+    """`in dem Garten` becomes `im Garten`."""
     merged = {"in dem": "im", "an dem": "am", "von dem": "vom"}
     article, _, rest = phrase.partition(" ")
     short = merged.get(f"{preposition} {article}")

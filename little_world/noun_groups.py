@@ -1,4 +1,4 @@
-"""Who and what there is, as sentences meet it: nouns with the determiners and places that suit them. Tables only."""
+"""Tables of noun phrases and places: nouns with the determiners and places that suit them."""
 
 from little_world.adjectives import AGE, COLOUR, SIZE, STATE
 from little_world.german import after
@@ -91,7 +91,7 @@ WITH_MOLES = Menu(
 ANIMALS = (*PETS, *WILD, *SWIMMERS, *GRAZERS)
 THINGS = (*TOYS, *CUDDLY, *GOODS, *VEHICLES)
 _BY_NAME = {noun.name: noun for noun in (*ANIMALS, *FRUIT, *SKIN)}
-CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # where only the noun would tell which mole is meant
+CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # without the mole, which would be ambiguous
 
 
 def named(names: str) -> tuple[Noun, ...]:
@@ -110,7 +110,7 @@ def few(nouns: tuple[Noun, ...]) -> Things:
 
 
 def these(nouns: tuple[Noun, ...], *where: Menu[Fixed]) -> Things:
-    """The old cat, whose state and worth are still to be told."""
+    """The old cat: adjectives of age and colour only, so that a predicate can add its state."""
     return Things(nouns=nouns, determiners=SHOWN, ranks=(AGE, COLOUR), where=where)
 
 

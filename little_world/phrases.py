@@ -1,4 +1,4 @@
-"""Noun phrases, places and times in both languages: what a sentence is put together from. Knows no sentence."""
+"""Noun phrases in both languages: what sentences are built from."""
 
 from functools import cache
 from itertools import combinations
@@ -33,7 +33,7 @@ class Core(Word, frozen=True, eq=False, kw_only=True):
 
 
 class Nominal(Protocol):
-    """Someone or something that a sentence can speak about."""
+    """A noun phrase or a name."""
 
     @property
     def plural(self) -> bool: ...
@@ -146,7 +146,7 @@ _NOBODY = core_of(_MOL)
 
 
 class Nothing(NamedTuple):
-    """Where a sentence has no such role; `ich` where the role is mine."""
+    """A role that the sentence does not have; `ich` for the first person."""
 
     word: str = ""
     plural: bool = False
@@ -173,9 +173,9 @@ def cores(nouns: tuple[Noun, ...], ranks: tuple[int, ...], *, plural: bool, coun
 
 
 class Kind(Protocol):
-    """A kind of someone or something: says one of its members."""
+    """A kind of noun phrase; `derive` chooses one of its members."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal: ...
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal: ...
 
 
 class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -187,7 +187,7 @@ class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     ranks: tuple[int, ...] = RANKS
     where: tuple[Menu[Fixed], ...] = ()
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Phrase:
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Phrase:
         determiner = p.say(role + ".determiner", self.determiners)
         core = p.say(role + ".core", *core_menus(self, moods, determiner.plural), owner=owner)
         place = p.say(role + ".place", *self.where).german if self.where else ""
@@ -196,7 +196,7 @@ class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 @cache
 def core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ...]:
-    """A menu for each mood and number of adjectives, as often as it is likely; an opinion is an adjective at least."""
+    """One menu per mood and number of adjectives, repeated by its probability; an opinion needs an adjective."""
     found = [
         cores(kind.nouns, kind.ranks, plural=plural, count=count, mood=mood)
         for mood in moods
@@ -208,7 +208,7 @@ def core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ..
 class NoOne(msgspec.Struct, frozen=True, eq=False):
     """A role that is not filled."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nothing:
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nothing:
         return NOTHING
 
 
@@ -220,10 +220,10 @@ class Couples(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     each: Things
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Couple:
-        first = self.each.tell(p, role, moods, owner=owner)
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Couple:
+        first = self.each.derive(p, role, moods, owner=owner)
         p.words(_AND)
-        second = self.each.tell(p, role + ".other", CALM)
+        second = self.each.derive(p, role + ".other", CALM)
         if first.core.noun is second.core.noun:
             raise DeadEnd
         return Couple(first, second)
@@ -238,16 +238,16 @@ class People(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     names: Menu[Name]
     others: Things
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal:
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal:
         if p.choose(role + ".named", (True, True, False)):
             return p.say(role + ".name", self.names, owner=owner)
-        return self.others.tell(p, role, moods, owner=owner)
+        return self.others.derive(p, role, moods, owner=owner)
 
 
 class Amounts(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """So many moles of a substance."""
+    """One to three moles of a substance."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Amount:
+    def derive(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Amount:
         count = p.say(role + ".determiner", MEASURED)
         p.words(moles_of(count))
         core = p.say(role + ".core", *_SUBSTANCES, owner=owner)

@@ -1,4 +1,4 @@
-"""Places and times in both languages. Knows no sentence."""
+"""Places and times in both languages."""
 
 from little_world.german import after, decline
 from little_world.grammar_engine import Menu
@@ -9,7 +9,7 @@ UNSAID = Menu((Fixed(tokens=(), german=""),))  # the menu of a place that is not
 
 
 def places(table: str) -> Menu[Fixed]:
-    """Lines of `english German: spots`; each spot is said with `the`, and with `a` too if it is marked with a star."""
+    """Lines of `english German: spots`; each spot is used with `the`, and with `a`, too, if it has a star."""
     found = []
     for line in table.strip().splitlines():
         prepositions, _, spots = line.partition(":")

@@ -1,7 +1,4 @@
-"""Sentences with all their labels: drawn from a seed, read from a text, or told again with other choices.
-
-The grammar is `scenes.sentence`; this file only asks it. Refuses to know tasks and files.
-"""
+"""Sentences with all their labels: drawn from a seed, parsed from a text, or derived again with other choices."""
 
 from collections.abc import Iterator
 from random import Random
@@ -29,7 +26,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True):
-    """One small true sentence in two languages, with what every task wants to know about it."""
+    """One sentence in two languages, with the labels of every task."""
 
     english: str
     german: str
@@ -40,7 +37,7 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]  # BIO
     entities: tuple[tuple[int, int, str], ...]  # (start, end, label) in characters of `english`
     adjective_of: tuple[tuple[int, int], ...]  # (adjective, noun) as places of tokens
-    combination: str  # the words whose meeting decides the split
+    combination: str  # the words that decide the split
 
     @property
     def split(self) -> Split:
@@ -48,14 +45,14 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(NamedTuple):
-    """A sentence as it was told: its choices can be changed and told again."""
+    """A derived sentence; its choices can be changed and derived again."""
 
     teller: Teller
     telling: Telling
 
     @property
     def words(self) -> list[str]:
-        """Not yet written: `a` before a vowel, no capital at the beginning."""
+        """Before spelling rules: `a` before a vowel, no capital at the beginning."""
         return [token.word for token in self.teller.tokens]
 
     @property
@@ -72,7 +69,7 @@ class Draft(NamedTuple):
         return starts[names[0]], starts[last] + len(choices[last].tokens)  # type: ignore[attr-defined]
 
     def again(self, changes: dict[str, object]) -> "Draft":
-        """The same sentence but for these choices."""
+        """The same sentence with these choices changed."""
         script = Script(self.teller.choices | changes)
         return Draft(script, sentence(script))
 
@@ -87,13 +84,13 @@ class Draft(NamedTuple):
             tokens=tuple(words),
             pos=pos,
             tags=tags,
-            entities=_entities(words, tags),
+            entities=_find_entities(words, tags),
             adjective_of=tuple(self.teller.links),
             combination=self.teller.combination,
         )
 
 
-def _entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
+def _find_entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
     """An entity begins at B-x and ends with the last I-x that follows it."""
     found: list[tuple[int, int, str]] = []
     end = -1
@@ -108,7 +105,7 @@ def _entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, 
 
 
 def draw(random: Random, *, split: Split, topics: tuple[str, ...] = TOPICS) -> Draft:
-    """One sentence that this split owns."""
+    """One sentence of this split."""
     while True:
         dice = Dice(random, split=split)
         try:
@@ -134,7 +131,7 @@ def check(*, split: Split, count: int) -> None:
 
 
 def read(english: str) -> Sentence | None:
-    """What the grammar knows of a sentence, or nothing if it is not one of its sentences."""
+    """The sentence with all its labels, or None if the grammar does not produce it."""
     found = next(readings(sentence, english), None)
     return Draft(*found).finished() if found else None
 
@@ -148,12 +145,12 @@ def translate(english: str) -> str:
     """The one right translation of a sentence of the little world."""
     found = read(english)
     if not found:
-        raise InputError(f"{english[:80]!r} is not a sentence of the little world; `sentences` makes some")
+        raise InputError(f"{english[:80]!r} is not a sentence of the little world; use one from `sentences`")
     return found.german
 
 
 def examples() -> dict[str, tuple[str, ...]]:
-    """The lectures' own examples, as the little world says them."""
+    """The lectures' own examples, as sentences of the little world."""
     return {
         "mole": (
             "The European mole is a mammal.",

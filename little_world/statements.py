@@ -1,6 +1,6 @@
-"""What is: properties, opinions, facts, requests and captions, one small construction each.
+"""Properties, opinions, imperatives, facts and captions: one small construction each.
 
-Each tells its English to a teller and returns the German. Refuses to know the tables of what is true of what.
+Each adds its English to a derivation and returns the German. The facts themselves are in `facts`.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,18 +37,18 @@ class Predicate(Word, frozen=True, eq=False, kw_only=True):
 
 
 class Property(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Something is or was so, or someone thinks that it is."""
+    """A subject has or had a property, or someone thinks so."""
 
     what: Kind
-    lasting: bool = False  # said of all of a kind, which cannot all be broken
+    lasting: bool = False  # a statement about a whole kind, which cannot all be broken
     tenses: tuple[Tense, ...] = ("is", "was", "thinks")
     forms: tuple[Form, ...] = ("one", "one", "not", "and", "but")
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         tense = p.choose("tense", self.tenses)
         thinker = p.say("thinker", NAMES) if tense == "thinks" else None
         p.words(_THINKS_THAT if thinker else ())
-        subject = self.what.tell(p, "subject", CALM)
+        subject = self.what.derive(p, "subject", CALM)
         english, be = (_WAS if tense == "was" else _IS)[subject.plural]
         p.words(english)
         noun = subject.core.noun
@@ -72,13 +72,13 @@ def predicates(noun: Noun, form: Form, *, lasting: bool) -> Menu[Predicate]:
     return Menu(_FORMS[form](tuple(a for a in fitting if not lasting or a.rank != STATE or a.mood == NEUTRAL)))
 
 
-def _one(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+def _affirm(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
     for a in adjectives:
         yield Predicate(tokens=a.tokens, german=a.german, mood=a.mood, combination=a.combination)
 
 
-def _negated(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
-    """Not good is bad; whether `not bad` is good is left to the philosophers."""
+def _negate(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+    """Not good is bad; `not bad` is left out, since its sentiment is unclear."""
     for a in adjectives:
         if a.mood != "negative":
             mood: Mood = "negative" if a.mood == "positive" else NEUTRAL
@@ -86,10 +86,10 @@ def _negated(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
             yield Predicate(tokens=tokens, german=f"nicht {a.german}", mood=mood, combination=f"not {a.combination}")
 
 
-def _both(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
+def _conjoin(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
     for a, b in combinations([a for a in adjectives if a.mood == NEUTRAL], 2):
         if a.axis != b.axis:
-            yield _joined(a, _AND, " und", b)
+            yield _join(a, _AND, " und", b)
 
 
 def _contrast(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
@@ -97,10 +97,10 @@ def _contrast(adjectives: tuple[Adjective, ...]) -> Iterator[Predicate]:
     for a in adjectives:
         for b in adjectives:
             if a.axis in ("size", "price") and a.axis != b.axis and b.mood != NEUTRAL:
-                yield _joined(a, _BUT, ", aber", b)
+                yield _join(a, _BUT, ", aber", b)
 
 
-def _joined(a: Adjective, word: Tokens, german: str, b: Adjective) -> Predicate:
+def _join(a: Adjective, word: Tokens, german: str, b: Adjective) -> Predicate:
     return Predicate(
         tokens=(*a.tokens, *word, *b.tokens),
         german=f"{a.german}{german} {b.german}",
@@ -109,7 +109,7 @@ def _joined(a: Adjective, word: Tokens, german: str, b: Adjective) -> Predicate:
     )
 
 
-_FORMS = {"one": _one, "not": _negated, "and": _both, "but": _contrast}
+_FORMS = {"one": _affirm, "not": _negate, "and": _conjoin, "but": _contrast}
 
 
 # --- opinions and requests ------------------------------------------------------------------------------------------
@@ -138,10 +138,10 @@ class Opinion(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         who = p.say("subject.name", NAMES)
         feeling = p.say("feeling", FEELINGS)
-        what = self.what.tell(p, "object", CALM, owner=feeling.tokens[0].word)
+        what = self.what.derive(p, "object", CALM, owner=feeling.tokens[0].word)
         p.words(FULL_STOP)
         german = verb_second(who.german("nominative"), feeling.german, what.german("accusative"))
         return Told(feeling.mood, written(german))
@@ -153,10 +153,10 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     verbs: tuple[Verb, ...]
     what: Kind
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         verb = p.choose("verb", self.verbs)
         p.words(verb.base)
-        what = self.what.tell(p, "object", CALM, owner=verb.name)
+        what = self.what.derive(p, "object", CALM, owner=verb.name)
         p.words(FULL_STOP)
         german = verb_second(verb.infinitive, "Sie", what.german("accusative"), verb.prefix)
         return Told(NEUTRAL, written(german))
@@ -170,9 +170,9 @@ class Biopsy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     what: Kind
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         p.words(_TAKE_A_BIOPSY_OF)
-        what = self.what.tell(p, "object", CALM, owner="biopsy")
+        what = self.what.derive(p, "object", CALM, owner="biopsy")
         p.words(FULL_STOP)
         return Told(NEUTRAL, written(f"machen Sie eine Biopsie {what.german('genitive')}"))
 
@@ -188,8 +188,8 @@ class Fact(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     truths: Callable[[Any], Menu[Fixed]]
     combining: str = ""  # what its subjects combine with, where there are so many that some can be held out
 
-    def tell(self, p: Teller) -> Told:
-        subject = self.what.tell(p, "subject", CALM, owner=self.combining)
+    def derive(self, p: Teller) -> Told:
+        subject = self.what.derive(p, "subject", CALM, owner=self.combining)
         english, finite = self.verbs[subject.plural]
         p.words(english)
         truth = p.say("truth", self.truths(subject))
@@ -207,9 +207,9 @@ class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     what: Kind
     where: Menu[Fixed]
 
-    def tell(self, p: Teller) -> Told:
+    def derive(self, p: Teller) -> Told:
         p.words(_THERE_IS)
-        what = self.what.tell(p, "object", MOODY, owner="there is")
+        what = self.what.derive(p, "object", MOODY, owner="there is")
         place = p.say("place", self.where)
         p.words(FULL_STOP)
         german = verb_second(place.german, "gibt", "es", what.german("accusative"))
@@ -217,11 +217,11 @@ class Existence(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Caption(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What one would write under a picture: an apple and an orange."""
+    """A caption of a picture: an apple and an orange."""
 
     what: Kind
 
-    def tell(self, p: Teller) -> Told:
-        what = self.what.tell(p, "subject", MOODY, owner="picture")
+    def derive(self, p: Teller) -> Told:
+        what = self.what.derive(p, "subject", MOODY, owner="picture")
         p.words(FULL_STOP)
         return Told(what.core.mood, written(what.german("nominative")))

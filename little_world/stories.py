@@ -1,7 +1,4 @@
-"""More than a sentence: questions with their answers, passages with their summaries, pairs that are more or less alike.
-
-Changes the choices of sentences and tells them again. Refuses to know rows and files.
-"""
+"""Questions with answers, passages with summaries, and pairs of more or less similar sentences."""
 
 from random import Random
 from typing import NamedTuple
@@ -19,7 +16,7 @@ from little_world.word_types import Fixed, Verb
 
 
 class Episode(NamedTuple):
-    """Something that happened, told in one plain clause."""
+    """An action in one plain clause."""
 
     draft: Draft
     scene: Event
@@ -49,7 +46,7 @@ def episode(random: Random, *, split: Split, topics: tuple[str, ...] = TOPICS) -
 
 
 class Asked(NamedTuple):
-    """A question, and the answer where it stands: context[start : start + len(answer)] == answer"""
+    """A question and its answer: context[start : start + len(answer)] == answer"""
 
     question: str
     context: str
@@ -58,34 +55,34 @@ class Asked(NamedTuple):
 
 
 def asked(random: Random, *, split: Split) -> Asked:
-    """A passage of three sentences about one topic, of which only one has the verb that is asked for."""
+    """A passage of three sentences about one topic, only one of which answers the question."""
     it = episode(random, split=split)
-    role = random.choice([role for role in _ASKED if it.words(role)])
+    role = random.choice([role for role in _ASKED_ROLES if it.words(role)])
     first, last = it.draft.span(role)
     text = it.draft.english
     start = len(render(it.draft.words[:first])) + (first > 0)
     answer = text[start : len(render(it.draft.words[:last]))]
-    passage = [text, *(_companion(random, it, split=split).english for _ in range(2))]
+    passage = [text, *(_draw_companion(random, it, split=split).english for _ in range(2))]
     random.shuffle(passage)
     before = passage[: passage.index(text)]
-    return Asked(_question(it, role), " ".join(passage), answer, start + sum(len(other) + 1 for other in before))
+    return Asked(_make_question(it, role), " ".join(passage), answer, start + sum(len(other) + 1 for other in before))
 
 
-_ASKED = ("subject", "object", "place", "time")
-_ASKING = {"object": ["what"], "place": ["where"], "time": ["when"]}
+_ASKED_ROLES = ("subject", "object", "place", "time")
+_QUESTION_WORDS = {"object": ["what"], "place": ["where"], "time": ["when"]}
 
 
-def _question(it: Episode, role: str) -> str:
+def _make_question(it: Episode, role: str) -> str:
     """Who bought a new phone yesterday? What did Anna buy yesterday?"""
     rest = [word for other in ("recipient", "object", "place", "time") if other != role for word in it.words(other)]
     if role == "subject":
-        words = [*_who(it), *(token.word for token in it.verb.past), *rest]
+        words = [*_question_word(it), *(token.word for token in it.verb.past), *rest]
     else:
-        words = [*_ASKING[role], "did", *it.words("subject"), *(token.word for token in it.verb.base), *rest]
+        words = [*_QUESTION_WORDS[role], "did", *it.words("subject"), *(token.word for token in it.verb.base), *rest]
     return render([*words, "?"])
 
 
-def _who(it: Episode) -> list[str]:
+def _question_word(it: Episode) -> list[str]:
     core = it.core("subject")
     if core is None or core.noun in (*ROLES, *HEALERS):
         return ["who"]
@@ -94,17 +91,17 @@ def _who(it: Episode) -> list[str]:
     return ["which", "company"] if core.noun in SELLERS else ["what"]
 
 
-def _companion(random: Random, it: Episode, *, split: Split) -> Draft:
-    """A sentence that can stand beside the episode and tells of others, so that it answers no question about it."""
+def _draw_companion(random: Random, it: Episode, *, split: Split) -> Draft:
+    """A sentence of the same topic that answers no question about the episode."""
     while True:
         draft = draw(random, split=split, topics=(it.draft.telling.topic,))
-        shared = _marks(it.draft) & _marks(draft)
+        shared = _identifying_words(it.draft) & _identifying_words(draft)
         if not shared and not isinstance(draft.teller.choices["scene"], Caption | Request):
             return draft
 
 
-def _marks(draft: Draft) -> set[object]:
-    """What a question would recognise a sentence by: names, nouns, the verb, the place and the time."""
+def _identifying_words(draft: Draft) -> set[object]:
+    """What identifies a sentence: names, nouns, the verb, the place and the time."""
     found: set[object] = {token.word for token in draft.teller.tokens if token.pos == "PROPN"}
     for choice in draft.teller.choices.values():
         match choice:
@@ -129,7 +126,7 @@ _WEATHER = ("It was raining.", "The sun was shining.", "It was cold.", "It was a
 
 
 def summed(random: Random, *, split: Split) -> Summed:
-    """What happened, what it was like and when, each in its own sentence, and all of it in one."""
+    """A passage with the action, its properties and its time in one sentence each, and one sentence with all of them."""
     while True:
         it = episode(random, split=split)
         core = it.core(it.scene.theme)
@@ -159,42 +156,42 @@ class Alike(NamedTuple):
 
 
 def alike(random: Random, *, split: Split) -> Alike:
-    score = random.randrange(len(_LADDER))
+    score = random.randrange(len(_PAIRS_BY_SCORE))
     pair = None
     while pair is None:
-        pair = _LADDER[score](random, split)
+        pair = _PAIRS_BY_SCORE[score](random, split)
     first, second = random.sample(pair, 2)
     return Alike(first.english, second.english, float(score))
 
 
-def _nothing_in_common(random: Random, split: Split) -> tuple[Draft, Draft]:
+def _draw_unrelated(random: Random, split: Split) -> tuple[Draft, Draft]:
     one, other = random.sample(TOPICS, 2)
     return draw(random, split=split, topics=(one,)), draw(random, split=split, topics=(other,))
 
 
-def _one_topic(random: Random, split: Split) -> tuple[Draft, Draft] | None:
-    one, other = _two_episodes(random, split)
+def _draw_same_topic(random: Random, split: Split) -> tuple[Draft, Draft] | None:
+    one, other = _draw_two_episodes(random, split)
     return (one.draft, other.draft) if one.verb is not other.verb else None
 
 
-def _one_verb(random: Random, split: Split) -> tuple[Draft, Draft] | None:
-    one, other = _two_episodes(random, split)
+def _draw_same_verb(random: Random, split: Split) -> tuple[Draft, Draft] | None:
+    one, other = _draw_two_episodes(random, split)
     differ = one.draft.teller.combination != other.draft.teller.combination
     return (one.draft, other.draft) if one.verb is other.verb and differ else None
 
 
-def _another_time(random: Random, split: Split) -> tuple[Draft, Draft]:
+def _draw_other_time(random: Random, split: Split) -> tuple[Draft, Draft]:
     it = episode(random, split=split)
     one, other = random.sample(TIMES.options, 2)
     return it.told("late", time=one), it.told(random.choice(("late", "early")), time=other)
 
 
-def _one_detail_more(random: Random, split: Split) -> tuple[Draft, Draft]:
+def _draw_with_detail(random: Random, split: Split) -> tuple[Draft, Draft]:
     it = episode(random, split=split)
     return it.told("plain"), it.told(random.choice(("late", "early")), time=random.choice(TIMES.options))
 
 
-def _other_words(random: Random, split: Split) -> tuple[Draft, Draft]:
+def _draw_paraphrase(random: Random, split: Split) -> tuple[Draft, Draft]:
     it = episode(random, split=split)
     if "passive" in it.scene.shapes and not it.verb.dative and random.random() < 0.5:
         return it.told("plain"), it.told("passive")
@@ -202,9 +199,16 @@ def _other_words(random: Random, split: Split) -> tuple[Draft, Draft]:
     return it.told("late", time=time), it.told("early", time=time)
 
 
-def _two_episodes(random: Random, split: Split) -> tuple[Episode, Episode]:
+def _draw_two_episodes(random: Random, split: Split) -> tuple[Episode, Episode]:
     one = episode(random, split=split)
     return one, episode(random, split=split, topics=(one.draft.telling.topic,))
 
 
-_LADDER = (_nothing_in_common, _one_topic, _one_verb, _another_time, _one_detail_more, _other_words)
+_PAIRS_BY_SCORE = (
+    _draw_unrelated,
+    _draw_same_topic,
+    _draw_same_verb,
+    _draw_other_time,
+    _draw_with_detail,
+    _draw_paraphrase,
+)

@@ -1,7 +1,4 @@
-"""The little world's sentences, topic by topic: who does what where, and what can be said of whom.
-
-Only tables, and the grammar's one door `sentence`. Refuses to know how a sentence is put together.
-"""
+"""The grammar: tables of the sentences of each topic, and `derive_sentence`, which chooses one."""
 
 from typing import Protocol
 
@@ -33,7 +30,7 @@ from little_world.word_types import Adjective, Fixed, Noun, Verb
 
 
 class Scene(Protocol):
-    def tell(self, p: Teller) -> Told: ...
+    def derive(self, p: Teller) -> Told: ...
 
 
 TOLD: Shapes = ("plain", "plain", "early", "late", "perfect", "known")
@@ -229,4 +226,4 @@ TOPICS = tuple(SCENES)
 def sentence(p: Teller, *, topics: tuple[str, ...] = TOPICS) -> Telling:
     """One sentence of the little world."""
     topic = p.choose("topic", topics)
-    return Telling(topic, *p.choose("scene", SCENES[topic]).tell(p))
+    return Telling(topic, *p.choose("scene", SCENES[topic]).derive(p))

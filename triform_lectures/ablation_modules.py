@@ -1,5 +1,4 @@
-"""Networks changed in ways a spec cannot say: small modules put in the place of a network's own. For experiments
-only."""
+"""Changed networks for experiments: small modules that replace a network's own where a spec has no such setting."""
 
 from typing import cast
 
@@ -14,7 +13,7 @@ from triform.core.positions import Sinusoid
 
 
 class MaskAfter(Attend):
-    """softmax over all keys, then 0 where a query may not look; `divided`: the rest divided by its sum"""
+    """softmax over all keys, then 0 at masked keys; `divided`: the rest divided by its sum"""
 
     def __init__(self, scale: float, *, divided: bool) -> None:
         super().__init__(scale)
@@ -29,14 +28,14 @@ class MaskAfter(Attend):
 
 
 class Nothing(nn.Module):
-    """0: a part that adds nothing"""
+    """0: a sublayer that adds nothing"""
 
     def forward(self, x: Tensor, flow: object) -> Tensor:
         return torch.zeros_like(x)
 
 
 class Bare(nn.Module):
-    """f(x) without the x +: a part whose residual connection is cut"""
+    """f(x) without the x +: a sublayer without its residual connection"""
 
     def __init__(self, part: Residual) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Released models and data sets, where they stand on this machine: lessons look into them too, and do without them."""
+"""Released models and data sets that lessons use if they are on this machine."""
 
 import os
 from functools import lru_cache
@@ -10,12 +10,12 @@ from triform.weights import model_folder, model_store
 
 
 class DataAbsent(TriformError):
-    """A data set that is not on this machine."""
+    """A data set is not on this machine."""
 
 
 @lru_cache(maxsize=4)
 def standing(name: str) -> Model | None:
-    """The model of this name, or nothing."""
+    """The model of this name, or None."""
     try:
         return model_folder.read(model_store.find(name))
     except TriformError:
@@ -27,5 +27,5 @@ def data(name: str, *, instead: str) -> Path:
     shared = Path(os.environ.get("TRIFORM_SHARED") or Path(__file__).resolve().parents[2] / "shared")
     place = shared / "data" / name
     if not place.is_dir():
-        raise DataAbsent(f"{place} is not here; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
+        raise DataAbsent(f"{place} is missing; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
     return place

@@ -1,8 +1,7 @@
 """The book: every lesson as Markdown with its pictures, and the same chapters as notebooks.
 
-Lessons that only compute are computed for each printing. What was trained or measured is read from the evidence that
-lies beside the pages, so that printing is quick and gives the same bytes everywhere; `again` runs it anew. Refuses to
-know terminals.
+Lessons that only compute are run whenever the book is written. What was trained or measured is read from the evidence
+stored with the pages, so that writing is quick and gives the same bytes everywhere; `again` runs it again.
 """
 
 import re
@@ -24,20 +23,20 @@ Pages = dict[str, str]
 
 PREFACE = """# The lectures, run
 
-Five lectures describe the Transformer. This book holds every sentence of theirs that a program can check against a run:
-numbers, tables, formulas, quizzes, and twenty-four mistakes. Nothing in it is typed in by hand: each page is printed by
-`triform lecture --book docs/lecture`, and a test prints it again and compares.
+Five lectures describe the Transformer. This book holds every sentence of theirs that a program can check by a run:
+numbers, tables, formulas, quizzes, and twenty-four mistakes. It is not written by hand: each page is written by
+`triform lecture --book docs/lecture`, and a test writes it again and compares.
 
 **How to read it.** Each section begins with what a slide says (in our words, with the name of the lecture's file), then
-what was run, then a table: a line for each sentence that was held against the run, and what the run gave. Often a
-second table has what is so beside what was said. The verdict follows from the tables.
+what was run, then a table with one line for each sentence that was checked, and what the run gave. Often a second table
+adds what is true instead, or besides. The verdict follows from the tables.
 
 | sign | verdict |
 |---|---|
 | ✓ | it holds |
 | ◐ | it holds with a condition, which is named |
-| ✗ | a mistake on the slide; the right value stands beside it |
-| ? | not settled: a timing that did not come out, as on a busy machine |
+| ✗ | a mistake on the slide; the right value is given, too |
+| ? | not settled: a timing that did not come out as expected, as on a busy machine |
 
 **The numbers of the sections** are those of a list of all that the lectures say: 4.5 is the fifth thing in lecture 4.
 The chapters are ordered by theme, so a chapter has sections from several lectures. E1 to E24 are the mistakes.
@@ -54,8 +53,8 @@ through the layers, one for each token, are the *stream*; a *block* is one layer
 values. A *logit* is a score for a word before softmax. A *loss* is −log of the probability a model gave to the right
 word: 0 is certainty, and guessing evenly among V words costs ln V.
 
-**What was run.** What follows from how a Transformer is built is shown on small networks with random numbers, 2 layers
-of width 32 unless said otherwise. What a model must have learned is shown on two that are trained here: *our decoder*
+**What was run.** What follows from how a Transformer is built is shown on small networks with random weights, 2 layers
+of width 32 unless stated otherwise. What a model must have learned is shown on two that are trained here: *our decoder*
 (3 layers of width 64) and *our translator*, an encoder-decoder (2 and 2 layers) whose encoder is *our encoder*. They
 learn from the *little world*: 6,000 short English sentences about animals, doctors, meals and shops, and their German
 translations, made by a grammar, so that what is right is known. MiniLM and SmolLM2 are small released models.
@@ -71,7 +70,7 @@ chapters to run cell by cell.
 
 
 def write(folder: str | Path, *, again: Collection[str] = (), said: Callable[[str], None] = lambda name: None) -> Pages:
-    """The book in a folder. `again` names lessons and experiments to run anew; 'all' means every one."""
+    """Write the book into a folder. `again` names lessons and experiments to run again; 'all' means every one."""
     place = Path(folder)
     found = gather(place, again=again, said=said)
     printed = pages(found)
@@ -83,8 +82,8 @@ def write(folder: str | Path, *, again: Collection[str] = (), said: Callable[[st
 
 
 def gather(place: Path, *, again: Collection[str] = (), said: Callable[[str], None] = lambda name: None) -> Found:
-    """Computed lessons computed; others from their evidence, or run where there is none. Experiments are run only when
-    they are named: they take minutes."""
+    """Run the computed lessons; read the evidence of the others, or run them if there is none. Experiments take
+    minutes and are run only if they are named."""
     lessons, trials = registry.lessons(), experiments.experiments()
     known = {"all", *(each.id for each in (*lessons, *trials))}
     for name in again:
@@ -108,7 +107,7 @@ def again_named(lesson: Lesson, again: Collection[str]) -> bool:
 
 
 def run_if_possible(lesson: Lesson) -> Done | None:
-    """Nothing where its data is not on this machine: what another found stands."""
+    """None if its data is not on this machine: the stored evidence stays."""
     try:
         return experiments.run(lesson)
     except DataAbsent:
@@ -116,7 +115,7 @@ def run_if_possible(lesson: Lesson) -> Done | None:
 
 
 def stored(place: Path, lesson: Lesson) -> Done | None:
-    """What was found when it was last run for this book."""
+    """The evidence of its last run for this book."""
     path = place / evidence_path(lesson)
     return Done(lesson, msgspec.json.decode(path.read_bytes(), type=Evidence)) if path.is_file() else None
 
@@ -186,12 +185,11 @@ def front(chapters: tuple[Chapter, ...], found: Found) -> str:
 
 def anchor(lesson: Lesson) -> str:
     """GitHub's anchor of the section's heading."""
-    kept = "".join(char for char in heading(lesson).lower() if char.isalnum() or char in " -_")
-    return kept.replace(" ", "-")
+    return "".join(char for char in heading(lesson).lower() if char.isalnum() or char in " -_").replace(" ", "-")
 
 
 def heading(lesson: Lesson) -> str:
-    """Sections have the numbers of the lectures' list; experiments have names, which stand below their titles."""
+    """Sections have the numbers of the lectures' list; experiments only titles."""
     return lesson.title if lesson.id in experiments.EXPERIMENTS else f"{', '.join(lesson.items)} {lesson.title}"
 
 
@@ -208,7 +206,7 @@ def section(done: Done) -> Iterator[str]:
     yield from (escape(lesson.shows), "")
     yield from said(evidence.claims, "what the slide says")
     if evidence.facts:
-        yield from said(evidence.facts, "what is so")
+        yield from said(evidence.facts, "what is true")
     shown = f" ({', '.join(lesson.mistakes)})" if lesson.mistakes else ""
     yield from (f"**{SIGNS[evidence.verdict]} {evidence.verdict.capitalize()}{shown}.**", "")
     for each in evidence.tables:
@@ -233,7 +231,7 @@ def cells(table: Table) -> Iterator[str]:
 
 
 def of_quiz(answered: list[Answered]) -> Iterator[str]:
-    yield from ("# The quizzes", "", "Each option was held against a run; the answers follow from what came out.", "")
+    yield from ("# The quizzes", "", "Each option was checked by a run; the answers follow from the results.", "")
     for each in answered:
         yield from (f"## {each.ask}", "", f"*{slides.LECTURES[each.where]}*, `{each.where}`", "")
         yield from ("| | option | the run |", "|---|---|---|")
@@ -258,10 +256,10 @@ def of_experiments(found: Found) -> Iterator[str]:
             yield from (f"To run it: `triform lecture --experiment {lesson.id}`", "")
         else:
             yield from (f"## {heading(lesson)}", "", f"> {escape(lesson.slide)}", "", escape(lesson.shows), "")
-            yield from (f"Not run for this printing: `triform lecture --experiment {lesson.id}`", "")
+            yield from (f"Not run for this book: `triform lecture --experiment {lesson.id}`", "")
 
 
 def escape(text: str) -> str:
-    """What Markdown would read as its own signs; but not in code."""
+    """Escape the characters that Markdown would interpret, except in code."""
     parts = re.split(r"(`[^`]*`)", text.replace("<", "&lt;"))
     return "".join(part if part.startswith("`") else re.sub(r"[|_*]", r"\\\g<0>", part) for part in parts)

@@ -1,9 +1,8 @@
-"""The demo: one model of each form learns the little world, and is judged on sentences it has never seen.
+"""The demo: one model of each form learns the little world, and is evaluated on unseen sentences.
 
-    for lesson in LESSONS: learned = lesson.learn(FULL, watch=watch)
+    for lesson in LESSONS: model = lesson.learn(FULL, watch)
 
-Owns the recipes: the sizes, steps and rates at which small models learn this grammar in about a minute each. Refuses to
-know terminals; folders are written by `keep`.
+The sizes, steps and learning rates are those at which small models learn this grammar in about a minute each.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,14 +45,14 @@ from triform.weights import model_folder
 
 SEED = 1
 JUDGING_SEED = 2026
-LOOKED_AT = 500  # test sentences of SEED that sizes, steps and rates were chosen by
-TOGETHER = 20  # sentences written side by side
-TEMPERATURE = 0.5  # of what the decoder writes
+LOOKED_AT = 500  # test sentences of SEED that sizes, steps and learning rates were chosen with
+TOGETHER = 20  # sentences generated in one batch
+TEMPERATURE = 0.5  # of the decoder's completions
 WISH = "I want to buy a phone."  # held out; in German the verb goes to the end
 
 
 class Sizes(NamedTuple):
-    """Sentences to learn from and to be judged on; steps of each form's run."""
+    """Training and test sentences; training steps of each form."""
 
     sentences: int
     judged: int
@@ -67,7 +66,7 @@ QUICK = Sizes(sentences=10_000, judged=200, encoder=60, decoder=100, both=130)
 
 
 class Shown(NamedTuple):
-    """A question that was never in training, what the model says, and whether that is right."""
+    """An unseen input, the model's answer, and whether it is right."""
 
     question: str
     answer: str
@@ -75,7 +74,7 @@ class Shown(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a lesson leaves: a model, how well it does on sentences never seen, and some of what it says."""
+    """A trained model, its scores on unseen sentences, and some of its answers."""
 
     name: str
     model: Model
@@ -92,8 +91,8 @@ class Lesson(NamedTuple):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Matrices of these sizes keep one core busy; a second thread waits more than it works, and where the machine has
-    other things to do it waits for them too (60 steps of the translator: 10 s alone, 94 s with two threads)."""
+    """One thread is fastest for matrices of these sizes, above all on a busy machine (60 steps of the translator: 10 s
+    with one thread, 94 s with two)."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -109,7 +108,7 @@ def known(count: int) -> tuple[Sentence, ...]:
 
 @lru_cache(maxsize=4)
 def unseen(count: int) -> tuple[Sentence, ...]:
-    """Sentences for the figures alone: no model and no choice of a recipe has seen them. Try others on `valid`."""
+    """Sentences for the scores alone: neither training nor the choice of settings has used them. Tune on `valid`."""
     looked_at = {one.english for one in little_world.sentences(split="test", seed=SEED, count=LOOKED_AT)}
     drawn = little_world.sentences(split="test", seed=JUDGING_SEED, count=10 * count)
     return tuple(islice((one for one in drawn if one.english not in looked_at), count))
@@ -118,7 +117,7 @@ def unseen(count: int) -> tuple[Sentence, ...]:
 def trained(
     model: Model, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
 ) -> Model:
-    """Muon, at a rate that falls to 0; of 0.005 to 0.03 tried, translations were learned soonest at 0.005 to 0.01."""
+    """Muon, with a learning rate that falls to 0; of 0.005 to 0.03, 0.005 to 0.01 learned translation fastest."""
     config = Config(
         steps=steps, batch_tokens=1024, optimizer="muon", learning_rate=0.007, schedule="linear", beta2=0.98,
         weight_decay=0.0, dropout=0.0,
@@ -158,18 +157,18 @@ def reads(sizes: Sizes, watch: Watch) -> Learned:
     tagging = Tag().evaluate(tag_rows(judged), model=model).values
     topics = Classify().evaluate(label_rows(judged), model=model).values
     scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}
-    asked = [one for one in judged if one.entities][:4]
-    texts, shown = [one.english for one in asked], []
-    answers = zip(asked, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
+    chosen = [one for one in judged if one.entities][:4]
+    texts, shown = [one.english for one in chosen], []
+    answers = zip(chosen, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
     for one, entities, label in answers:
         found = {(each.start, each.end, each.kind) for each in entities.entities}
-        said = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
-        shown.append(Shown(one.english, said, found == set(one.entities) and label.labels == (one.topic,)))
+        answer = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
+        shown.append(Shown(one.english, answer, found == set(one.entities) and label.labels == (one.topic,)))
     return Learned("reads", model, scores, tuple(shown))
 
 
 def writes(sizes: Sizes, watch: Watch) -> Learned:
-    """A decoder that goes on from a beginning; the grammar's own parser judges what it writes."""
+    """A decoder that continues a prompt; the parser of the grammar checks what it writes."""
     task = Complete()
     rows = [Document(one.english) for one in known(sizes.sentences)]
     tokenizer = train_tokenizer((row.text for row in rows), kind="bpe", vocab=1200)
@@ -181,7 +180,9 @@ def writes(sizes: Sizes, watch: Watch) -> Learned:
     judged = unseen(sizes.judged)
     beginnings = [" ".join(one.english.split()[:2]) for one in judged[:200]]
     texts = []
-    for seed in range(0, len(beginnings), TOGETHER):  # one seed for all would throw the same dice for all
+    for seed in range(
+        0, len(beginnings), TOGETHER
+    ):  # one seed for all batches would draw the same random numbers for each
         some = beginnings[seed : seed + TOGETHER]
         written = task.run(some, model=model, temperature=TEMPERATURE, seed=seed, max_tokens=40)
         texts += [begin + one.text for begin, one in zip(some, written, strict=True)]
@@ -214,8 +215,8 @@ def translates(sizes: Sizes, watch: Watch) -> Learned:
 
 
 LESSONS = (
-    Lesson("reads", "an encoder that tags names and tells the topic", reads),
-    Lesson("writes", "a decoder that writes on", writes),
+    Lesson("reads", "an encoder that tags names and classifies topics", reads),
+    Lesson("writes", "a decoder that continues texts", writes),
     Lesson("translates", "an encoder-decoder that translates into German", translates),
 )
 
@@ -232,19 +233,19 @@ def label_rows(some: Iterable[Sentence]) -> list[Labelled]:
 
 
 def check_free(out: Path) -> None:
-    """Said before anything is learned: the folders of the demo may be replaced, others not."""
+    """Called before training: the demo may replace its own folders, but no others."""
     for lesson in LESSONS:
         atomic_folder.check_free(out / lesson.name)
 
 
 def keep(learned: Learned, out: Path) -> Path:
-    """An ordinary model folder."""
+    """Write an ordinary model folder."""
     model_folder.write(out / learned.name, model=learned.model)
     return out / learned.name
 
 
 def a_step(learned: Learned, *, machine: Machine) -> Line:
-    """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds at best and measured."""
+    """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds possible and measured."""
     spec = learned.model.spec
     source = 12 if spec.form == "encoder-decoder" else None
     predicted = cost(spec, phase="training", batch=32, length=12, source=source)

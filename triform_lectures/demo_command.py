@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Under a minute, with smaller numbers.")
-@click.option("--out", default="demo", show_default=True, help="Where the three models are kept.")
+@click.option("--quick", is_flag=True, help="Under a minute: less data, fewer steps.")
+@click.option("--out", default="demo", show_default=True, help="Folder for the three models.")
 @click.pass_context
 def demo(ctx: click.Context, quick: bool, out: str) -> None:
     """Train one model of each form on the little world, in about three minutes, and show what they can do.
 
-    An encoder learns to tag and classify, a decoder to write on, an encoder-decoder to translate into German. They are
-    judged on sentences they have never seen, proven, and kept as ordinary model folders.
+    An encoder learns to tag and classify, a decoder to continue a text, an encoder-decoder to translate into German.
+    They are evaluated on unseen sentences, checked, and saved as ordinary model folders.
 
     \b
     Examples:
@@ -40,22 +40,22 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
         found = lessons(screen, doing.QUICK if quick else doing.FULL, place)
         costs(screen, found)
         broken = proven(screen, found)
-    screen.rule(f"done in {clock(monotonic() - began)}; what to type next", align="left")
+    screen.rule(f"done in {clock(monotonic() - began)}; commands to try next", align="left")
     for line in NEXT:
         screen.print(Text(f"  triform {line.format(out=out)}"))
     ctx.exit(1 if broken else 0)
 
 
 def lessons(screen: Console, sizes: "Sizes", place: Path) -> "list[Learned]":
-    """Each model is learned, kept and shown."""
+    """Each model is trained, saved and shown."""
     from triform.parameters import parameters
     from triform.train.progress_display import Display
     from triform_lectures import demo as doing
 
     with progress.status("making the little world"):
         doing.known(sizes.sentences)
-    screen.print(f"The little world: {sizes.sentences:,} sentences to learn from.")
-    screen.print(f"Judged by {sizes.judged} others, which also had no part in choosing these recipes.")
+    screen.print(f"The little world: {sizes.sentences:,} training sentences.")
+    screen.print(f"Evaluated on {sizes.judged} test sentences, which were not used to choose the settings either.")
     found = []
     for lesson in doing.LESSONS:
         screen.rule(f"[bold]{lesson.name}[/]: {lesson.does}", align="left")
@@ -81,23 +81,23 @@ NEXT = (
 
 
 def show(screen: Console, learned: "Learned") -> None:
-    """Scores on sentences never seen, and some of them."""
+    """Scores on unseen sentences, and some of the answers."""
     scores = Table(box=None, show_header=False)
     for name, value in learned.scores.items():
         scores.add_row(Text(name), f"[bold]{value:.1f}[/]")
     screen.print(scores)
-    answers = Table("never seen", "answered", "", box=None)
+    answers = Table("unseen sentence", "answer", "", box=None)
     for one in learned.shown:
         answers.add_row(Text(one.question), Text(one.answer), "[green]✓[/]" if one.right else "[red]✗[/]")
     screen.print(answers)
     if learned.alignment is not None:
         source = " ".join(learned.alignment.source[:-1])
-        screen.print(Text(f"\nWhere each word came from, by cross-attention; never seen either: {source}"))
+        screen.print(Text(f"\nCross-attention for an unseen sentence: {source}"))
         screen.print(learned.alignment)
 
 
 def costs(screen: Console, found: "list[Learned]") -> None:
-    """FLOPs predicted from the spec and counted in a real pass; the least time on this machine and the time it took."""
+    """FLOPs predicted from the spec and counted in a pass; time at the machine's limit and measured."""
     from triform.costs import machine
     from triform_lectures.demo import a_step
 
@@ -116,17 +116,17 @@ def costs(screen: Console, found: "list[Learned]") -> None:
 def proven(screen: Console, found: "list[Learned]") -> list[str]:
     from triform.check.run_checks import check
 
-    screen.rule("[bold]check[/]: the proofs, on these very models", align="left")
+    screen.rule("[bold]check[/]: self-checks on these models", align="left")
     broken: list[str] = []
     for learned in found:
-        with progress.status(f"proving on {learned.name}") as status:
+        with progress.status(f"checking {learned.name}") as status:
             report = check(
                 learned.model.spec,
                 learned.model.network,
-                said=lambda claim, name=learned.name, status=status: status.update(f"proving on {name}: {claim}"),  # type: ignore[misc]
+                said=lambda claim, name=learned.name, status=status: status.update(f"checking {name}: {claim}"),  # type: ignore[misc]
             )
         broken += report.broken
         cases = sum(proof.cases for proof in report.proofs)
-        verdict = "all hold" if report.holds else f"BROKEN: {', '.join(report.broken)}"
-        screen.print(f"{learned.name}: {len(report.proofs)} proofs, {cases:,} cases: {verdict}")
+        verdict = "all pass" if report.holds else f"FAILED: {', '.join(report.broken)}"
+        screen.print(f"{learned.name}: {len(report.proofs)} checks, {cases:,} cases: {verdict}")
     return broken

@@ -1,4 +1,4 @@
-"""The formula and the mask, in a line each: what the lessons hold everything else against."""
+"""The attention formula and the causal mask, one line each: the reference of the lessons."""
 
 import torch
 from torch import Tensor
@@ -12,6 +12,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def causal(length: int) -> Tensor:
-    """0 where key j ≤ query i, −inf behind it: the mask of the running code"""
+    """0 where key j ≤ query i, else −inf: the mask of the library"""
     cpu = torch.device("cpu")
     return masks.triangle(length, cpu, window=None).sight(torch.float64).matrix(length, length)[0, 0]

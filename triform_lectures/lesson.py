@@ -1,8 +1,7 @@
-"""What a lesson is: a claim of a slide, a run that holds it against numbers, and the verdict that follows.
+"""What a lesson is: claims of a slide, a run that checks them with numbers, and the verdict that follows.
 
-A verdict is never written down beside the numbers it is about: it follows from the claims. A lesson says which verdict
-it expects; where a run gives another one, or a fact does not come out, the lesson's own check fails. Refuses to know
-terminals, files and which lessons there are.
+A verdict is never written down: it follows from the claims. A lesson names the verdict it expects; if a run gives
+another one, or a fact is not true, the lesson's own check fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from triform_lectures.lesson_charts import Plot
 Verdict: TypeAlias = Literal["holds", "holds with a condition", "not settled", "mistake on the slide"]
 HOLDS: Verdict = "holds"
 CONDITION: Verdict = "holds with a condition"
-UNSETTLED: Verdict = "not settled"  # a timing did not come out: a busy machine shows nothing about a slide
+UNSETTLED: Verdict = "not settled"  # a timing did not come out as expected: a busy machine shows nothing about a slide
 MISTAKE: Verdict = "mistake on the slide"
 SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", UNSETTLED: "?", MISTAKE: "✗"}
 
@@ -24,9 +23,9 @@ Kind: TypeAlias = Literal["computed", "trained", "measured"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence held against a run. With `only_if` it is a sentence that needs a condition: `holds` is under it,
-    `anyway` without it. A `mistake` is one that must not hold. A `timed` one rests on a clock: where it does not come
-    out, the machine may have been busy, so the slide is not blamed."""
+    """A sentence checked by a run. With `only_if` it needs a condition: `holds` is its truth with it, `anyway` without
+    it. A `mistake` must not hold. A `timed` claim depends on a clock: if it does not hold, the machine may have been
+    busy, and the slide is not called wrong."""
 
     says: str
     found: str
@@ -50,7 +49,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells as they are to be read."""
+    """Cells as text."""
 
     title: str
     columns: tuple[str, ...]
@@ -58,7 +57,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run gave. `claims` are the slide's sentences, `facts` ours: what is so, and must come out."""
+    """What a run gave. `claims` are the slide's sentences, `facts` ours, which must be true."""
 
     claims: tuple[Claim, ...]
     facts: tuple[Claim, ...] = ()
@@ -114,22 +113,22 @@ class Done(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """Why it does not pass; nothing where it does."""
+        """Why it does not pass; empty if it does."""
         claims = [each for each in self.evidence.claims if each.verdict != each.expected]
         wrong = [f"{each.says!r} came out as {each.verdict!r}" for each in claims]
-        wrong += [f"not so: {fact.says}" for fact in self.evidence.facts if not fact.holds]
+        wrong += [f"not true: {fact.says}" for fact in self.evidence.facts if not fact.holds]
         if self.evidence.verdict != self.lesson.expects:
-            wrong.insert(0, f"the run says {self.evidence.verdict!r}, expected was {self.lesson.expects!r}")
+            wrong.insert(0, f"the run gave {self.evidence.verdict!r}, expected {self.lesson.expects!r}")
         if any(each.timed and not each.holds for each in (*self.evidence.claims, *self.evidence.facts)):
-            wrong.append("it rests on a clock: run it again when the machine is idle")
+            wrong.append("it depends on a clock: run it again when the machine is idle")
         return "; ".join(wrong)
 
     def plain(self) -> dict[str, Any]:
-        """For pages and machines: everything but the function."""
-        said = {name: getattr(self.lesson, name) for name in self.lesson.__struct_fields__ if name != "run"}
+        """As JSON values: everything but the function."""
+        values = {name: getattr(self.lesson, name) for name in self.lesson.__struct_fields__ if name != "run"}
         verdicts = {"verdict": self.evidence.verdict, "passes": self.passes, "trouble": self.trouble}
         found = msgspec.to_builtins(self.evidence)
-        return {"id": self.lesson.id} | said | verdicts | {"seconds": round(self.seconds, 3)} | found
+        return {"id": self.lesson.id} | values | verdicts | {"seconds": round(self.seconds, 3)} | found
 
 
 def lesson(
@@ -141,7 +140,7 @@ def lesson(
     mistakes: Sequence[str] = (),
     kind: Kind = "computed",
 ) -> Callable[[Callable[[], Evidence]], Lesson]:
-    """A function becomes a lesson; its docstring is the sentence on what it shows."""
+    """Turns a function into a lesson; its docstring says what the run shows."""
 
     def made(run: Callable[[], Evidence]) -> Lesson:
         return Lesson(
@@ -160,12 +159,12 @@ def lesson(
 
 
 def do(lesson: Lesson) -> Done:
-    begun = perf_counter()
+    start = perf_counter()
     evidence = lesson.run()
-    return Done(lesson, evidence, perf_counter() - begun)
+    return Done(lesson, evidence, perf_counter() - start)
 
 
-# --- holding against numbers ----------------------------------------------------------------------------------------
+# --- checking with numbers ------------------------------------------------------------------------------------------
 
 
 def claim(says: str, holds: bool, found: str = "", *, only_if: str = "", anyway: bool = False) -> Claim:
@@ -173,7 +172,7 @@ def claim(says: str, holds: bool, found: str = "", *, only_if: str = "", anyway:
 
 
 def timed_claim(says: str, holds: bool, found: str) -> Claim:
-    """A sentence that rests on a clock."""
+    """A sentence that depends on a clock."""
     return Claim(says=says, found=found, holds=bool(holds), timed=True)
 
 

@@ -1,4 +1,4 @@
-"""Pictures as data: what a lesson's plot holds, and how it becomes an SVG. Refuses to know what is drawn."""
+"""Charts as data: what a lesson's plot holds, and how it becomes an SVG."""
 
 from collections.abc import Mapping, Sequence
 

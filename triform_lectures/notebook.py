@@ -1,7 +1,4 @@
-"""Lessons in notebooks: a chapter as nbformat JSON, and a lesson that draws itself there.
-
-The JSON is written directly: a notebook is a list of cells, and no library is needed to say so.
-"""
+"""Lessons in notebooks: a chapter as nbformat JSON, written directly, and a lesson that shows itself as HTML."""
 
 from html import escape
 from typing import Any

@@ -1,7 +1,6 @@
-"""The lessons of the lectures for the page: chapters as data, and the numbers of a slide that a view can draw.
+"""The lessons for the page: chapters as JSON values, and the numbers of a slide that a view can draw.
 
-A chapter is run when it is first opened, once. Lessons that train or measure are told without their run: those belong
-on a terminal. Refuses to know HTTP and how anything is drawn.
+A chapter is run once, when it is first opened. Lessons that train or measure are listed without a run.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from triform.page.rounding import listed
 from triform_lectures import registry, slides
 from triform_lectures.lesson import Claim, Lesson, do
 
-# Where a chapter's matter is seen in the model that the page is about.
+# The view of the page that shows a chapter's topic in the model itself.
 SEEN_IN = {
     "embeddings": "stream",
     "similarity": "query",
@@ -44,33 +43,38 @@ def contents() -> list[dict[str, Any]]:
 
 
 def chapter(name: str) -> dict[str, Any]:
-    """One chapter with what its lessons found, by any of its names."""
+    """One chapter with the results of its lessons, by any of its names."""
     return _run(registry.chapter(name).name)
 
 
 @cache
 def _run(name: str) -> dict[str, Any]:
     found = registry.chapter(name)
-    said = {"name": found.name, "title": found.title, "opening": found.opening, "seen_in": SEEN_IN.get(found.name, "")}
-    return said | {"lessons": [told(each) for each in found.lessons]}
+    values = {
+        "name": found.name,
+        "title": found.title,
+        "opening": found.opening,
+        "seen_in": SEEN_IN.get(found.name, ""),
+    }
+    return values | {"lessons": [told(each) for each in found.lessons]}
 
 
 def everything() -> dict[str, Any]:
-    """For a page that is a file: all chapters."""
+    """All chapters, for a page saved as a file."""
     names = [one["name"] for one in contents()]
     return {"contents": contents(), "chapters": {name: chapter(name) for name in names}}
 
 
 def told(lesson: Lesson) -> dict[str, Any]:
-    """A lesson as plain values; without `verdict` where it was not run."""
+    """A lesson as JSON values; without `verdict` if it is not run here."""
     where = slides.LECTURES.get(lesson.where, lesson.where)
-    said = {name: getattr(lesson, name) for name in ("id", "title", "slide", "shows", "items", "mistakes", "kind")}
-    said |= {"where": where, "opens": NUMBERS[lesson.id]() if lesson.id in NUMBERS else None}
+    values = {name: getattr(lesson, name) for name in ("id", "title", "slide", "shows", "items", "mistakes", "kind")}
+    values |= {"where": where, "opens": NUMBERS[lesson.id]() if lesson.id in NUMBERS else None}
     if lesson.kind != "computed":
-        return said
+        return values
     done = do(lesson)
     evidence = done.evidence
-    return said | {
+    return values | {
         "verdict": evidence.verdict,
         "trouble": done.trouble,
         "claims": [claimed(each) for each in evidence.claims],
@@ -106,7 +110,7 @@ def fruit() -> dict[str, Any]:
 
 
 def ginger_cat() -> dict[str, Any]:
-    """Turned around: the slide has the word that is updated as a column, a view has it as a row."""
+    """Transposed: the slide has the updated word as a column, a view as a row."""
     weights = np.array(slides.CAT_WEIGHTS, dtype=np.float64).T
     names = list(slides.CAT)
     numbers = {"rows": names, "columns": names, "weights": listed(weights)}
@@ -126,7 +130,7 @@ def sinusoids() -> dict[str, Any]:
 def attention(
     title: str, scores: NDArray[np.float64], names: Any, *, mask: NDArray[np.float64] | None = None
 ) -> dict[str, Any]:
-    """softmax(scores + mask), with all that leads to it; rows ask."""
+    """softmax(scores + mask) and its inputs; rows are queries"""
     added = np.zeros_like(scores) if mask is None else mask
     masked = np.where(added == 0, scores, added)  # a lost score behind the mask does not matter
     shares = np.exp(masked - np.nanmax(masked, axis=1, keepdims=True))

@@ -1,7 +1,4 @@
-"""The slides' questions, answered by runs: an option is right because something came out, never because it is written.
-
-The answer printed on the slide is kept beside, to be compared; it decides nothing.
-"""
+"""The quiz questions of the slides, answered by runs; the slide's own answer is only compared with the result."""
 
 from collections.abc import Callable
 
@@ -12,7 +9,7 @@ from triform_lectures.quiz_runs import Answers
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`run` holds every option against the same run; `printed` is the slide's own answer."""
+    """`run` checks every option; `printed` is the slide's own answer."""
 
     name: str
     ask: str

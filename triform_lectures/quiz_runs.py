@@ -1,4 +1,4 @@
-"""Runs for the quiz: each holds all options of a question against what comes out. Knows no printed answer."""
+"""Runs for the quiz: each checks all options of one question, without the slide's answer."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -43,7 +43,7 @@ def blocks() -> Answers:
         "C": claim(
             "the decoder scores tokens, and the source decides",
             logits.shape[-1] == 40 and not same(logits, other),
-            f"{logits.shape[-1]} scores a position; another source, other scores",
+            f"{logits.shape[-1]} scores per position; another source, other scores",
         ),
         "D": claim("one block each", layers == [1, 1], f"{layers[0]} and {layers[1]} blocks in the 2017 model"),
     }
@@ -61,10 +61,12 @@ def positional() -> Answers:
     return {
         "A": claim("it introduces randomness", not again, "the same text gives the same vectors to the last bit"),
         "B": claim(
-            "it tells words of similar meaning apart", not alike, "what is added depends on the place, not on the word"
+            "it tells words of similar meaning apart",
+            not alike,
+            "what is added depends on the position, not on the word",
         ),
         "C": claim(
-            "it tells of the order", moved and blind, "with it 'a b c' and 'c b a' differ, without it they do not"
+            "it represents the order", moved and blind, "with it 'a b c' and 'c b a' differ, without it they do not"
         ),
         "D": claim(
             "it makes self-attention cheaper", flops[0] < flops[1], f"{flops[0]:,} FLOPs with it, {flops[1]:,} without"
@@ -87,7 +89,7 @@ def self_attention() -> Answers:
         "A": claim(
             "its weights follow the input",
             not same(one, other, within=1e-6),
-            "another word, other weights: each query chooses what it takes",
+            "another word, other weights",
         ),
         "B": claim(
             "it makes the network cheaper",
@@ -109,10 +111,10 @@ def self_attention() -> Answers:
 
 @torch.no_grad()
 def guessed(model: Model) -> float:
-    """A straight readout fitted on 60 texts with random labels, tried on 60 others."""
-    chance = torch.Generator().manual_seed(0)
-    texts = torch.randint(0, 40, (120, 6), generator=chance)
-    labels = torch.randint(0, 2, (120, 1), generator=chance).double() * 2 - 1
+    """Accuracy of a linear readout fitted on 60 texts with random labels, on 60 others."""
+    rng = torch.Generator().manual_seed(0)
+    texts = torch.randint(0, 40, (120, 6), generator=rng)
+    labels = torch.randint(0, 2, (120, 1), generator=rng).double() * 2 - 1
     x = torch.stack([hidden(model, *text.tolist())[0] for text in texts])
     fit = torch.linalg.lstsq(x[:60], labels[:60]).solution
     return float(((x[60:] @ fit).sign() == labels[60:]).double().mean())
@@ -134,7 +136,7 @@ def masking() -> Answers:
     lost = learned_by_heart()
     masked_flops, open_flops = score_flops("past"), score_flops("all")
     return {
-        "A": claim("future positions are out of reach", unseen, "their weights are 0, exactly"),
+        "A": claim("future positions are hidden", unseen, "their weights are exactly 0"),
         "B": claim("it raises relevant tokens over others", favours, "allowed weights keep their ratios"),
         "C": claim(
             "it prevents overfitting", lost > 0.5, f"a masked model learns one sentence by heart: loss {lost:.2f}"
@@ -148,7 +150,7 @@ def masking() -> Answers:
 
 
 def score_flops(mask: Literal["past", "all"]) -> int:
-    """What torch counts in the attention of a running decoder."""
+    """FLOPs that torch counts in the attention of a decoder."""
     network = decoder().network
     with with_mask(network, mask):
         counted = count_flops(network, lambda: network(ids(*range(32))))
@@ -184,11 +186,11 @@ def origins() -> Answers:
         + ", ".join(n for n, m in zip("QKV", from_decoder, strict=True) if m)
     )
 
-    def said(encoder_side: list[bool]) -> bool:
+    def is_origin(encoder_side: list[bool]) -> bool:
         return from_encoder == encoder_side and from_decoder == [not x for x in encoder_side]
 
     wanted = {"A": [True] * 3, "B": [False, True, True], "C": [True, False, True], "D": [False] * 3}
-    return {letter: claim("as said", said(sides), found) for letter, sides in wanted.items()}
+    return {letter: claim("these origins", is_origin(sides), found) for letter, sides in wanted.items()}
 
 
 def bert() -> Answers:
@@ -230,17 +232,11 @@ def connections() -> Answers:
     view = look(model, [5, 6, 7], [1, 2])
     read = [view.record.call(f"decoder.blocks.{i}.cross.f.kv").inputs[0] for i in range(layers)]
     outs = [view.record.call(f"encoder.blocks.{i}").output for i in range(layers)]
+    level = sum(same(a, b, within=1e-12) for a, b in zip(read, outs, strict=True))
+    top = sum(same(a, outs[-1], within=1e-12) for a in read)
     return {
-        "level by level": claim(
-            "block i reads block i",
-            all(same(a, b, within=1e-12) for a, b in zip(read, outs, strict=True)),
-            "only the last does",
-        ),
-        "top to all": claim(
-            "every block reads the last",
-            all(same(a, outs[-1], within=1e-12) for a in read),
-            f"{layers} of {layers} decoder blocks",
-        ),
+        "level by level": claim("block i reads block i", level == layers, f"{level} of {layers} decoder blocks"),
+        "top to all": claim("every block reads the last", top == layers, f"{top} of {layers} decoder blocks"),
         "top to first": claim("only the first block reads", len(read) == 1, f"{len(read)} blocks read"),
     }
 

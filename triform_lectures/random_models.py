@@ -1,5 +1,5 @@
-"""Small networks with random numbers, in float64: what holds for these holds because of how a Transformer is built, not
-because of what one has learned."""
+"""Small networks with random weights, in float64: what holds for them follows from the architecture, not from
+training."""
 
 from functools import lru_cache
 from typing import cast
@@ -53,7 +53,7 @@ def same(one: Tensor, other: Tensor, *, within: float = 1e-9) -> bool:
 
 
 def compare(one: Tensor, other: Tensor, *, within: float = 1e-9) -> tuple[bool, str]:
-    """Whether they are equal, and what a lesson says of it: for the last two arguments of a claim."""
+    """Whether they are equal, and a sentence about it: the last two arguments of a claim."""
     if one.shape != other.shape:
         return False, f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
     if same(one, other, within=within):
@@ -68,7 +68,7 @@ def count(cells: Tensor) -> str:
 
 @torch.no_grad()
 def hidden(model: Model, *tokens: int) -> Tensor:
-    """What the stack gives for one text, [T, D]"""
+    """The output of the stack for one text, [T, D]"""
     return cast(EncoderOnly | DecoderOnly, model.network).hidden(ids(*tokens))[0]
 
 

@@ -1,11 +1,11 @@
-"""Which chapters and lessons there are, by name and by their number in the list of all that the lectures say."""
+"""All chapters and lessons, by name and by their number in the list of everything the lectures say."""
 
 from importlib import import_module
 
 from triform.errors import UnknownName
 from triform_lectures.lesson import Chapter, Lesson
 
-# In the order a student meets them. A chapter's file is opened when it is asked for.
+# In reading order. A chapter's module is imported when it is needed.
 CHAPTERS = (
     "embeddings",
     "similarity",
@@ -23,12 +23,12 @@ CHAPTERS = (
     "rnn",
 )
 
-# How many things each lecture says that a program can show: 0.1 … 0.20, 1.1 … 1.13, and so on.
+# How many things each lecture says that a program can check: 0.1 … 0.20, 1.1 … 1.13, and so on.
 COUNTS = (20, 13, 12, 14, 31)
 ITEMS = tuple(f"{lecture}.{number}" for lecture, count in enumerate(COUNTS) for number in range(1, count + 1))
 MISTAKES = tuple(f"E{number}" for number in range(1, 25))
 
-# Names a student may type, beside the chapters' own.
+# Other names that are understood.
 ALSO = {
     "attention": "queries",
     "context": "embeddings",

@@ -1,8 +1,7 @@
 """What attention replaced: a recurrent encoder-decoder (GRU), with Bahdanau's attention and without it.
 
-It has the surface of the other forms (`encode`, `decode`, `hidden`, `head`), so the same loop, objectives and data
-train it. What it does not have is parallelism: a position waits for the one before it. Refuses to know Transformers'
-blocks.
+It has the interface of the other forms (`encode`, `decode`, `hidden`, `head`), so the same loop, objectives and data
+train it. It is not parallel: each position needs the state of the one before.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from triform.shapes import BTD
 
 
 class Read(NamedTuple):
-    """A source that was read: a state for each word, which of them are words, and the last state."""
+    """An encoded source: one state per word, which of them are not padding, and the last state."""
 
     states: Tensor  # [B, S, D]
     real: Tensor  # [B, S]
@@ -27,7 +26,7 @@ class Read(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One word of the target: the state that asked the source, what it found, the state that follows. [B, D] each"""
+    """One target word: the state used as query, the context it found, the next state. [B, D] each"""
 
     asked: Tensor
     context: Tensor
@@ -125,7 +124,7 @@ def alignment(network: Recurrent, pair: Pair) -> Tensor:
 
 
 def in_rows(text: Text) -> tuple[Tensor, Tensor]:
-    """One text a row, filled up with 0, and how long each is; packed texts are taken apart."""
+    """One text per row, padded with 0, and the lengths; packed texts are split."""
     if not text.lengths:
         return text.ids, torch.full((len(text.ids),), text.ids.shape[1], device=text.ids.device)
     parts = torch.split(text.ids[0], list(text.lengths))

@@ -1,7 +1,4 @@
-"""Lessons on a terminal: claims with their verdicts, tables, and small plots made of characters.
-
-Refuses to know where lessons come from; SVG is `plots.py`'s.
-"""
+"""Lessons on a terminal: claims with their verdicts, tables, and small plots made of characters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +22,7 @@ BAR = 40  # characters of the longest bar
 
 
 def lesson(done: Done) -> RenderableType:
-    """One lesson, from what the slide says to what the run found."""
+    """One lesson: the slide, the run, the evidence and the verdict."""
     one, verdict = done.lesson, done.evidence.verdict
     parts: list[RenderableType] = [
         Text.assemble(("The slide: ", "bold"), one.slide, (f"\n{slides.LECTURES[one.where]}, {one.where}", "dim")),
@@ -33,7 +30,7 @@ def lesson(done: Done) -> RenderableType:
         said(done.evidence.claims, "claim", "found"),
     ]
     if done.evidence.facts:
-        parts.append(said(done.evidence.facts, "and this is so", "found"))
+        parts.append(said(done.evidence.facts, "what is true", "found"))
     parts += [WholeCells(each) for each in done.evidence.tables]
     parts += [picture(each) for each in done.evidence.plots]
     end = Text.assemble((f"{SIGNS[verdict]} {verdict}", f"bold {COLOURS[verdict]}"))
@@ -66,8 +63,8 @@ def said(claims: tuple[Claim, ...], what: str, found: str) -> RichTable:
 
 
 class WholeCells:
-    """A table in which every cell can be read: without lines where it is too wide with them, and in parts, each with
-    the first column, where it is too wide without."""
+    """A table in which no cell is cut off: without lines if it is too wide with them, and split into parts, each with
+    the first column, if it is too wide without."""
 
     def __init__(self, given: Table) -> None:
         self.title, self.columns = given.title, list(zip(given.columns, *given.rows, strict=True))
@@ -85,7 +82,7 @@ class WholeCells:
         yield Group(Text(self.title, style="italic"), *between(tables))
 
     def parts(self, most: int) -> list[list[int]]:
-        """The numbers of the columns, in as few parts as fit without lines."""
+        """Column numbers, split into as few parts as fit without lines."""
         found = [[0]]
         for column in range(1, len(self.columns)):
             if len(found[-1]) > 1 and sum(self.least[i] + 1 for i in (*found[-1], column)) > most:
@@ -93,13 +90,13 @@ class WholeCells:
             found[-1].append(column)
         return found
 
-    def part(self, columns: list[int], room: int, box: Box | None) -> RichTable:
+    def part(self, columns: list[int], space: int, box: Box | None) -> RichTable:
         table = RichTable(box=box, padding=(0, 1) if box else (0, 1, 0, 0))
-        spare = room - sum(self.least[i] for i in columns)
+        spare = space - sum(self.least[i] for i in columns)
         for i in columns:
             more = max(0, min(spare, max(map(cell_len, self.columns[i])) - self.least[i]))
             spare -= more
-            width = self.least[i] + more if spare >= 0 else min(self.least[i], room // len(columns))
+            width = self.least[i] + more if spare >= 0 else min(self.least[i], space // len(columns))
             table.add_column(Text(self.columns[i][0]), overflow="fold", width=width)
         for row in zip(*(self.columns[i][1:] for i in columns), strict=True):
             table.add_row(*map(Text, row))
@@ -118,28 +115,28 @@ def picture(given: Plot) -> RenderableType:
 
 def bars(given: Bars) -> Iterator[Text]:
     most = max((abs(value) for value in given.values.values()), default=0.0) or 1.0
-    room = max(map(len, given.values), default=0)
+    width = max(map(len, given.values), default=0)
     for name, value in given.values.items():
-        yield Text(f"{name:>{room}} {'█' * round(BAR * abs(value) / most):<{BAR}} {short(value, given.unit)}")
+        yield Text(f"{name:>{width}} {'█' * round(BAR * abs(value) / most):<{BAR}} {short(value, given.unit)}")
 
 
 def heat(given: Heat) -> Iterator[Text]:
-    """A shade a cell, at most 64 of them across; the names of the rows at the left."""
+    """One shade per cell, at most 64 per row; row names at the left."""
     most = max((abs(cell) for row in given.cells for cell in row), default=0.0) or 1.0
-    room = min(max(map(len, given.rows), default=0), 16)
+    width = min(max(map(len, given.rows), default=0), 16)
     for name, row in list(zip(given.rows, given.cells, strict=True))[:32]:
         shades = "".join(2 * SHADES[round((len(SHADES) - 1) * abs(cell) / most)] for cell in row[:64])
-        yield Text(f"{name[:room]:>{room}} {shades}")
+        yield Text(f"{name[:width]:>{width}} {shades}")
 
 
 def curves(given: Lines) -> Iterator[Text]:
-    """Each curve as a row of eighths between its lowest and its highest point."""
-    room = max((len(curve.name) for curve in given.curves), default=0)
+    """Each curve as a line of block characters between its lowest and its highest point."""
+    width = max((len(curve.name) for curve in given.curves), default=0)
     for curve in given.curves:
         ys = [y for _, y in curve.points]
         low, high = min(ys), max(ys)
         line = "".join(EIGHTHS[round((len(EIGHTHS) - 1) * (y - low) / ((high - low) or 1.0))] for y in ys[:64])
-        yield Text(f"{curve.name:>{room}} {line}  {short(ys[0])} → {short(ys[-1])}")
+        yield Text(f"{curve.name:>{width}} {line}  {short(ys[0])} → {short(ys[-1])}")
     yield Text(f"{given.y} over {given.x}", style="dim")
 
 
@@ -152,7 +149,7 @@ def contents(chapters: tuple[Chapter, ...]) -> RichTable:
 
 
 def summary(found: list[Done]) -> RichTable:
-    """All lessons in a line each."""
+    """One line per lesson."""
     table = RichTable(box=None, padding=(0, 1, 0, 0))
     for name in ("", "lesson", "verdict", "check"):
         table.add_column(name, overflow="fold")

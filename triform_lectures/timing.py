@@ -1,4 +1,4 @@
-"""Seconds for lessons that time something: of the processor and in one thread, so that other programs do not count."""
+"""Processor time of one thread, for lessons that time something: other programs do not count."""
 
 from collections.abc import Callable
 from time import perf_counter, process_time
@@ -7,7 +7,7 @@ import torch
 
 
 def processor_seconds(run: Callable[[], object], *, seconds: float) -> float:
-    """Of the fastest round, after one that does not count; rounds are made for so many seconds of the clock."""
+    """Of the fastest round after a warm-up; rounds are repeated for `seconds` of wall-clock time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

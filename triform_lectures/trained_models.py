@@ -1,10 +1,8 @@
-"""The two little models that lessons look into, a decoder and a translator (whose encoder is the trained
-encoder of the lessons): trained here on the little world, once, and kept.
+"""The two little models of the lessons, a decoder and a translator: trained once on the little world, then stored.
 
-A model's folder is named by the hash of everything that decides it (spec, data, config), so a changed recipe is another
-model and nothing stale is ever read. What is kept proves that it was finished: a model's folder says how many steps it
-was trained, a finding carries its SHA-256. Without that proof, or where files have changed, it is made again. Kept
-below `TRIFORM_HOME`, or the folder that `TRIFORM_LECTURE` names. Refuses to know what the models are for.
+A model's folder is named by a hash of its recipe (spec, data, config), so a changed recipe is another model. A stored
+model records how many steps it was trained, a stored finding its SHA-256; if that is missing or files have changed, it
+is made again. Stored below `TRIFORM_HOME`, or in the folder `TRIFORM_LECTURE`.
 """
 
 import hashlib
@@ -47,7 +45,7 @@ CONFIG = Config(seed=0, steps=500, batch_tokens=1024, learning_rate=3e-3, dropou
 
 
 def kept() -> Path:
-    """Where trained models and what was found with them are kept."""
+    """The folder of trained models and findings."""
     return Path(os.environ.get("TRIFORM_LECTURE") or home() / "lecture")
 
 
@@ -55,15 +53,15 @@ Found = TypeVar("Found")
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A finding that was finished: `sha256` is of the bytes of `found`."""
+    """A complete finding: `sha256` is of the bytes of `found`."""
 
     sha256: str
     found: msgspec.Raw
 
 
 def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
-    """What `make` finds, made once: kept as JSON under a name that says all that decides it. Nothing is kept where
-    `make` does not come to its end."""
+    """The result of `make`, stored as JSON under a name with the hash of `parts`; made only if it is not stored yet.
+    Nothing is stored if `make` does not finish."""
     path = kept() / f"{name}-{digest(*parts)[:16]}.json"
     try:
         return read_finding(path, kind)
@@ -76,7 +74,7 @@ def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[
 def read_finding(path: Path, kind: type[Found]) -> Found:
     stored = msgspec.json.decode(path.read_bytes(), type=Kept)
     if hashlib.sha256(stored.found).hexdigest() != stored.sha256:
-        raise msgspec.ValidationError(f"{path} is not as it was written")
+        raise msgspec.ValidationError(f"{path} has changed since it was written")
     return msgspec.json.decode(stored.found, type=kind)
 
 
@@ -112,13 +110,13 @@ def words(texts: Sequence[str], vocab: int) -> Tokenizer:
 
 
 class Recipe(NamedTuple):
-    """All that decides a little model."""
+    """Everything that determines a little model."""
 
     spec: ModelSpec
     tokenizer: Tokenizer
     objective: Language[Any]
     examples: Listed[Any]
-    task: str  # what the objective asks, in a word, for the name of the folder
+    task: str  # the objective, in one word, for the name of the folder
 
     def name(self, config: Config) -> str:
         parts = to_json(self.spec), config.to_toml(), self.examples.fingerprint, self.task
@@ -130,9 +128,8 @@ def decoder() -> Recipe:
     own = world().tokenizer
     texts = own.ids_many(world().english)
     spec = families.gpt2(vocab=own.vocab, width=64, layers=3, heads=4, context=64)
-    # Every text begins with the end of the one before it, so that the first word is learned too.
-    begun = [[end_of(own), *ids] for ids in texts]
-    return Recipe(spec, own, NextToken(), listed([Tokens(ids) for ids in begun]), "next")
+    # Every text begins with the end token, so that the first word is learned, too.
+    return Recipe(spec, own, NextToken(), listed([Tokens([end_of(own), *ids]) for ids in texts]), "next")
 
 
 @lru_cache(maxsize=1)
@@ -162,13 +159,13 @@ def place(row: int) -> Place:
 
 def end_of(tokenizer: Tokenizer) -> int:
     if tokenizer.eos is None:
-        raise TriformError("the little world's tokenizer has no end")
+        raise TriformError("the little world's tokenizer has no end token")
     return tokenizer.eos
 
 
 @lru_cache(maxsize=8)
 def little(name: Name, *, config: Config = CONFIG) -> Model:
-    """A little model, read if it has been trained to its end before; a damaged one is trained again."""
+    """A little model, read if it is stored completely; otherwise trained and stored."""
     recipe = RECIPES[name]()
     place = kept() / f"{name}-{recipe.name(config)}"
     if place.is_dir():
@@ -181,7 +178,7 @@ def little(name: Name, *, config: Config = CONFIG) -> Model:
     start = end_of(recipe.tokenizer)
     generation, memo = Generation(first=start, eos=start), {STEPS: outcome.step}
     made = Model(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
-    with suppress(FolderBusy):  # another process keeps the same model just now
+    with suppress(FolderBusy):  # another process is writing the same model
         folders.write(place, model=made)
         return read_model(place, steps=config.steps)
     network.eval()
@@ -189,7 +186,7 @@ def little(name: Name, *, config: Config = CONFIG) -> Model:
 
 
 def read_model(place: Path, *, steps: int | None) -> Model:
-    """A model that was trained for all its steps, with the files that were written then."""
+    """A model that was trained for all its steps and whose files have not changed."""
     if manifest.read(Box(place)) is None:
         raise TriformError(f"{place} has no {manifest.NAME}: its files cannot be verified")
     found = folders.read(place)
@@ -199,7 +196,7 @@ def read_model(place: Path, *, steps: int | None) -> Model:
 
 
 def glance(model: Model, text: str) -> View:
-    """A look into a model while it reads a text, in whatever form it is."""
+    """A view of a model of any form while it reads a text."""
     ids = model.tokenizer.encode(text).ids if model.tokenizer is not None else ()
     if model.network.sides == 2:
         return look(model, ids, start=model.generation.first)

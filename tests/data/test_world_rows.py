@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from little_world import TASKS, TOPICS, Task, grammatical, read, rows, sentences, translate, write
-from triform.data.line_reader import DataError
+from little_world.export import ExportError
 from triform.errors import TriformError
 
 FIELDS = {
@@ -209,8 +209,8 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
     path = tmp_path / "rows.jsonl"
     write("complete", path, split="train", seed=1, count=2)
     before = path.read_bytes()
-    monkeypatch.setattr("little_world.export._json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(DataError, match=r"cannot write .*rows.jsonl: No space left"):
+    monkeypatch.setattr("little_world.export._to_json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(ExportError, match=r"cannot write .*rows.jsonl: No space left"):
         write("complete", path, split="train", seed=2, count=2)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == ["rows.jsonl"]
@@ -222,9 +222,9 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
         (
             "complete",
             "rows.parquet",
-            r"rows.parquet is no file for complete; let its name end in .jsonl or .csv or .tsv or .txt",
+            r"rows.parquet is not a format for complete; use the extension .jsonl or .csv or .tsv or .txt",
         ),
-        ("tag", "rows.csv", r"rows.csv is no file for tag; let its name end in .jsonl or .conll"),
+        ("tag", "rows.csv", r"rows.csv is not a format for tag; use the extension .jsonl or .conll"),
         ("tagg", "rows.csv", r"unknown task 'tagg'; did you mean 'tag'\?"),
         ("tag", "nowhere/rows.jsonl", r"cannot write .*nowhere/rows.jsonl: No such file or directory"),
     ],

@@ -59,7 +59,7 @@ def test_all_of_a_short_list(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setattr(slides, "LINEAR", ("0.585", "0.415"))
     code, out, _ = run(capsys, "--all")
     assert code == 1
-    assert "BROKEN: 2.5" in out
+    assert "FAILED: 2.5" in out
 
 
 def test_the_quiz_without_a_terminal_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_a_fact_that_does_not_come_out_fails_the_lesson() -> None:
 
 def test_an_unexpected_verdict_fails_the_lesson() -> None:
     expected = next(lesson for lesson in COMPUTED if lesson.expects == MISTAKE)
-    assert "the run says 'holds'" in Done(expected, Evidence(claims=(claim("so", True),))).trouble
+    assert "the run gave 'holds'" in Done(expected, Evidence(claims=(claim("so", True),))).trouble
 
 
 def test_beside_a_mistake_every_other_claim_must_hold() -> None:

@@ -99,7 +99,7 @@ def test_a_wrong_translation_gets_no_tick(monkeypatch: pytest.MonkeyPatch, tmp_p
     """A translator that has learned for two steps writes no German."""
     monkeypatch.setenv("TRIFORM_LECTURE", str(tmp_path))
     model = trained_models.little("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
-    monkeypatch.setattr(forms.trained, "little", lambda name: model)
+    monkeypatch.setattr(forms.trained_models, "little", lambda name: model)
     evidence = registry.lesson("3.2").run()
     (writes,) = (each for each in evidence.claims if "→ tokens" in each.says)
     assert writes.verdict == MISTAKE
@@ -120,4 +120,4 @@ def test_a_notebook_tells_the_condition() -> None:
 
 def test_a_notebook_tells_that_a_check_fails() -> None:
     failed = Done(registry.lesson("2.3"), Evidence(claims=(claim("so", True),), facts=(claim("it rains", False),)))
-    assert "not so: it rains" in Shown(failed)._repr_html_()
+    assert "not true: it rains" in Shown(failed)._repr_html_()

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -52,11 +53,11 @@ def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path
     whole = trained_models.little("decoder", config=SHORT)
     (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
     for memo in ({}, {trained_models.STEPS: 1}):
-        folders.write(place, model=whole._replace(network=build(whole.spec, seed=9), memo=memo))
+        folders.write(place, model=replace(whole, network=build(whole.spec, seed=9), memo=memo))
         trained_models.little.cache_clear()
         again = trained_models.little("decoder", config=SHORT)
         assert again.network.token.weight.equal(whole.network.token.weight)
-    folders.write(place, model=whole._replace(network=build(whole.spec, seed=9)))
+    folders.write(place, model=replace(whole, network=build(whole.spec, seed=9)))
     (place / "manifest.json").unlink()
     with pytest.raises(TriformError, match="manifest"):
         trained_models.read_model(place, steps=SHORT.steps)
@@ -191,7 +192,7 @@ def test_multi30k_is_a_course_of_the_same_kind(shared: Path, monkeypatch: pytest
 
 def test_without_multi30k_the_experiment_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFORM_SHARED", str(tmp_path))
-    with pytest.raises(DataAbsent, match=r"data/multi30k is not here; set TRIFORM_SHARED .* rnn-world"):
+    with pytest.raises(DataAbsent, match=r"data/multi30k is missing; set TRIFORM_SHARED .* rnn-world"):
         recurrent.rnn_multi30k.run()
 
 

@@ -46,9 +46,9 @@ def place(walked: tuple[Path, str]) -> Path:
 
 def test_what_it_says(walked: tuple[Path, str]) -> None:
     place, out = walked
-    for said in ("tagging F1", "grammatical", "exact translations", "never seen", "FLOPs predicted"):
+    for said in ("tagging F1", "grammatical", "exact translations", "unseen sentence", "FLOPs predicted"):
         assert said in out
-    assert out.count("all hold") == 3
+    assert out.count("all pass") == 3
     assert f"triform translate {place}/translates" in out
     demo.check_free(place)  # its own folders it may replace
 
@@ -128,7 +128,7 @@ def test_eval_with_confusion_and_baselines(place: Path, tmp_path: Path, capsys: 
         (("summarize", "writes", "A lion."), "was not made to summarize; it can: complete"),
         (("translate", "reads", "A lion."), "cannot learn to; train a new one: triform train translate DATA"),
         (("translate", "translates", " "), "the text is empty"),
-        (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is no file for tag; let its name end in"),
+        (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is not a format for tag; use the extension"),
         (("data", "little-world", "--task", "tagg", "--out", "x.csv"), "did you mean 'tag'?"),
     ],
 )

@@ -27,7 +27,7 @@ GOLD = {
 
 
 def hits(weights: Tensor, written: Sequence[str], sources: Sequence[str]) -> int:
-    """How many words about to be written look hardest at the word they translate."""
+    """How many target words have their largest weight on the word they translate."""
     return sum(sources[int(row.argmax())] == GOLD.get(word) for word, row in zip(written, weights, strict=True))
 
 
@@ -98,8 +98,8 @@ def not_one_word() -> Evidence:
 )
 def alignment() -> Evidence:
     """Averaged over the heads of a layer, the translator's cross-attention draws the alignment of a sentence and its
-    translation: in one of the two layers most target words look hardest at the source word they translate, though
-    nobody told them which. For Bahdanau's attention, in an RNN, see the experiment `rnn-world`."""
+    translation: in one of the two layers most target words attend most to the source word they translate, though no
+    alignment was given in training. For Bahdanau's attention, in an RNN, see the experiment `rnn-world`."""
     model = trained_models.little("pair")
     view = look(model, SENTENCE, TRANSLATION, start=model.generation.first)
     maps = torch.stack([torch.tensor(view.attention(layer, kind="cross").values).mean(0) for layer in range(2)])

@@ -21,7 +21,7 @@ from triform_lectures.random_models import decoder, ids, pair, random, same, wri
     slide="ChatGPT is decoder-only; in inference keys and values are cached, and (QKᵀ)V is computed with the cache.",
 )
 def cached() -> Evidence:
-    """Step by step with a cache, a decoder gives the very logits of reading the whole text again at each step, within
+    """Step by step with a cache, a decoder gives the same logits as reading the whole text again at each step, within
     rounding; and each step computes one position instead of all."""
     model = decoder()
     view = look(model, [3, 1, 4])
@@ -118,7 +118,7 @@ def saved() -> Evidence:
 
 
 def cache_numbers(spec: ModelSpec, n: int, *, rows: int = 1) -> int:
-    """Numbers in a real cache with room for n positions."""
+    """Numbers in an allocated cache with a capacity of n positions."""
     return cache_for(spec, rows=rows, capacity=n, dtype=torch.float32).bytes // 4
 
 

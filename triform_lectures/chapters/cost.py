@@ -1,4 +1,4 @@
-"""Cost: what each operation takes, exactly, and torch's own count beside it."""
+"""Cost: the exact FLOPs of each operation, compared with torch's own count."""
 
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ LAYER = {
 
 
 def layer(phase: Phase = "reading", *, n: int = N, d: int = D) -> dict[str, Operation]:
-    """The operations of one plain layer, as the cost model of this house counts them."""
+    """The operations of one plain layer, as Triform's cost model counts them."""
     spec = gpt2(vocab=40, width=d, layers=1, heads=4, context=64)
     found = cost(spec, phase=phase, batch=B, length=n)
     return {name: found.row(name, stack="decoder") for name in LAYER}
@@ -160,7 +160,7 @@ def decoding_table() -> Evidence:
     step: 2bnd numbers."""
     rows, whole, longer = layer("step"), layer(), layer("step", n=2 * N)
     grown = [longer[name].forward / row.forward for name, row in rows.items()]
-    read = sum(rows[name].moved for name in SCORES) // 4 - 2 * B * D  # float32; a query is read, an answer written
+    read = sum(rows[name].moved for name in SCORES) // 4 - 2 * B * D  # float32; a query is read, an output written
     return Evidence(
         claims=(
             claim(
@@ -183,7 +183,7 @@ def decoding_table() -> Evidence:
             claim(
                 "the whole cache is read: 2bnd numbers",
                 read == 2 * B * N * D,
-                f"{read:,}, beside one query and one answer",
+                f"{read:,}, besides one query and one output",
             ),
         ),
         tables=(
@@ -247,7 +247,7 @@ def pair_cost() -> Evidence:
             slip("cross-attention: nmmd", cross == 4 * n * m * m * D, f"{cross:,} = 4nmd"),
         ),
         facts=(
-            claim("the source's keys and values cost 4md² a layer", projected == 4 * m * D * D, f"{projected:,}"),
+            claim("the source's keys and values cost 4md² per layer", projected == 4 * m * D * D, f"{projected:,}"),
             claim(
                 "a layer of each: 24md² + 4m²d + 28nd² + 4n²d + 4nmd + 4md²",
                 all(one == other for one, other in grid.values()),
@@ -268,7 +268,7 @@ CHAPTER = Chapter(
     name="cost",
     title="What it costs",
     opening="Every product of matrices can be counted before it is computed. The lecture's two tables, for a whole "
-    "text and for one token with a cache, are counted here three times: by formula, by this house's cost model, and "
+    "text and for one token with a cache, are counted here three times: by formula, by Triform's cost model, and "
     "by torch.",
     lessons=(products, training_table, crossover, decoding_table, intensity, pair_cost, parallel),
 )

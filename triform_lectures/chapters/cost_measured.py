@@ -1,4 +1,4 @@
-"""Cost met by a machine: where the n² overtakes, FLOPs for each byte, and what goes on at once. Part of the chapter on
+"""Cost on a machine: where the n² part dominates, FLOPs per byte, and what runs in parallel. Part of the chapter on
 cost."""
 
 import torch
@@ -118,7 +118,7 @@ def crossover() -> Evidence:
 )
 def intensity() -> Evidence:
     """FLOPs for each byte moved. Reading a text with GPT-2 small, each weight that is fetched serves a thousand tokens;
-    writing, it serves one: half a FLOP a byte. A machine is busy computing only above its ridge, the FLOPs it can do in
+    writing, it serves one: half a FLOP per byte. A machine is busy computing only above its ridge, the FLOPs it can do in
     the time of fetching a byte; this machine's was measured. Below the ridge it waits for memory. That is why writing
     is slow and why batching helps."""
     small = named("gpt2-small")
@@ -137,17 +137,17 @@ def intensity() -> Evidence:
             timed_claim(
                 "writing is bound by memory",
                 step < machine.ridge,
-                f"{step:.2f} FLOPs a byte; this machine's ridge is at {machine.ridge:.1f}: "
+                f"{step:.2f} FLOPs per byte; this machine's ridge is at {machine.ridge:.1f}: "
                 f"{machine.peak_flops / 1e9:.0f} GFLOP/s over {machine.bandwidth / 1e9:.1f} GB/s",
             ),
-            timed_claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs a byte"),
+            timed_claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs per byte"),
         ),
         facts=(claim("a batch raises it", batch > 2 * step, f"{batch:.2f} at 16 rows; the cache is each row's own"),),
-        tables=(table("FLOPs a byte, GPT-2 small, float32", ["operation", *ways], rows),),
+        tables=(table("FLOPs per byte, GPT-2 small, float32", ["operation", *ways], rows),),
         plots=(
             lines(
                 "The roofline of this machine",
-                "FLOPs a byte",
+                "FLOPs per byte",
                 "GFLOP/s at most",
                 [
                     curve("limit", at, [min(machine.peak_flops, x * machine.bandwidth) / 1e9 for x in at]),

@@ -1,4 +1,4 @@
-"""Embeddings and context: one word, one arrow at the start; another in each context at the end."""
+"""Embeddings and context: a word has one vector at the start, and another in each context at the end."""
 
 import torch
 from torch import Tensor
@@ -74,7 +74,8 @@ def cosines(x: Tensor) -> Tensor:
 )
 def moles() -> Evidence:
     """The animal, the spot on the skin and the unit of amount begin as one and the same vector, cosine exactly 1. Layer
-    by layer they part. In a model with positions, place alone already parts them a little, before any attention."""
+    by layer they diverge. In a model with positions, the position alone separates them a little, before any
+    attention."""
     texts = tuple(f"{text}." for text in slides.MOLES)
     places, x = streams(trained_models.little("pair"), texts, "mole")
     found = cosines(x)
@@ -211,7 +212,7 @@ def two_pictures() -> Evidence:
 CHAPTER = Chapter(
     name="embeddings",
     title="Embeddings and context",
-    opening="A word enters a Transformer as a list of numbers, an arrow in a space of many dimensions. The same word "
-    "always enters as the same arrow; what the layers do is to move it to where its context says it belongs.",
+    opening="A word enters a Transformer as a vector, an arrow in a space of many dimensions. The same word always "
+    "enters as the same vector; the layers move it according to its context.",
     lessons=(widths, moles, lions, two_pictures),
 )

@@ -25,10 +25,10 @@ SHARES = {
 }
 
 
-def matrices(spec: ModelSpec, *parts: Part, beside: str = "readout.dense") -> int:
+def matrices(spec: ModelSpec, *parts: Part, without: str = "readout.dense") -> int:
     """Numbers in the weight matrices of these parts; biases, norms and BERT's pooler are left out."""
     found = inventory(spec).values()
-    return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(beside))
+    return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(without))
 
 
 def shares(spec: ModelSpec) -> tuple[float, float, float]:
@@ -141,10 +141,10 @@ def each_position() -> Evidence:
             claim(
                 "all positions share one set of weights",
                 same(everywhere, everywhere[:1].expand(6, -1)),
-                "one vector put at six positions: six equal answers",
+                "one vector put at six positions: six equal outputs",
             ),
         ),
-        facts=(claim("reordering positions reorders answers (a running model's layer)", *moved),),
+        facts=(claim("reordering positions reorders outputs (a running model's layer)", *moved),),
     )
 
 
@@ -156,8 +156,8 @@ def each_position() -> Evidence:
     "position by itself; a classroom discussion, then a talk with each student.",
 )
 def global_local() -> Evidence:
-    """Nudge one token and see who moves. Through attention all positions do; through the feed-forward only the one that
-    was nudged."""
+    """Change one token's vector and see which outputs change. Through attention all do; through the feed-forward only
+    the changed position does."""
     call = look(encoder(), [1, 2, 3, 4, 5]).record.call("encoder.blocks.0")
     block, flow = encoder().network.get_submodule("encoder.blocks.0"), call.inputs[1]
     x = random(1, 5, 32, seed=1)
@@ -167,26 +167,26 @@ def global_local() -> Evidence:
             layer = block.get_submodule(f"{part}.f")
             rows = []
             for j in range(5):
-                nudged = x.clone()
-                nudged[0, j] += random(32, seed=9)
-                rows.append(((layer(nudged, flow) - layer(x, flow))[0].norm(dim=-1) > 1e-12).double())
+                changed = x.clone()
+                changed[0, j] += random(32, seed=9)
+                rows.append(((layer(changed, flow) - layer(x, flow))[0].norm(dim=-1) > 1e-12).double())
             moves[part] = torch.stack(rows, dim=1)
     names = [str(i) for i in range(5)]
     return Evidence(
         claims=(
             claim(
-                "attention: a nudge of one token moves all",
+                "attention: changing one token changes all outputs",
                 bool(moves["attention"].all()),
                 f"{count(moves['attention'])} pairs",
             ),
             claim(
-                "feed-forward: it moves only that one",
+                "feed-forward: it changes only that one",
                 moves["feedforward"].equal(torch.eye(5, dtype=torch.float64)),
                 f"{count(moves['feedforward'])} pairs",
             ),
         ),
         plots=tuple(
-            heat(f"Who (row) moves when a token (column) is nudged: {part}", each.tolist(), names, names)
+            heat(f"Which output (row) changes with which token (column): {part}", each.tolist(), names, names)
             for part, each in moves.items()
         ),
     )
@@ -243,18 +243,18 @@ def hidden_width() -> Evidence:
 
 @lesson(
     "0.20",
-    title="Where facts are kept",
+    title="Where facts are stored",
     where=slides.ANATOMY,
     slide="The MLP holds 2/3 of the parameters; knowledge is baked in there; it is a source of "
     "hallucinations; facts are added to the embeddings; each vector is processed independently.",
     expects=CONDITION,
     kind="trained",
 )
-def facts_kept() -> Evidence:
+def stored_facts() -> Evidence:
     """Our decoder has learned facts of the little world (a mole is a mammal). With the feed-forwards switched off it
-    forgets them. It forgets them with attention switched off as well, because then it does not know what it is asked
-    about: a fact needs both. And asked nonsense (the same words backwards) it still gives some word a probability far
-    above even shares, though a lower one than after the words in order: it answers what has no answer."""
+    forgets them. It forgets them with attention switched off as well, because then it does not know what the sentence
+    is about: a fact needs both. And after nonsense (the same words backwards) it still gives some word a probability
+    far above uniform, though a lower one than after the words in order: it predicts a word where none is right."""
     found = fact_losses(trained_models.little("decoder"))
     spoilt = found.feedforward - found.whole
     return Evidence(
@@ -297,7 +297,8 @@ def facts_kept() -> Evidence:
 CHAPTER = Chapter(
     name="feedforward",
     title="The feed-forward network",
-    opening="Attention gathers; then each position thinks by itself. The feed-forward network is two matrices and a "
-    "bend between them, the same at every position, and in most models here it is the largest part.",
-    lessons=(each_position, global_local, thirds, hidden_width, facts_kept),
+    opening="Attention gathers from other positions; then each position is processed by itself. The feed-forward "
+    "network is two matrices with a nonlinearity between them, the same at every position, and in most models here it "
+    "is the largest part.",
+    lessons=(each_position, global_local, thirds, hidden_width, stored_facts),
 )

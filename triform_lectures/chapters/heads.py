@@ -1,4 +1,4 @@
-"""Multi-head attention: several questions at once, in parts of the width."""
+"""Multi-head attention: several attentions at once, each in its part of the width."""
 
 import torch
 
@@ -37,7 +37,7 @@ def formula() -> Evidence:
         heads.append((q @ k.T / 8**0.5 + mask).softmax(-1) @ v)
     mine = torch.cat(heads, dim=1) @ weights["out.weight"].T + weights["out.bias"]
     return Evidence(
-        claims=(claim("Concat(heads) W^O is the layer's answer", *compare(mine, out)),),
+        claims=(claim("Concat(heads) W^O is the layer's output", *compare(mine, out)),),
         tables=(
             table(
                 "Four heads of a width of 32",
@@ -202,9 +202,9 @@ def equal_cost() -> Evidence:
     kind="trained",
 )
 def noun_to_adjective() -> Evidence:
-    """The little world's grammar knows which adjective belongs to which noun, so every head can be asked. The best head
-    of our translator's encoder leans that way: a noun's adjective gets more of its attention than even shares would
-    give. But it leans, and no more: no head is there for adjectives alone. 'In reality, this is much more abstract',
+    """The little world's grammar knows which adjective belongs to which noun, so every head can be measured. The best head
+    of our translator's encoder tends that way: a noun's adjective gets more of its attention than uniform attention
+    would give. But it is only a tendency: no head serves adjectives alone. 'In reality, this is much more abstract',
     says the slide itself."""
     found = best_head(trained_models.little("pair"))
     return Evidence(
@@ -236,7 +236,7 @@ def noun_to_adjective() -> Evidence:
 CHAPTER = Chapter(
     name="heads",
     title="Multi-head attention",
-    opening="One head asks one kind of question. A layer has several, each in its own part of the width; their "
-    "answers are joined and mapped back, which is the same as adding them up.",
+    opening="One head computes one pattern of attention. A layer has several, each in its own part of the width; their "
+    "outputs are concatenated and projected, which is the same as adding them up.",
     lessons=(formula, added, own_values, eight_heads, equal_cost, noun_to_adjective),
 )

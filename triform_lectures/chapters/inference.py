@@ -113,8 +113,8 @@ def logits() -> Evidence:
     kind="trained",
 )
 def token_by_token() -> Evidence:
-    """Our little decoder writes on from 'The fat'. Each step is one pass, what it writes becomes its input, and the
-    probabilities change with every word added. It stops at </s>, or after as many tokens as it was allowed."""
+    """Our little decoder continues 'The fat'. Each step is one pass, its output becomes its input, and the
+    probabilities change with every word added. It stops at </s>, or at the maximum number of tokens."""
     model = trained_models.little("decoder")
     own = trained_models.world().tokenizer
     begin = [trained_models.end_of(own), *own.encode("The fat", special=False).ids]
@@ -217,7 +217,8 @@ def wish() -> Evidence:
 CHAPTER = Chapter(
     name="inference",
     title="Inference and the cache",
-    opening="A trained decoder gives, for every position, a distribution over the next token. Writing is a loop "
-    "around that: pick a token, add it, ask again. The cache keeps the loop from doing everything again at each step.",
+    opening="A trained decoder gives, for every position, a distribution over the next token. Decoding is a loop "
+    "around that: pick a token, append it, run the model again. The KV cache avoids computing everything again at each "
+    "step.",
     lessons=(to_words, logits, token_by_token, wish, cached, saved, cache_size),
 )

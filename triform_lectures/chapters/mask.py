@@ -1,4 +1,4 @@
-"""The mask: who may see whom, and what that is for."""
+"""The mask: which keys a query may see, and what that is for."""
 
 import math
 
@@ -79,8 +79,8 @@ def corner() -> Evidence:
     slide="M(i,j) = 0 where j ≤ i and −∞ where j > i, added to the scores; predictions come from the past only.",
 )
 def causality() -> Evidence:
-    """Change a token: every answer before it keeps its very bits. And the gradient of an answer by a later token's
-    vector is exactly 0. This is what 'autoregressive' rests on."""
+    """Change a token: every output before it stays the same, bit for bit. And the gradient of an output with respect to
+    a later token's vector is exactly 0. This is what 'autoregressive' rests on."""
     network = writer()
     before, after = ids(3, 1, 4, 1, 5, 9), ids(3, 1, 4, 2, 5, 9)
     with torch.no_grad():
@@ -99,16 +99,16 @@ def causality() -> Evidence:
             claim(
                 "a changed token changes nothing before it",
                 bool((one[:3] == other[:3]).all()),
-                f"token 3 changed; the first answer that differs is number {first}",
+                f"token 3 changed; the first output that differs is number {first}",
             ),
         ),
         facts=(
-            claim("∂ answer i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count(later)} pairs"),
+            claim("∂ output i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count(later)} pairs"),
             claim("and not 0 for j ≤ i", bool(earlier.all()), f"not 0: {count(earlier)} pairs"),
         ),
         plots=(
             heat(
-                "How much each token (column) moves each answer (row)",
+                "How much each token (column) changes each output (row)",
                 (reach / reach.max(dim=1, keepdim=True).values).tolist(),
                 [str(i) for i in range(6)],
                 [str(i) for i in range(6)],
@@ -124,8 +124,8 @@ def causality() -> Evidence:
     slide="At each time step all words so far go into the decoder, not only the last; what comes later is masked.",
 )
 def steps() -> Evidence:
-    """Position t is fed by positions 0 to t, and by all of them. Reading the whole text at once behind the mask gives
-    at every position what reading only that beginning gives: the mask lets one pass do the work of all steps."""
+    """Position t attends to positions 0 to t, and to all of them. One masked pass over the whole text gives at every
+    position what a pass over only that prefix gives: the mask lets one pass do the work of all steps."""
     network = decoder().network
     tokens = (3, 1, 4, 1, 5, 9, 2, 6, 7)
     with torch.no_grad():
@@ -139,7 +139,7 @@ def steps() -> Evidence:
             claim("all words so far feed each step", bool(feeds[past].all()), f"{count(feeds[past])} pairs"),
             claim("no later word does", not feeds[~past].any(), f"{count(feeds[~past])} pairs"),
         ),
-        facts=(claim("one masked pass = nine passes over growing texts", *compare(whole, each)),),
+        facts=(claim("one masked pass = nine passes over growing prefixes", *compare(whole, each)),),
         tables=(
             table(
                 "Which positions feed which step",
@@ -157,7 +157,7 @@ def steps() -> Evidence:
     slide="Quiz: masking speeds training up (A), hides future tokens (B), or highlights important ones (C)? B.",
 )
 def purpose() -> Evidence:
-    """A: by itself the mask saves nothing, all scores are computed and then thrown away. C: it raises no token above
+    """A: by itself the mask saves nothing, all scores are computed and some are then discarded. C: it raises no token above
     another, allowed weights keep their ratios. B is what it does."""
     scores, mask = random(6, 6, seed=2), causal(6)
     before, after = scores.softmax(-1), (scores + mask).softmax(-1)
@@ -188,8 +188,8 @@ def purpose() -> Evidence:
 CHAPTER = Chapter(
     name="mask",
     title="The mask",
-    opening="A language model learns to say the next word. If it could look at it, there would be nothing to learn. "
-    "The mask hides the future, and this chapter shows on the lecture's own 12×12 table how: by adding −inf, before "
-    "the softmax.",
+    opening="A language model learns to predict the next word. If it could see that word, there would be nothing to "
+    "learn. The mask hides the future; this chapter shows on the lecture's own 12×12 table how: by adding −inf, "
+    "before the softmax.",
     lessons=(corner, causality, twelve, not_multiplied, after_softmax, steps, purpose),
 )

@@ -28,7 +28,7 @@ def raw_scores() -> Tensor:
 )
 def twelve() -> Evidence:
     """Adding the mask and taking softmax gives the printed probabilities in every row whose scores survived in the text
-    (6, 7, 10, 11). In rows 8 and 9 a lost score can be found back from the probabilities that are still there."""
+    (6, 7, 10, 11). In rows 8 and 9 a lost score can be recovered from the probabilities that are still there."""
     scores, mask = raw_scores(), causal(12)
     shares = (torch.where(mask == 0, scores, 0.0) + mask).softmax(-1)  # a lost score behind the mask does not matter
     whole = [row for row in range(12) if not bool(scores[row, : row + 1].isnan().any())]
@@ -95,8 +95,7 @@ def found_back(scores: Tensor, row: int, lost: tuple[int, ...]) -> float:
     mistakes=("E17",),
 )
 def not_multiplied() -> Evidence:
-    """A product with −inf turns a negative score into +inf: the forbidden key takes everything, and softmax is not a
-    number. Multiplying by 0 where it is allowed would also wipe out every score. Addition does neither."""
+    """A product with −inf turns a negative score into +inf: the masked key takes everything, and softmax gives NaN. Multiplying by 0 where it is allowed would also wipe out every score. Addition does neither."""
     scores, mask = raw_scores()[[1, 7, 10, 11]], causal(12)[[1, 7, 10, 11]]
     product, total = scores * mask, scores + mask
     soft_product, soft_total = product.softmax(-1), total.softmax(-1)
@@ -106,8 +105,7 @@ def not_multiplied() -> Evidence:
             slip(
                 "scores × mask, then softmax, gives probabilities",
                 bool(soft_product.isfinite().all()),
-                f"{plus} cells are +inf, {int(soft_product.isnan().sum())} of {soft_product.numel()} shares "
-                "are not numbers",
+                f"{plus} cells are +inf, {int(soft_product.isnan().sum())} of {soft_product.numel()} weights are NaN",
             ),
         ),
         facts=(

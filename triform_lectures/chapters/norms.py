@@ -71,7 +71,7 @@ def two_norms() -> Evidence:
 
 
 def first_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[float]:
-    """The length of each block's gradient when the last hidden state is asked for."""
+    """The length of each block's gradient of a loss on the last hidden states."""
     network = build(spec, seed=0, dtype=torch.float64)
     (stack,) = spec.stacks
     if not norm:
@@ -157,15 +157,15 @@ def unselectable(keys: Tensor, *, rounds: int = 400) -> int:
     """How many keys no query whatever can prefer: those inside the hull of the others. Found by a perceptron."""
     lost = 0
     for i in range(len(keys)):
-        beside = keys[i] - torch.cat((keys[:i], keys[i + 1 :]))  # want q · beside > 0 everywhere
-        q = beside.mean(0)
+        margins = keys[i] - torch.cat((keys[:i], keys[i + 1 :]))  # want q · margins > 0 everywhere
+        q = margins.mean(0)
         for _ in range(rounds):
-            scores = beside @ q
+            scores = margins @ q
             worst = int(scores.argmin())
             if scores[worst] > 0:
                 break
-            q = q + beside[worst]
-        lost += bool((beside @ q).min() <= 0)
+            q = q + margins[worst]
+        lost += bool((margins @ q).min() <= 0)
     return lost
 
 

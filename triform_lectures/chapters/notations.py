@@ -1,4 +1,4 @@
-"""The formula in the lectures' other spellings, and where a spelling went wrong: part of the chapter on queries."""
+"""The formula in the lectures' other notations, and where one is wrong. Part of the chapter on queries."""
 
 import torch
 
@@ -38,7 +38,7 @@ def columns() -> Evidence:
         ),
         tables=(
             table(
-                "One convention, two spellings",
+                "One formula, two conventions",
                 ["rows (here)", "columns (lecture 10)"],
                 [
                     ["X W_Q", "W_Qᵀ X"],

@@ -1,4 +1,4 @@
-"""Positions: how a Transformer, which sees a set, learns of order."""
+"""Positions: how a Transformer, which sees a set, represents order."""
 
 import math
 
@@ -42,8 +42,8 @@ def of_the_code(positions: int, width: int) -> Tensor:
 )
 def no_order() -> Evidence:
     """Without positions, reordering an encoder's input reorders its output and changes no number by more than rounding.
-    With positions it does. A decoder is not quite so blind: its mask lets the third token see two others, and order
-    shows through that."""
+    With positions it does. A decoder is not quite so blind: its mask lets the third token see two others, and
+    that carries the order."""
     order = torch.tensor([4, 2, 0, 3, 1])
     tokens = torch.tensor([3, 1, 4, 5, 9])
     with torch.no_grad():
@@ -178,10 +178,10 @@ def learned_or_fixed() -> Evidence:
         for name, model in (("sinusoid", fixed), ("learned", learned))
     }
     with torch.no_grad():
-        told = not same(hidden(fixed, 1, 2)[0], hidden(fixed, 2, 1)[1], within=1e-6)
+        ordered = not same(hidden(fixed, 1, 2)[0], hidden(fixed, 2, 1)[1], within=1e-6)
     return Evidence(
         claims=(
-            claim("it tells the model of the order", told, "'1 2' and '2 1' give token 1 different vectors"),
+            claim("it tells the model of the order", ordered, "'1 2' and '2 1' give token 1 different vectors"),
             slip("the pattern is learned by the model", count["sinusoid"] > 0, f"{count['sinusoid']} parameters"),
         ),
         facts=(
@@ -233,7 +233,7 @@ def add_or_join() -> Evidence:
         facts=(claim("W[x; p] = W_1 x + W_2 p", *compare(joined, apart)),),
         tables=(
             table(
-                "Schemes in this house",
+                "Schemes in Triform",
                 ["scheme", "where it enters", "learned"],
                 [
                     ["sinusoid", "added to the embedding", "no"],
@@ -250,7 +250,7 @@ def add_or_join() -> Evidence:
 CHAPTER = Chapter(
     name="positions",
     title="Positions",
-    opening="Attention sees a set of vectors, not a row of words. Something must tell it who stands where; the oldest "
-    "answer is to add to each embedding a vector of sines and cosines.",
+    opening="Attention sees a set of vectors, not a sequence of words. Positions must be encoded; the first solution "
+    "was to add to each embedding a vector of sines and cosines.",
     lessons=(no_order, sinusoids, learned_or_fixed, add_or_join),
 )

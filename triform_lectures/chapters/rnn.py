@@ -1,4 +1,4 @@
-"""The RNN: what attention replaced, built and measured beside it."""
+"""The RNN: what attention replaced, built here and compared with it."""
 
 from typing import cast
 
@@ -162,7 +162,7 @@ def work_and_steps() -> Evidence:
     d = 32
 
     def recurrent(n: int) -> int:
-        return n * 2 * 3 * (d * d + d * d)  # three gates, each two d×d products a step
+        return n * 2 * 3 * (d * d + d * d)  # three gates, each two d×d products per step
 
     def scores(n: int) -> int:
         return 4 * n * n * d
@@ -188,7 +188,7 @@ def work_and_steps() -> Evidence:
             claim(
                 "recurrence: O(nd²) operations",
                 near(rnn_slope, 1.0) and 2 * sizes == recurrent(1),
-                f"n^{rnn_slope:.0f}, {recurrent(1):,} FLOPs a step",
+                f"n^{rnn_slope:.0f}, {recurrent(1):,} FLOPs per step",
             ),
             claim(
                 "recurrence: n steps, each waiting for the one before",
@@ -219,7 +219,7 @@ def work_and_steps() -> Evidence:
 
 
 def one_trainer() -> tuple[Claim, ...]:
-    """The RNN has the surface of the other forms, so one objective trains both, packed or in rows."""
+    """The RNN has the interface of the other forms, so one objective trains both, packed or in rows."""
     network = Recurrent(vocab=20, width=16, attention=True).double()
     objective = Translate(start=0)
     rows = [SourceTarget([3, 4, 5], [6, 7]), SourceTarget([8, 9], [10, 11, 12])]

@@ -1,4 +1,4 @@
-"""Dot products and similarity: the fruit and the phone, two sentences, and how scores become shares."""
+"""Dot products and similarity: the fruit and the phone, two sentences, and how scores become weights."""
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ def dot_and_cosine() -> Evidence:
 )
 def scaled() -> Evidence:
     """'Length' means the number of entries, here 3. Dividing by √3 changes all scores by the same factor: the order of
-    who is similar to whom stays, but softmax of smaller numbers is less extreme."""
+    similarities stays, but softmax of smaller numbers is less extreme."""
     x = vectors(tuple(slides.VECTORS))
     names = list(slides.VECTORS)
     scores = x @ x.T / x.shape[1] ** 0.5
@@ -295,7 +295,7 @@ def apple_moves() -> Evidence:
 CHAPTER = Chapter(
     name="similarity",
     title="Dot products and similarity",
-    opening="How alike are two words? If words are arrows, the angle between them is an answer. This chapter computes "
-    "the small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into shares.",
+    opening="How similar are two words? If words are vectors, the angle between them is a measure. This chapter computes "
+    "the small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into weights.",
     lessons=(dot_and_cosine, scaled, cosine_table, sub_tables, linear_scaling, softmax_row, apple_moves),
 )

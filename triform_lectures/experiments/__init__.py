@@ -1,4 +1,4 @@
-"""The experiments: small trainings that settle what the slides only say. Each is a lesson, made once and remembered."""
+"""The experiments: small trainings that test what the slides only claim. Each is a lesson, run once and stored."""
 
 from importlib import import_module
 from pathlib import Path
@@ -39,13 +39,13 @@ def experiments() -> tuple[Lesson, ...]:
 
 
 def run(lesson: Lesson) -> Done:
-    """What the experiment found, now or when it was last run from these very sources."""
-    begun = perf_counter()
+    """Run the experiment, or read the stored result of a run of the same source files."""
+    start = perf_counter()
     evidence = remembered(f"experiment-{lesson.id}", *sources(), make=lesson.run, kind=Evidence)
-    return Done(lesson, evidence, perf_counter() - begun)
+    return Done(lesson, evidence, perf_counter() - start)
 
 
 def sources() -> list[str]:
-    """All that decides an experiment and is written in this room."""
-    room = Path(__file__).parent.parent
-    return [path.read_text(encoding="utf-8") for path in sorted((*room.glob("experiments/*.py"), *room.glob("*.py")))]
+    """The source files of this package that an experiment depends on."""
+    root = Path(__file__).parent.parent
+    return [path.read_text(encoding="utf-8") for path in sorted((*root.glob("experiments/*.py"), *root.glob("*.py")))]

@@ -113,9 +113,9 @@ def heads() -> Evidence:
     kind="trained",
 )
 def norms() -> Evidence:
-    """The 2017 block puts the norm behind the sum (post), GPT-2 and Llama before the part (pre). Both learn, at two
-    layers and at eight. Xiong et al. (2020) find that post-norm needs a warm-up of the learning rate; these runs have
-    one. The table says which is ahead here."""
+    """The 2017 block normalises after the residual sum (post-norm), GPT-2 and Llama before each sublayer (pre-norm).
+    Both learn, at two layers and at eight. Xiong et al. (2020) find that post-norm needs a warm-up of the learning
+    rate; these runs have one. The table shows which has the lower loss here."""
     trials = {}
     for depth in (2, 8):
         for at in ("pre", "post"):
@@ -126,9 +126,9 @@ def norms() -> Evidence:
     return Evidence(
         claims=(
             claim(
-                "with residuals and norms eight layers learn, wherever the norms stand",
+                "with residuals and norms eight layers learn, pre-norm and post-norm",
                 max(trial.unseen for trial in trials.values()) < GUESSING - 1.0,
-                f"losses {numbers([trial.unseen for trial in trials.values()])}; ahead: {ahead}",
+                f"losses {numbers([trial.unseen for trial in trials.values()])}; lower loss: {ahead}",
             ),
         ),
         tables=(outcome(trials),),
@@ -147,8 +147,8 @@ def norms() -> Evidence:
 def no_ffn() -> Evidence:
     """Two layers as they are; two layers without feed-forwards; and six layers without, which have nearly as many
     parameters in all. In so short a run on so small a world two layers of attention alone do as well; but as a use of
-    parameters the feed-forward is better than more attention. What it adds is a bend: to a single token attention is a
-    straight map, the feed-forward is not."""
+    parameters the feed-forward is better than more attention. What it adds is a nonlinearity: for a single token
+    attention is an affine map, the feed-forward is not."""
     trials = {
         "with": learn(fresh(spec())),
         "without, 2 layers": learn(without_feedforward(fresh(spec()))),
@@ -178,7 +178,7 @@ def no_ffn() -> Evidence:
 
 @torch.no_grad()
 def straight_line(part: str) -> bool:
-    """Whether the part is a straight map of the vector of a single token."""
+    """Whether the sublayer is an affine map of the vector of a single token."""
     network = random_models.decoder().network
     path = f"decoder.blocks.0.{part}.f"
     _, flow = look(random_models.decoder(), [3]).record.call(path).inputs

@@ -1,4 +1,4 @@
-"""Which head looks from nouns to adjectives: asked of every head, on sentences whose grammar is known."""
+"""Which head attends from nouns to adjectives, measured on sentences whose grammar is known."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from triform_lectures.trained_models import glance
 
 
 class Found(NamedTuple):
-    """Of the best head: the mean share of a noun's attention that lies on its adjective."""
+    """The best head: the mean weight of a noun's adjective in the noun's attention."""
 
     layer: int
     head: int
     share: float
-    chance: float  # with even shares
+    chance: float  # with uniform attention
     pairs: int
     all: tuple[tuple[float, ...], ...]  # layers × heads
 

@@ -1,4 +1,4 @@
-"""Facts of the little world in a decoder, and what forgetting parts of it does to them."""
+"""Facts of the little world in a decoder, and their loss with some of its sublayers switched off."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ FACTS = (
 
 
 class FactLosses(NamedTuple):
-    """−log p of the fact's word: of the whole model, and with parts adding nothing."""
+    """−log p of the fact's word: of the whole model, and with sublayers switched off."""
 
     facts: int
     whole: float
@@ -52,8 +52,8 @@ def fact_losses(model: Model) -> FactLosses:
 
     backwards = [[ids[0], *reversed(ids[1:-1])] for ids in texts]
 
-    def likeliest(asked: list[list[int]]) -> float:
-        return sum(float(said(model, ids).max()) for ids in asked) / len(asked)
+    def likeliest(prompts: list[list[int]]) -> float:
+        return sum(float(said(model, ids).max()) for ids in prompts) / len(prompts)
 
     return FactLosses(
         len(texts),

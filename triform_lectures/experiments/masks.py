@@ -21,8 +21,8 @@ WRITTEN = 25  # sentences
 )
 def mask_after() -> Evidence:
     """Trained three ways. Divided by what is left, it comes to the loss of the right mask. Not divided, it comes to a
-    lower one: the weights it keeps are smaller when a masked score is large (lesson 4.7), so the next word shows
-    through. When it writes there is no next word to read, and its loss is far higher. So it does not just work."""
+    lower one: the weights it keeps are smaller when a masked score is large (lesson 4.7), so the next word
+    leaks. In decoding there is no next word to read, and its loss is far higher. So it does not just work."""
     base = spec()
     networks = {
         "before": fresh(base),

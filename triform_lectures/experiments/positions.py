@@ -1,4 +1,4 @@
-"""Experiments on positions: four ways to know the place, and two ways to join it to the word."""
+"""Experiments on positions: four encodings, and two ways to combine them with the embedding."""
 
 from triform.spec import EmbeddingSpec, Learned, NoPosition, Rotary, Sinusoid
 from triform_lectures import slides
@@ -6,7 +6,7 @@ from triform_lectures.ablation_modules import joined_positions
 from triform_lectures.experiments.run_trial import GUESSING, fresh, learn, loss_curves, outcome, spec
 from triform_lectures.lesson import Evidence, claim, lesson
 
-SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 1 would drown embeddings of size 0.02
+SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 1 would dominate embeddings of size 0.02
 
 
 @lesson(
@@ -17,10 +17,9 @@ SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 
     kind="trained",
 )
 def positions() -> Evidence:
-    """The same decoder with four ways to know where a token stands, its embeddings scaled by √d as in 2017. On
-    sentences this short a decoder without any positions does as well as with them: its mask lets each token see one
-    more than the token before, and order shows through that. Among the schemes, the later ones are ahead of the
-    sines."""
+    """The same decoder with four position encodings, its embeddings scaled by √d as in 2017. On sentences this short
+    a decoder without any positions does as well as with them: its causal mask lets each token see one token more than
+    the token before, and that carries the order. Learned and rotary positions reach a lower loss than the sinusoid."""
     ways = {"sinusoid": Sinusoid(), "learned": Learned(), "rotary": Rotary(), "none": NoPosition()}
     trials = {name: learn(fresh(spec(position=way, embedding=SCALED))) for name, way in ways.items()}
     loss = {name: trial.unseen for name, trial in trials.items()}
@@ -39,13 +38,13 @@ def positions() -> Evidence:
         ),
         facts=(
             claim(
-                "a decoder without positions is not blind",
+                "a decoder without positions is not blind to order",
                 loss["none"] < loss["sinusoid"] + 0.2,
-                f"{loss['none']:.2f}: the mask tells of order, too",
+                f"loss {loss['none']:.2f}: the causal mask carries the order, too",
             ),
         ),
         tables=(outcome(trials),),
-        plots=(loss_curves("Four ways to know the place", trials),),
+        plots=(loss_curves("Four position encodings", trials),),
     )
 
 

@@ -1,7 +1,7 @@
-"""Recall against distance: one coloured letter in the middle of grey ones, to be told at the end.
+"""Recall against distance: one coloured letter in the middle of grey ones; its colour is to be named at the end.
 
-Between the letter and either end of the text stand `distance` grey letters. A network that keeps the text in one vector
-must carry the colour over all of them; one with attention can look back.
+There are `distance` grey letters on either side. A network that compresses the text into one vector must carry the
+colour over all of them; one with attention can look back.
 """
 
 from collections.abc import Sequence
@@ -30,21 +30,21 @@ DISTANCES = (1, 4, 16, 64)
 
 
 class Recall(NamedTuple):
-    """The share of colours told right, by distance; chance is 1/16."""
+    """The share of colours named correctly, by distance; chance is 1/16."""
 
     parameters: int
     accuracy: dict[int, float]
 
 
-def text(distance: int, chance: np.random.Generator) -> npt.NDArray[np.int64]:
-    row = chance.integers(COLOURS, COLOURS + GREYS, 2 * distance + 1)
-    row[distance] = chance.integers(0, COLOURS)
+def text(distance: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    row = rng.integers(COLOURS, COLOURS + GREYS, 2 * distance + 1)
+    row[distance] = rng.integers(0, COLOURS)
     return row
 
 
 def examples(distance: int, count: int, seed: int) -> Listed[SourceTarget]:
-    chance = np.random.default_rng(seed)
-    made = [text(distance, chance) for _ in range(count)]
+    rng = np.random.default_rng(seed)
+    made = [text(distance, rng) for _ in range(count)]
     found = [SourceTarget(row, [int(row[len(row) // 2])]) for row in made]
     return Listed(found, lengths=[len(row) + 1 for row in made], fingerprint=f"recall {distance} {count} {seed}")
 
@@ -70,7 +70,7 @@ def recall(*, distances: Sequence[int] = DISTANCES, steps: int = STEPS, seed: in
 
 
 def trained(distances: Sequence[int], steps: int, seed: int) -> dict[str, Recall]:
-    """For each distance networks of their own, and so many steps of so many rows."""
+    """New networks for each distance, all trained for the same number of steps."""
     found: dict[str, Recall] = {}
     for distance in distances:
         for name, network in networks().items():
@@ -91,7 +91,7 @@ def learn(network: Network, distance: int, *, steps: int, seed: int) -> None:
         weight_decay=0.0,
         dropout=0.0,
     )
-    # The loop asks a network for hidden, readout and token: all of which this family has.
+    # The loop needs hidden, readout and token, which all these networks have.
     train(
         cast(Form, network),
         objective=Translate(start=START),
@@ -102,7 +102,7 @@ def learn(network: Network, distance: int, *, steps: int, seed: int) -> None:
 
 @torch.no_grad()
 def accuracy(network: Network, distance: int, *, seed: int, count: int = 200) -> float:
-    chance = np.random.default_rng((seed, distance))
-    source = torch.from_numpy(np.stack([text(distance, chance) for _ in range(count)]))
+    rng = np.random.default_rng((seed, distance))
+    source = torch.from_numpy(np.stack([text(distance, rng) for _ in range(count)]))
     logits = network(Pair(Text.of(source), Text.of(torch.full((count, 1), START))))
     return float((logits[:, -1].argmax(-1) == source[:, distance]).double().mean())

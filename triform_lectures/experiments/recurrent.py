@@ -1,8 +1,7 @@
 """Experiments on what attention replaced: an RNN, an RNN with attention and a Transformer learn to translate.
 
-The same data, trainer and steps, and nearly as many parameters; each at its best learning rate. They are judged on
-sentences they have not seen while they learn, and compared at equal steps and at equal time. Seconds are of training
-steps alone.
+The same data, trainer and steps, and nearly as many parameters; each at its best learning rate. They are evaluated on
+unseen sentences during training, and compared at equal steps and at equal time (training steps only).
 """
 
 from typing import NamedTuple, cast
@@ -32,7 +31,7 @@ from triform_lectures.lesson import Evidence, claim, lesson, table, timed_claim
 from triform_lectures.lesson_charts import Heat, curve, heat, lines
 from triform_lectures.rnn import Recurrent, alignment
 
-# A rate that stays: a network that is slower than another is not also further from the end of a schedule.
+# A constant learning rate: otherwise the networks would be at different points of their schedules at equal time.
 WORLD = Config(
     seed=0, steps=600, eval_every=30, batch_tokens=1024, schedule="constant", warmup=20, dropout=0.0, weight_decay=0.01
 )
@@ -42,7 +41,7 @@ RATES = {"RNN": 1e-2, "RNN with attention": 1e-2, "Transformer": 3e-3}
 
 
 class Course(NamedTuple):
-    """What is to be learned, what is asked, and how."""
+    """Training data, test data, and settings."""
 
     tokenizer: Tokenizer
     learned: Listed[SourceTarget]
@@ -52,7 +51,7 @@ class Course(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """The loss on unseen sentences after so many steps, and seconds of them."""
+    """The loss on unseen sentences by number of steps, and by seconds of training."""
 
     parameters: int
     steps: tuple[int, ...]
@@ -60,7 +59,7 @@ class Learned(NamedTuple):
     losses: tuple[float, ...]
 
     def at(self, seconds: float) -> float:
-        """The least loss reached by then, or the first that was asked for."""
+        """The lowest loss reached within `seconds`, or the first one."""
         reached = [loss for loss, spent in zip(self.losses, self.seconds, strict=True) if spent <= seconds]
         return min(reached, default=self.losses[0])
 
@@ -123,7 +122,7 @@ def translating(network: Network, course: Course, *, rate: float) -> Learned:
     def judge(form: Form) -> Score:
         return mean_loss(form, objective=objective, examples=course.unseen)
 
-    form = cast(Form, network)  # the loop asks for hidden, readout and token, which this family has
+    form = cast(Form, network)  # the loop needs hidden, readout and token, which all these networks have
     config = course.config.replace(learning_rate=rate)
     train(form, objective=objective, examples=course.learned, config=config, evaluate=judge, watch=watch)
     steps, seconds, losses = zip(*scores, strict=True)
@@ -139,15 +138,15 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
     def ahead(losses: dict[str, float]) -> bool:
         return losses["Transformer"] < min(losses["RNN"], losses["RNN with attention"])
 
-    def told(losses: dict[str, float]) -> str:
+    def list_losses(losses: dict[str, float]) -> str:
         return ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())
 
     return Evidence(
         claims=(
             timed_claim(
-                "at equal time the Transformer is ahead", ahead(at_time), f"{told(at_time)} after {least:.0f} s"
+                "at equal time the Transformer is ahead", ahead(at_time), f"{list_losses(at_time)} after {least:.0f} s"
             ),
-            claim("at equal steps it is, too", ahead(at_steps), told(at_steps)),
+            claim("at equal steps it is, too", ahead(at_steps), list_losses(at_steps)),
         ),
         facts=(
             claim("nearly equal parameters", max(sizes) < 1.15 * min(sizes), ", ".join(f"{size:,}" for size in sizes)),
@@ -155,7 +154,7 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
         tables=(
             table(
                 f"Translating {what} into German: loss on unseen sentences",
-                ["network", "parameters", "rate", "at equal time", "at equal steps", "ms a step"],
+                ["network", "parameters", "rate", "at equal time", "at equal steps", "ms per step"],
                 [
                     [
                         name,
@@ -197,7 +196,7 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
 def rnn_world() -> Evidence:
     """The same data, trainer, width and number of steps, and nearly the same number of parameters; each network at the
     best of four learning rates (1e-3, 3e-3, 1e-2, 3e-2). Judged as they learn, on sentences they have not seen.
-    The last picture is what the RNN's attention looks at: nobody told it which word translates which."""
+    The last picture shows the RNN's attention; no alignment was given in training."""
     course = little_world()
     runners = networks(course)
     evidence = compared(race(course, runners), "the little world")

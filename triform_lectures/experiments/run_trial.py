@@ -1,4 +1,4 @@
-"""One trial: a decoder learns the little world for a few steps, and is asked how well on sentences it has not seen."""
+"""One trial: a decoder learns the little world for a few steps and is evaluated on unseen sentences."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
     losses: tuple[float, ...]
     unseen: float
     parameters: int
-    why: str = ""  # the run could not go on
+    why: str = ""  # why training stopped early
 
 
 def spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) -> ModelSpec:
@@ -48,7 +48,7 @@ def spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) ->
 
 
 def stacked(base: ModelSpec, **changes: Any) -> ModelSpec:
-    """The same decoder but for these fields of its stack."""
+    """The same decoder with these fields of its stack changed."""
     return replace(base, decoder=replace(base.stacks["decoder"], **changes))
 
 
@@ -67,7 +67,7 @@ def nothing(network: Form) -> AbstractContextManager[Any]:
 
 
 def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing) -> Trial:
-    """Trained and asked under `setting`, an intervention."""
+    """Train and evaluate under `setting`, an intervention."""
     losses: list[float] = []
 
     def watch(event: AnyEvent) -> None:
@@ -96,7 +96,7 @@ def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing)
 
 @torch.no_grad()
 def writing_loss(network: Form, *, count: int = 25) -> float:
-    """−log p of each word from the words before it alone, in unseen sentences: what a writer has."""
+    """−log p of each word given only the words before it, as in decoding, in unseen sentences."""
     examples = unseen(count)
     total, targets = 0.0, 0
     for row in range(count):

@@ -1,4 +1,4 @@
-"""Training without a mask: a decoder that may read the word it is to say."""
+"""Training without a mask: a decoder that can read the word it is to predict."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ CONFIG = Config(seed=0, steps=200, batch_tokens=1024, learning_rate=3e-3, dropou
 
 
 class Learned(NamedTuple):
-    """How a model learned; its loss where the next word cannot be read; what it writes."""
+    """The training run; the loss if the next word cannot be read; a text written by the model."""
 
     trial: Trial
     writing: float
@@ -49,7 +49,7 @@ def learned(mask: Literal["past", "all"]) -> Learned:
 
 @torch.no_grad()
 def written(network: Form, most: int = 12) -> str:
-    """The likeliest word, again and again, from an empty beginning."""
+    """Greedy decoding from an empty prompt."""
     tokenizer = trained_models.world().tokenizer
     end = trained_models.end_of(tokenizer)
     ids = [end]

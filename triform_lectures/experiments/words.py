@@ -17,7 +17,7 @@ from triform_lectures.lesson_charts import curve, heat, lines
     kind="trained",
 )
 def adjectives() -> Evidence:
-    """Every head of the little encoder and decoder, asked with the grammar's own labels."""
+    """Every head of the little encoder and decoder, measured with the grammar's own labels."""
     found = {
         "encoder": best_head(trained_models.little("pair")),
         "decoder": best_head(trained_models.little("decoder")),
@@ -62,8 +62,8 @@ def adjectives() -> Evidence:
 )
 def moles() -> Evidence:
     """The cosine between the three moles, and between the three lions, at every place of the stream: in our encoder, in
-    our decoder, and in MiniLM where it stands on this machine's shelf. In the decoder a word knows only what stands
-    before it: 'take a biopsy of the' tells a mole apart, the mammal that follows does not."""
+    our decoder, and in MiniLM if it is installed on this machine. In the decoder a word's vector depends only on what
+    comes before it: 'take a biopsy of the' tells a mole apart, the mammal that follows does not."""
     models = {
         "encoder": trained_models.little("pair"),
         "decoder": trained_models.little("decoder"),

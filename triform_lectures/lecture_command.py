@@ -13,18 +13,28 @@ from triform.hints import Hint
 
 @click.command()
 @click.argument("chapter", required=False)
-@click.option("--all", "every", is_flag=True, help="Run every lesson and show a line for each.")
-@click.option("--quiz", is_flag=True, help="Ask the slides' questions; answers come from runs.")
-@click.option("--experiment", metavar="NAME", help="Run an experiment: a small training, a few minutes at most.")
-@click.option("--book", metavar="FOLDER", type=click.Path(file_okay=False), help="Print the book into a folder.")
-@click.option("--again", metavar="NAMES", default="", help="With --book: what to train and measure anew; or 'all'.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: all evidence.")
+@click.option("--all", "every", is_flag=True, help="Run all lessons; print one line per lesson.")
+@click.option("--quiz", is_flag=True, help="Ask the quiz questions of the slides; the answers are computed.")
+@click.option("--experiment", metavar="NAME", help="Run an experiment: train small models, at most a few minutes.")
+@click.option(
+    "--book",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Write all lessons as Markdown pages and notebooks into a folder.",
+)
+@click.option(
+    "--again",
+    metavar="NAMES",
+    default="",
+    help="With --book: lessons and experiments to run again, separated by commas; or 'all'.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all evidence as JSON.")
 @click.pass_context
-def lecture(ctx: click.Context, /, chapter: str | None, **asked: Any) -> None:
-    """Run the lectures: every number, mistake, quiz and experiment on the slides, computed now.
+def lecture(ctx: click.Context, /, chapter: str | None, **options: Any) -> None:
+    """Run the lectures: every number, mistake, quiz and experiment on the slides is computed when you ask for it.
 
-    CHAPTER is a chapter's name, a lesson's number (4.5) or a mistake (E17). Without it the chapters are listed. Exit
-    code 1 if the check of any lesson that was run fails.
+    CHAPTER is a chapter's name, a lesson's number (4.5) or a mistake (E17). Without it, the chapters are listed. The
+    exit code is 1 if the check of any lesson fails.
 
     \b
     Examples:
@@ -36,17 +46,17 @@ def lecture(ctx: click.Context, /, chapter: str | None, **asked: Any) -> None:
       triform lecture --all --json > lectures.json
       triform lecture --book docs/lecture --again 4.2,rnn-multi30k
     """
-    if asked["book"]:
-        ctx.exit(printed_book(asked["book"], again=asked["again"]))
-    if asked["quiz"]:
-        ctx.exit(quiz(as_json=asked["as_json"]))
-    if asked["experiment"]:
-        ctx.exit(experiment(asked["experiment"], as_json=asked["as_json"]))
-    if asked["every"]:
-        ctx.exit(all_lessons(as_json=asked["as_json"]))
+    if options["book"]:
+        ctx.exit(printed_book(options["book"], again=options["again"]))
+    if options["quiz"]:
+        ctx.exit(quiz(as_json=options["as_json"]))
+    if options["experiment"]:
+        ctx.exit(experiment(options["experiment"], as_json=options["as_json"]))
+    if options["every"]:
+        ctx.exit(all_lessons(as_json=options["as_json"]))
     if chapter is None:
-        ctx.exit(listed(as_json=asked["as_json"]))
-    ctx.exit(one_chapter(chapter, as_json=asked["as_json"]))
+        ctx.exit(listed(as_json=options["as_json"]))
+    ctx.exit(one_chapter(chapter, as_json=options["as_json"]))
 
 
 def told(value: object) -> None:
@@ -66,7 +76,7 @@ def listed(*, as_json: bool) -> int:
     screen.print(contents(found))
     screen.print(f"Experiments: {', '.join(each.id for each in experiments())}")
     screen.print(
-        f"`{Hint.LECTURE_CHAPTER}` runs a chapter, `{Hint.LECTURE_QUIZ}` asks the slides' questions.", style="dim"
+        f"`{Hint.LECTURE_CHAPTER}` runs a chapter, `{Hint.LECTURE_QUIZ}` asks the quiz questions.", style="dim"
     )
     return 0
 
@@ -83,7 +93,7 @@ def one_chapter(name: str, *, as_json: bool) -> int:
         screen.print(f"[bold]{registry.chapter(name).title}[/]\n{registry.chapter(name).opening}\n")
     for number, lesson in enumerate(lessons):
         if stops and number:
-            click.pause("Any key for the next lesson …")
+            click.pause("Press any key for the next lesson …")
         with progress.status() as status:
             status.update(lesson.title)
             done.append(do(lesson))
@@ -109,7 +119,7 @@ def all_lessons(*, as_json: bool) -> int:
         told({"holds": not broken, "broken": broken, "lessons": [each.plain() for each in done]})
     else:
         Console().print(summary(done))
-        click.echo(f"{len(done)} lessons: {'all checks hold' if not broken else 'BROKEN: ' + ', '.join(broken)}")
+        click.echo(f"{len(done)} lessons: {'all checks pass' if not broken else 'FAILED: ' + ', '.join(broken)}")
     return 1 if broken else 0
 
 
@@ -118,24 +128,26 @@ def quiz(*, as_json: bool) -> int:
     from triform_lectures.quiz import QUESTIONS, answer
 
     screen, answered, right = Console(), [], 0
-    asks = sys.stdin.isatty() and screen.is_terminal and not as_json
+    interactive = sys.stdin.isatty() and screen.is_terminal and not as_json
     for question in QUESTIONS:
         guess: set[str] = set()
         if not as_json:
             screen.print(terminal.question(question))
-        if asks:
-            said = click.prompt("Your answer (several with commas; empty: show me)", default="", show_default=False)
-            guess = {part.strip().lower() for part in said.split(",") if part.strip()}
+        if interactive:
+            typed = click.prompt(
+                "Your answer (several: separate with commas; empty: show the answer)", default="", show_default=False
+            )
+            guess = {part.strip().lower() for part in typed.split(",") if part.strip()}
         with progress.status() as status:
-            status.update("running it")
+            status.update("computing the answer")
             answered.append(answer(question))
         right += bool(guess) and guess == {letter.lower() for letter in answered[-1].derived}
         if not as_json:
             screen.print(terminal.answer(answered[-1]))
     if as_json:
         told([msgspec.to_builtins(each) | {"agrees": each.agrees} for each in answered])
-    if asks:
-        click.echo(f"{right} of {len(answered)} right")
+    if interactive:
+        click.echo(f"{right} of {len(answered)} correct")
     return 0 if all(each.agrees for each in answered) else 1
 
 
@@ -144,7 +156,7 @@ def experiment(name: str, *, as_json: bool) -> int:
 
     lesson = experiments.experiment(name)
     with progress.status() as status:
-        status.update(f"{lesson.title}: training (a few minutes at most)")
+        status.update(f"{lesson.title}: training (at most a few minutes)")
         done = experiments.run(lesson)
     if as_json:
         told(done.plain())
