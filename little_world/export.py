@@ -101,18 +101,18 @@ def _to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Format(NamedTuple):
+class FileFormat(NamedTuple):
     tasks: tuple[Task, ...]
     write: Callable[..., None]
 
 
 _FLAT: tuple[Task, ...] = ("complete", "fill", "translate", "summarize", "classify", "embed", "search")
 _FORMATS = {
-    ".jsonl": Format(TASKS, _write_json_lines),
-    ".csv": Format(_FLAT, _write_csv),
-    ".tsv": Format(_FLAT, _write_tsv),
-    ".txt": Format(("complete", "fill"), _write_lines),
-    ".en-de": Format(("translate",), _write_parallel),
-    ".conll": Format(("tag",), _write_conll),
-    ".json": Format(("answer",), _write_squad),
+    ".jsonl": FileFormat(TASKS, _write_json_lines),
+    ".csv": FileFormat(_FLAT, _write_csv),
+    ".tsv": FileFormat(_FLAT, _write_tsv),
+    ".txt": FileFormat(("complete", "fill"), _write_lines),
+    ".en-de": FileFormat(("translate",), _write_parallel),
+    ".conll": FileFormat(("tag",), _write_conll),
+    ".json": FileFormat(("answer",), _write_squad),
 }

@@ -13,7 +13,7 @@ from little_world.noun_groups import ANIMALS, IN_CITIES, person
 from little_world.nouns import FRUIT, MOLAR_MASSES, SELLERS, SUBSTANCES
 from little_world.phrases import ANY, GENERIC, MANY, MASS, ONE, THREE, TWO, Amounts, Things
 from little_world.statements import Fact
-from little_world.word_types import Fixed, Noun, tagged
+from little_world.word_types import Fixed, Noun, parse_tagged
 
 
 def _read_rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -28,7 +28,7 @@ def _read_facts(table: str) -> dict[str, Menu[Fixed]]:
     found = defaultdict(list)
     for english, german, names in _read_rows(table):
         for name in names:
-            found[name].append(Fixed(tokens=tagged(english), german=german))
+            found[name].append(Fixed(tokens=parse_tagged(english), german=german))
     return {name: Menu(truths) for name, truths in found.items()}
 
 
@@ -59,7 +59,7 @@ _MANY_ARE = _read_facts("""
 def _is_a(what: Things) -> Fact:
     return Fact(
         what=what,
-        verbs={False: (tagged("is/AUX"), "ist"), True: (tagged("are/AUX"), "sind")},
+        verbs={False: (parse_tagged("is/AUX"), "ist"), True: (parse_tagged("are/AUX"), "sind")},
         truths=lambda subject: (_MANY_ARE if subject.plural else _ONE_IS)[subject.core.noun.name],
     )
 
@@ -81,7 +81,7 @@ _HABITATS = _read_facts("""
     in/ADP Asia/PROPN/B-LOC = in Asien: Elefant Affe
 """)
 _SOILS = _read_facts("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
-_LIVE = {False: (tagged("lives/VERB"), "lebt"), True: (tagged("live/VERB"), "leben")}
+_LIVE = {False: (parse_tagged("lives/VERB"), "lebt"), True: (parse_tagged("live/VERB"), "leben")}
 
 HABITATS = Fact(
     what=Things(nouns=_select(ANIMALS, _HABITATS), determiners=MANY, counts=(0,)),
@@ -90,7 +90,7 @@ HABITATS = Fact(
 )
 SOILS = Fact(
     what=Things(nouns=_select(FRUIT, _SOILS), determiners=MANY, counts=(0,)),
-    verbs={True: (tagged("grow/VERB"), "wachsen")},
+    verbs={True: (parse_tagged("grow/VERB"), "wachsen")},
     truths=lambda subject: _SOILS[subject.core.noun.name],
 )
 HOMES = Fact(
@@ -119,13 +119,13 @@ def _comparisons(noun: Noun) -> Iterator[Fixed]:
         step = _SIZE_OF[other.name] - _SIZE_OF[noun.name]
         if abs(step) > 1:
             english, german = ("smaller", "kleiner") if step > 0 else ("bigger", "größer")
-            tokens = (*tagged(f"{english}/ADJ than/ADP a/DET"), *other.one)
+            tokens = (*parse_tagged(f"{english}/ADJ than/ADP a/DET"), *other.one)
             yield Fixed(tokens=tokens, german=f"{german} als {decline('ein', (), other, 'nominative')}")
 
 
 _COMPARISONS = {noun.name: Menu(_comparisons(noun)) for noun in _SIZED}
 _WEIGHTS = {
-    (noun.name, count): Menu((Fixed(tokens=tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
+    (noun.name, count): Menu((Fixed(tokens=parse_tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
     for noun, mass in MOLAR_MASSES.items()
     for n, count in enumerate((ONE, TWO, THREE), start=1)
 }
@@ -138,17 +138,17 @@ _PRODUCTS = _read_facts("""
 
 SIZES = Fact(
     what=Things(nouns=_SIZED, determiners=ANY, counts=(0,)),
-    verbs={False: (tagged("is/AUX"), "ist")},
+    verbs={False: (parse_tagged("is/AUX"), "ist")},
     truths=lambda subject: _COMPARISONS[subject.core.noun.name],
 )
 WEIGHTS = Fact(
     combining="weigh",
     what=Amounts(),
-    verbs={False: (tagged("weighs/VERB"), "wiegt"), True: (tagged("weigh/VERB"), "wiegen")},
+    verbs={False: (parse_tagged("weighs/VERB"), "wiegt"), True: (parse_tagged("weigh/VERB"), "wiegen")},
     truths=lambda amount: _WEIGHTS[amount.core.noun.name, amount.determiner],
 )
 PRODUCTS = Fact(
     what=Things(nouns=SELLERS, determiners=MASS, counts=(0,)),
-    verbs={False: (tagged("sells/VERB"), "verkauft")},
+    verbs={False: (parse_tagged("sells/VERB"), "verkauft")},
     truths=lambda subject: _PRODUCTS[subject.core.noun.name],
 )

@@ -76,7 +76,7 @@ def noun_form(noun: Noun, case: Case, *, plural: bool) -> str:
     return noun.oblique
 
 
-def after(preposition: str, phrase: str) -> str:
+def join_preposition(preposition: str, phrase: str) -> str:
     """`in dem Garten` becomes `im Garten`."""
     merged = {"in dem": "im", "an dem": "am", "von dem": "vom"}
     article, _, rest = phrase.partition(" ")
@@ -84,7 +84,7 @@ def after(preposition: str, phrase: str) -> str:
     return f"{short} {rest}" if short else f"{preposition} {phrase}"
 
 
-def past(verb: Verb, *, plural: bool) -> str:
+def past_form(verb: Verb, *, plural: bool) -> str:
     """schlief, schliefen; kaufte, kauften"""
     if not plural:
         return verb.german_past
@@ -101,6 +101,6 @@ def verb_last(conjunction: str, *parts: str) -> str:
     return ", " + " ".join(filter(None, (conjunction, *parts)))
 
 
-def written(text: str) -> str:
+def finish_sentence(text: str) -> str:
     """A sentence begins with a capital letter and ends with a full stop."""
     return text[0].upper() + text[1:] + "."

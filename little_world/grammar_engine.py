@@ -45,7 +45,7 @@ class Menu(Generic[W]):
         for option in self.options:
             self._by_first[option.tokens[0].word if option.tokens else ""].append(option)
 
-    def owned(self, owner: str, split: Split) -> tuple[W, ...]:
+    def options_of_split(self, owner: str, split: Split) -> tuple[W, ...]:
         """The options whose combination with `owner` belongs to this split."""
         found = self._owned.get((owner, split))
         if found is None:
@@ -53,9 +53,9 @@ class Menu(Generic[W]):
             self._owned[owner, split] = found
         return found
 
-    def spelled(self, words: list[str], at: int) -> list[W]:
+    def options_in_text(self, words: list[str], at: int) -> list[W]:
         """The options whose words are in the text at this position."""
-        firsts = {"", *variants(words, at)}
+        firsts = {"", *list_variants(words, at)}
         return [
             option
             for first in firsts
@@ -64,21 +64,21 @@ class Menu(Generic[W]):
         ]
 
 
-def variants(words: list[str], at: int) -> set[str]:
+def list_variants(words: list[str], at: int) -> set[str]:
     """The forms a word may have in the grammar: the first word of a sentence is capitalized."""
     if at >= len(words):
         return set()
     return {words[at], words[at][0].lower() + words[at][1:]} if at == 0 else {words[at]}
 
 
-class Told(NamedTuple):
+class SceneLabels(NamedTuple):
     """The sentiment and the translation of a sentence that was just derived."""
 
     mood: Mood
     german: str
 
 
-class Telling(NamedTuple):
+class SentenceLabels(NamedTuple):
     """The labels of a derived sentence."""
 
     topic: str
@@ -86,7 +86,7 @@ class Telling(NamedTuple):
     german: str
 
 
-class Teller(ABC):
+class Derivation(ABC):
     """Collects the English tokens; `choices` holds every choice under its name."""
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ class Teller(ABC):
 
     @abstractmethod
     def choose(self, name: str, options: tuple[T, ...], *, saying: Callable[[T], Iterable[str]] | None = None) -> T:
-        """A choice without words of its own; an option listed twice is twice as likely. One of the words `saying(option)`
-        occurs later in the sentence."""
+        """A choice without words of its own; an option listed twice is twice as likely. One of the words
+        `saying(option)` occurs in the sentence."""
 
     @abstractmethod
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
@@ -108,7 +108,7 @@ class Teller(ABC):
         With an owner (a verb), both together are the combination that decides the sentence's split.
         """
 
-    def words(self, tokens: Iterable[Token]) -> None:
+    def add_words(self, tokens: Iterable[Token]) -> None:
         """Add fixed words."""
         self.tokens.extend(tokens)
 
@@ -130,7 +130,7 @@ class Teller(ABC):
                 self.links.append((place, self.starts[f"{role}.core"] + len(core.tokens) - 1))
 
 
-class Dice(Teller):
+class RandomDerivation(Derivation):
     """Each option is equally likely, among those of this split."""
 
     def __init__(self, random: Random, *, split: Split) -> None:
@@ -144,13 +144,13 @@ class Dice(Teller):
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         menu = menus[int(self._random() * len(menus))]
-        options = menu.owned(owner, self._split) if owner else menu.options
+        options = menu.options_of_split(owner, self._split) if owner else menu.options
         if not options:
             raise DeadEnd
         return self._add(name, options[int(self._random() * len(options))], owner)
 
 
-class Script(Teller):
+class ScriptedDerivation(Derivation):
     """Every choice is given."""
 
     def __init__(self, choices: dict[str, object]) -> None:
@@ -165,7 +165,7 @@ class Script(Teller):
         return self._add(name, self._written[name], owner)  # type: ignore[return-value, type-var]
 
 
-class Reader(Teller):
+class ParseDerivation(Derivation):
     """Takes, at choice k, option `trail[k]` among those that spell the text; new choices begin with option 0."""
 
     def __init__(self, given: list[str], trail: list[int]) -> None:
@@ -183,17 +183,17 @@ class Reader(Teller):
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         at = len(self.tokens)
-        ways = [word for menu in dict.fromkeys(menus) for word in menu.spelled(self._words, at)]
+        ways = [word for menu in dict.fromkeys(menus) for word in menu.options_in_text(self._words, at)]
         return self._add(name, self._take(ways), owner)
 
-    def words(self, tokens: Iterable[Token]) -> None:
+    def add_words(self, tokens: Iterable[Token]) -> None:
         for token in tokens:
-            if token.word not in variants(self._words, len(self.tokens)):
+            if token.word not in list_variants(self._words, len(self.tokens)):
                 raise DeadEnd
             self.tokens.append(token)
 
     def _occurs(self, word: str) -> bool:
-        return word in self._words or word in variants(self._words, 0)
+        return word in self._words or word in list_variants(self._words, 0)
 
     def _take(self, ways: list[T]) -> T:
         if not ways:
@@ -205,12 +205,14 @@ class Reader(Teller):
         return ways[self._trail[turn]]
 
 
-def readings(grammar: Callable[[Teller], Telling], text: str) -> Iterator[tuple[Teller, Telling]]:
+def parse_all(
+    grammar: Callable[[Derivation], SentenceLabels], text: str
+) -> Iterator[tuple[Derivation, SentenceLabels]]:
     """Every derivation that spells the text."""
     given = ["a" if word == "an" else "A" if word == "An" else word for word in re.findall(r"[^\s.,]+|[.,]", text)]
     trail: list[int] = []
     while given:
-        reader = Reader(given, trail)
+        reader = ParseDerivation(given, trail)
         try:
             telling = grammar(reader)
             if len(reader.tokens) == len(given) and render(token.word for token in reader.tokens) == text:
@@ -224,7 +226,7 @@ def readings(grammar: Callable[[Teller], Telling], text: str) -> Iterator[tuple[
         trail[-1] += 1
 
 
-def surface(words: Iterable[str]) -> list[str]:
+def apply_spelling(words: Iterable[str]) -> list[str]:
     """The words as written: `a` before a vowel becomes `an`, the first letter is capitalized."""
     written = list(words)
     for place, word in enumerate(written[1:]):
@@ -239,7 +241,7 @@ def _begins_with_a_vowel(word: str) -> bool:
     return word[0] in "aeiouAEIOU" and not word.lower().startswith(("eu", "use"))  # a European, a useful
 
 
-def joined(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Spaces between words, none before a full stop, a comma or a question mark."""
     return _MARK.sub(r"\1", " ".join(words))
 
@@ -249,4 +251,4 @@ _MARK = re.compile(r" ([.,?])")
 
 def render(words: Iterable[str]) -> str:
     """The text of a sentence."""
-    return joined(surface(words))
+    return join_words(apply_spelling(words))

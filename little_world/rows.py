@@ -6,8 +6,8 @@ from random import Random
 from typing import Any, Literal, TypeAlias, get_args
 
 from little_world.grammar_engine import Split
-from little_world.sentences import Sentence, check, draw
-from little_world.stories import alike, asked, summed
+from little_world.sentences import Sentence, check_request, draw
+from little_world.stories import draw_question, draw_similar_pair, draw_summary
 from triform.errors import InputError, UnknownName
 
 Task: TypeAlias = Literal[
@@ -25,7 +25,7 @@ def rows(task: Task, *, split: Split, seed: int, count: int, label: Label = "top
         raise UnknownName("task", task, TASKS)
     if label not in get_args(Label):
         raise UnknownName("label", label, get_args(Label))
-    check(split=split, count=count)
+    check_request(split=split, count=count)
     make = _MAKERS[f"classify {label}" if task == "classify" else task]
     random = Random(f"{split} {seed}")
     return _draw_different(lambda: make(random, split), count=count)
@@ -46,7 +46,7 @@ def _draw_different(draw_row: Callable[[], Row], *, count: int) -> Iterator[Row]
 
 
 def _draw_sentence(random: Random, split: Split) -> Sentence:
-    return draw(random, split=split).finished()
+    return draw(random, split=split).to_sentence()
 
 
 def _make_text(random: Random, split: Split) -> Row:
@@ -55,22 +55,22 @@ def _make_text(random: Random, split: Split) -> Row:
 
 def _make_translation(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"source": draft.english, "target": draft.telling.german}
+    return {"source": draft.english, "target": draft.labels.german}
 
 
 def _make_summary(random: Random, split: Split) -> Row:
-    passage, summary = summed(random, split=split)
+    passage, summary = draw_summary(random, split=split)
     return {"source": passage, "target": summary}
 
 
 def _label_topic(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"text": draft.english, "label": draft.telling.topic}
+    return {"text": draft.english, "label": draft.labels.topic}
 
 
 def _label_sentiment(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"text": draft.english, "label": draft.telling.mood}
+    return {"text": draft.english, "label": draft.labels.mood}
 
 
 def _make_tags(random: Random, split: Split) -> Row:
@@ -79,16 +79,16 @@ def _make_tags(random: Random, split: Split) -> Row:
 
 
 def _make_answer(random: Random, split: Split) -> Row:
-    question, context, answer, start = asked(random, split=split)
+    question, context, answer, start = draw_question(random, split=split)
     return {"question": question, "context": context, "answers": {"text": [answer], "answer_start": [start]}}
 
 
 def _make_pair(random: Random, split: Split) -> Row:
-    return alike(random, split=split)._asdict()
+    return draw_similar_pair(random, split=split)._asdict()
 
 
 def _make_query(random: Random, split: Split) -> Row:
-    it = asked(random, split=split)
+    it = draw_question(random, split=split)
     return {"query": it.question, "passage": it.context}
 
 
@@ -104,16 +104,16 @@ def _make_chat(random: Random, split: Split) -> Row:
 
 def _ask_german(random: Random, split: Split) -> tuple[str, str]:
     draft = draw(random, split=split)
-    return f"Translate into German: {draft.english}", draft.telling.german
+    return f"Translate into German: {draft.english}", draft.labels.german
 
 
 def _ask_topic(random: Random, split: Split) -> tuple[str, str]:
     draft = draw(random, split=split)
-    return f"What is this about? {draft.english}", f"It is about {draft.telling.topic}."
+    return f"What is this about? {draft.english}", f"It is about {draft.labels.topic}."
 
 
 def _ask_passage(random: Random, split: Split) -> tuple[str, str]:
-    it = asked(random, split=split)
+    it = draw_question(random, split=split)
     return f"{it.context} {it.question}", f"{it.answer[0].upper()}{it.answer[1:]}."
 
 

@@ -78,11 +78,11 @@ def spell(phrase: str, pos: str, tag: str = "O") -> Tokens:
     return (Token(first, pos, tag), *(Token(word, pos, tag.replace("B-", "I-")) for word in rest))
 
 
-def tagged(words: str) -> Tokens:
+def parse_tagged(words: str) -> Tokens:
     """Tokens written as `was/AUX`."""
     return tuple(Token(*word.split("/")) for word in words.split())
 
 
-def linked(tokens: Tokens) -> tuple[tuple[int, int], ...]:
+def link_adjectives(tokens: Tokens) -> tuple[tuple[int, int], ...]:
     """Each adjective belongs to the noun at the end."""
     return tuple((place, len(tokens) - 1) for place, token in enumerate(tokens) if token.pos == "ADJ")

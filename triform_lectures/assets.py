@@ -9,12 +9,12 @@ from triform.model import Model
 from triform.weights import model_folder, model_store
 
 
-class DataAbsent(TriformError):
+class DataMissing(TriformError):
     """A data set is not on this machine."""
 
 
 @lru_cache(maxsize=4)
-def standing(name: str) -> Model | None:
+def find_model(name: str) -> Model | None:
     """The model of this name, or None."""
     try:
         return model_folder.read(model_store.find(name))
@@ -22,10 +22,10 @@ def standing(name: str) -> Model | None:
         return None
 
 
-def data(name: str, *, instead: str) -> Path:
+def find_data(name: str, *, instead: str) -> Path:
     """The folder of a data set below `TRIFORM_SHARED`, or below a folder `shared` beside the checkout."""
     shared = Path(os.environ.get("TRIFORM_SHARED") or Path(__file__).resolve().parents[2] / "shared")
     place = shared / "data" / name
     if not place.is_dir():
-        raise DataAbsent(f"{place} is missing; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
+        raise DataMissing(f"{place} is missing; set TRIFORM_SHARED to a folder that has data/{name}, or {instead}")
     return place

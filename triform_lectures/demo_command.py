@@ -12,7 +12,7 @@ from rich.text import Text
 from triform.cli import progress
 
 if TYPE_CHECKING:
-    from triform_lectures.demo import Learned, Sizes
+    from triform_lectures.demo import DemoModel, DemoSizes
 
 
 @click.command()
@@ -36,39 +36,41 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
 
     began, screen, place = monotonic(), Console(), Path(out)
     doing.check_free(place)
-    with lock_inside(place), doing.one_thread():
-        found = lessons(screen, doing.QUICK if quick else doing.FULL, place)
-        costs(screen, found)
-        broken = proven(screen, found)
+    with lock_inside(place), doing.use_one_thread():
+        found = train_models(screen, doing.QUICK if quick else doing.FULL, place)
+        show_costs(screen, found)
+        broken = run_checks(screen, found)
     screen.rule(f"done in {clock(monotonic() - began)}; commands to try next", align="left")
-    for line in NEXT:
+    for line in NEXT_COMMANDS:
         screen.print(Text(f"  triform {line.format(out=out)}"))
     ctx.exit(1 if broken else 0)
 
 
-def lessons(screen: Console, sizes: "Sizes", place: Path) -> "list[Learned]":
+def train_models(screen: Console, sizes: "DemoSizes", place: Path) -> "list[DemoModel]":
     """Each model is trained, saved and shown."""
     from triform.parameters import parameters
     from triform.train.progress_display import Display
     from triform_lectures import demo as doing
 
     with progress.status("making the little world"):
-        doing.known(sizes.sentences)
+        doing.training_sentences(sizes.sentences)
     screen.print(f"The little world: {sizes.sentences:,} training sentences.")
-    screen.print(f"Evaluated on {sizes.judged} test sentences, which were not used to choose the settings either.")
+    screen.print(
+        f"Evaluated on {sizes.test_sentences} test sentences, which were not used to choose the settings either."
+    )
     found = []
     for lesson in doing.LESSONS:
         screen.rule(f"[bold]{lesson.name}[/]: {lesson.does}", align="left")
         with Display(screen) as display, progress.saying(display.describe):
             learned = lesson.learn(sizes, display)
-        doing.keep(learned, place)
+        doing.save_model(learned, place)
         screen.print(f"{parameters(learned.model.spec):,} parameters, in {place / lesson.name}")
-        show(screen, learned)
+        show_answers(screen, learned)
         found.append(learned)
     return found
 
 
-NEXT = (
+NEXT_COMMANDS = (
     'translate {out}/translates "Two small lions slept under a tree." --alignment',
     'tag {out}/reads "Sydney has visited a quiet park in Sydney."',
     'classify {out}/reads "Take a biopsy of the mole."',
@@ -80,7 +82,7 @@ NEXT = (
 )
 
 
-def show(screen: Console, learned: "Learned") -> None:
+def show_answers(screen: Console, learned: "DemoModel") -> None:
     """Scores on unseen sentences, and some of the answers."""
     scores = Table(box=None, show_header=False)
     for name, value in learned.scores.items():
@@ -96,10 +98,10 @@ def show(screen: Console, learned: "Learned") -> None:
         screen.print(learned.alignment)
 
 
-def costs(screen: Console, found: "list[Learned]") -> None:
+def show_costs(screen: Console, found: "list[DemoModel]") -> None:
     """FLOPs predicted from the spec and counted in a pass; time at the machine's limit and measured."""
     from triform.costs import machine
-    from triform_lectures.demo import a_step
+    from triform_lectures.demo import measure_step
 
     screen.rule("[bold]cost[/] of a training step over 32 sentences of 12 tokens", align="left")
     table = Table("model", box=None)
@@ -107,13 +109,13 @@ def costs(screen: Console, found: "list[Learned]") -> None:
         table.add_column(column, justify="right")
     with progress.status("measuring this machine"):
         for learned in found:
-            line = a_step(learned, machine=machine.measure())
+            line = measure_step(learned, machine=machine.measure())
             seconds = (f"{1000 * line.least:.1f} ms", f"{1000 * line.measured:.1f} ms")
             table.add_row(learned.name, f"{line.predicted:,}", f"{line.counted:,}", *seconds)
     screen.print(table)
 
 
-def proven(screen: Console, found: "list[Learned]") -> list[str]:
+def run_checks(screen: Console, found: "list[DemoModel]") -> list[str]:
     from triform.check.run_checks import check
 
     screen.rule("[bold]check[/]: self-checks on these models", align="left")

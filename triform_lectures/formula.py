@@ -11,7 +11,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.T / k.shape[1] ** 0.5).softmax(dim=-1) @ v
 
 
-def causal(length: int) -> Tensor:
+def causal_mask(length: int) -> Tensor:
     """0 where key j ≤ query i, else −inf: the mask of the library"""
     cpu = torch.device("cpu")
     return masks.triangle(length, cpu, window=None).sight(torch.float64).matrix(length, length)[0, 0]

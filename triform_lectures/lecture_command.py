@@ -47,92 +47,94 @@ def lecture(ctx: click.Context, /, chapter: str | None, **options: Any) -> None:
       triform lecture --book docs/lecture --again 4.2,rnn-multi30k
     """
     if options["book"]:
-        ctx.exit(printed_book(options["book"], again=options["again"]))
+        ctx.exit(write_book(options["book"], again=options["again"]))
     if options["quiz"]:
-        ctx.exit(quiz(as_json=options["as_json"]))
+        ctx.exit(run_quiz(as_json=options["as_json"]))
     if options["experiment"]:
-        ctx.exit(experiment(options["experiment"], as_json=options["as_json"]))
+        ctx.exit(run_experiment(options["experiment"], as_json=options["as_json"]))
     if options["every"]:
-        ctx.exit(all_lessons(as_json=options["as_json"]))
+        ctx.exit(run_all(as_json=options["as_json"]))
     if chapter is None:
-        ctx.exit(listed(as_json=options["as_json"]))
-    ctx.exit(one_chapter(chapter, as_json=options["as_json"]))
+        ctx.exit(list_chapters(as_json=options["as_json"]))
+    ctx.exit(run_chapter(chapter, as_json=options["as_json"]))
 
 
-def told(value: object) -> None:
+def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
-def listed(*, as_json: bool) -> int:
-    from triform_lectures.experiments import experiments
-    from triform_lectures.registry import chapters
-    from triform_lectures.terminal import contents
+def list_chapters(*, as_json: bool) -> int:
+    from triform_lectures.experiments import list_experiments
+    from triform_lectures.registry import all_chapters
+    from triform_lectures.terminal import render_contents
 
-    found = chapters()
+    found = all_chapters()
     if as_json:
-        told([{"name": one.name, "title": one.title, "lessons": [each.id for each in one.lessons]} for one in found])
+        print_json(
+            [{"name": one.name, "title": one.title, "lessons": [each.id for each in one.lessons]} for one in found]
+        )
         return 0
     screen = Console()
-    screen.print(contents(found))
-    screen.print(f"Experiments: {', '.join(each.id for each in experiments())}")
+    screen.print(render_contents(found))
+    screen.print(f"Experiments: {', '.join(each.id for each in list_experiments())}")
     screen.print(
         f"`{Hint.LECTURE_CHAPTER}` runs a chapter, `{Hint.LECTURE_QUIZ}` asks the quiz questions.", style="dim"
     )
     return 0
 
 
-def one_chapter(name: str, *, as_json: bool) -> int:
+def run_chapter(name: str, *, as_json: bool) -> int:
     from triform_lectures import registry, terminal
-    from triform_lectures.lesson import do
+    from triform_lectures.lesson import run_lesson
 
     numbered = name.upper() in (*registry.ITEMS, *registry.MISTAKES)
-    lessons = (registry.lesson(name.upper()),) if numbered else registry.chapter(name).lessons
+    lessons = (registry.find_lesson(name.upper()),) if numbered else registry.find_chapter(name).lessons
     screen, done = Console(), []
     stops = sys.stdin.isatty() and screen.is_terminal and not as_json
     if not numbered and not as_json:
-        screen.print(f"[bold]{registry.chapter(name).title}[/]\n{registry.chapter(name).opening}\n")
+        screen.print(f"[bold]{registry.find_chapter(name).title}[/]\n{registry.find_chapter(name).opening}\n")
     for number, lesson in enumerate(lessons):
         if stops and number:
             click.pause("Press any key for the next lesson …")
         with progress.status() as status:
             status.update(lesson.title)
-            done.append(do(lesson))
+            done.append(run_lesson(lesson))
         if not as_json:
-            screen.print(terminal.lesson(done[-1]))
+            screen.print(terminal.render_lesson(done[-1]))
     if as_json:
-        told([each.plain() for each in done])
+        print_json([each.to_values() for each in done])
     return 0 if all(each.passes for each in done) else 1
 
 
-def all_lessons(*, as_json: bool) -> int:
-    from triform_lectures.lesson import do
-    from triform_lectures.registry import lessons
-    from triform_lectures.terminal import summary
+def run_all(*, as_json: bool) -> int:
+    from triform_lectures.lesson import run_lesson
+    from triform_lectures.registry import all_lessons
+    from triform_lectures.terminal import render_summary
 
-    every, done = lessons(), []
+    every, done = all_lessons(), []
     with progress.status() as status:
         for number, lesson in enumerate(every, start=1):
             status.update(f"{number} of {len(every)}: {lesson.title}")
-            done.append(do(lesson))
+            done.append(run_lesson(lesson))
     broken = [each.lesson.id for each in done if not each.passes]
     if as_json:
-        told({"holds": not broken, "broken": broken, "lessons": [each.plain() for each in done]})
+        print_json({"holds": not broken, "broken": broken, "lessons": [each.to_values() for each in done]})
     else:
-        Console().print(summary(done))
+        Console().print(render_summary(done))
         click.echo(f"{len(done)} lessons: {'all checks pass' if not broken else 'FAILED: ' + ', '.join(broken)}")
     return 1 if broken else 0
 
 
-def quiz(*, as_json: bool) -> int:
+def run_quiz(*, as_json: bool) -> int:
     from triform_lectures import terminal
-    from triform_lectures.quiz import QUESTIONS, answer
+    from triform_lectures.quiz import QUESTIONS, answer_question
 
     screen, answered, right = Console(), [], 0
     interactive = sys.stdin.isatty() and screen.is_terminal and not as_json
     for question in QUESTIONS:
         guess: set[str] = set()
         if not as_json:
-            screen.print(terminal.question(question))
+            screen.print(terminal.render_question(question))
         if interactive:
             typed = click.prompt(
                 "Your answer (several: separate with commas; empty: show the answer)", default="", show_default=False
@@ -140,36 +142,36 @@ def quiz(*, as_json: bool) -> int:
             guess = {part.strip().lower() for part in typed.split(",") if part.strip()}
         with progress.status() as status:
             status.update("computing the answer")
-            answered.append(answer(question))
+            answered.append(answer_question(question))
         right += bool(guess) and guess == {letter.lower() for letter in answered[-1].derived}
         if not as_json:
-            screen.print(terminal.answer(answered[-1]))
+            screen.print(terminal.render_answer(answered[-1]))
     if as_json:
-        told([msgspec.to_builtins(each) | {"agrees": each.agrees} for each in answered])
+        print_json([msgspec.to_builtins(each) | {"agrees": each.agrees} for each in answered])
     if interactive:
         click.echo(f"{right} of {len(answered)} correct")
     return 0 if all(each.agrees for each in answered) else 1
 
 
-def experiment(name: str, *, as_json: bool) -> int:
+def run_experiment(name: str, *, as_json: bool) -> int:
     from triform_lectures import experiments, terminal
 
-    lesson = experiments.experiment(name)
+    lesson = experiments.find_experiment(name)
     with progress.status() as status:
         status.update(f"{lesson.title}: training (at most a few minutes)")
-        done = experiments.run(lesson)
+        done = experiments.run_experiment(lesson)
     if as_json:
-        told(done.plain())
+        print_json(done.to_values())
     else:
-        Console().print(terminal.lesson(done))
+        Console().print(terminal.render_lesson(done))
     return 0 if done.passes else 1
 
 
-def printed_book(folder: str, *, again: str) -> int:
+def write_book(folder: str, *, again: str) -> int:
     from triform_lectures import book
 
     names = {name.strip() for name in again.split(",") if name.strip()}
     with progress.status() as status:
-        pages = book.write(folder, again=names, said=status.update)
+        pages = book.write_book(folder, again=names, report=status.update)
     click.echo(f"{len(pages)} files in {folder}")
     return 0

@@ -69,7 +69,7 @@ def heat(title: str, cells: Sequence[Sequence[float]], rows: Sequence[str], colu
     )
 
 
-def draw(picture: Plot) -> charts.Figure:
+def draw_chart(picture: Plot) -> charts.Figure:
     match picture:
         case Lines():
             return charts.lines(

@@ -17,16 +17,16 @@ from triform.spec import NoPosition, Sinusoid
 from triform.train.examples import Place, Tokens
 from triform.train.token_objectives import NextToken
 from triform_lectures import slides
-from triform_lectures.chapters.training import trained_groups
-from triform_lectures.formula import causal
-from triform_lectures.lesson import Claim, claim
-from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, random, same, translator
+from triform_lectures.chapters.training import find_trained_groups
+from triform_lectures.formula import causal_mask
+from triform_lectures.lesson import CheckedClaim, claim
+from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, random, same, translator_network
 
-Answers = dict[str, Claim]
+Answers = dict[str, CheckedClaim]
 
 
 def blocks() -> Answers:
-    base, network = named("vaswani-base"), translator()
+    base, network = named("vaswani-base"), translator_network()
     with torch.no_grad():
         memory = network.encode(ids(5, 6, 7))
         logits = look(pair(), [5, 6, 7], [1, 2]).logits
@@ -82,9 +82,9 @@ def self_attention() -> Answers:
         row.forward for row in whole.operations if row.name in ("QKV projection", "scores", "weighted values")
     )
     heads = {(layer, head) for layer in range(2) for head in range(4)}
-    right = guessed(model)
+    right = fit_random_labels(model)
     with without_heads(model.network, heads):
-        without = guessed(model)
+        without = fit_random_labels(model)
     return {
         "A": claim(
             "its weights follow the input",
@@ -110,7 +110,7 @@ def self_attention() -> Answers:
 
 
 @torch.no_grad()
-def guessed(model: Model) -> float:
+def fit_random_labels(model: Model) -> float:
     """Accuracy of a linear readout fitted on 60 texts with random labels, on 60 others."""
     rng = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 40, (120, 6), generator=rng)
@@ -130,11 +130,11 @@ def concatenated() -> Answers:
 
 def masking() -> Answers:
     scores = random(6, 6, seed=2)
-    open_, masked = scores.softmax(-1), (scores + causal(6)).softmax(-1)
+    open_, masked = scores.softmax(-1), (scores + causal_mask(6)).softmax(-1)
     favours = bool((masked[5] / open_[5] - 1).abs().max() > 1e-9)
     unseen = bool((masked.triu(1) == 0).all())
-    lost = learned_by_heart()
-    masked_flops, open_flops = score_flops("past"), score_flops("all")
+    lost = memorise_sentence()
+    masked_flops, open_flops = count_score_flops("past"), count_score_flops("all")
     return {
         "A": claim("future positions are hidden", unseen, "their weights are exactly 0"),
         "B": claim("it raises relevant tokens over others", favours, "allowed weights keep their ratios"),
@@ -149,7 +149,7 @@ def masking() -> Answers:
     }
 
 
-def score_flops(mask: Literal["past", "all"]) -> int:
+def count_score_flops(mask: Literal["past", "all"]) -> int:
     """FLOPs that torch counts in the attention of a decoder."""
     network = decoder().network
     with with_mask(network, mask):
@@ -157,7 +157,7 @@ def score_flops(mask: Literal["past", "all"]) -> int:
     return int(counted.of("decoder.blocks.*.attention.f.attend"))
 
 
-def learned_by_heart(steps: int = 80) -> float:
+def memorise_sentence(steps: int = 80) -> float:
     """The loss of a masked decoder after learning one sentence and nothing else."""
     words = list(dict.fromkeys(slides.MAT))
     network = build(gpt2(vocab=len(words), width=32, layers=1, heads=4, context=8), seed=0)
@@ -203,7 +203,9 @@ def bert() -> Answers:
 
 
 def optimised() -> Answers:
-    return {name[0]: claim(name[2:], on, where) for name, (on, where) in trained_groups().items() if name[0].isdigit()}
+    return {
+        name[0]: claim(name[2:], on, where) for name, (on, where) in find_trained_groups().items() if name[0].isdigit()
+    }
 
 
 def masking_in_training() -> Answers:

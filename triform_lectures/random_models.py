@@ -18,26 +18,26 @@ VOCAB, WIDTH, HEADS, LAYERS = 40, 32, 4, 2
 
 
 @lru_cache(maxsize=32)
-def of(spec: ModelSpec, *, seed: int = 0) -> Model:
+def build_model(spec: ModelSpec, *, seed: int = 0) -> Model:
     return Model(spec, build(spec, seed=seed, dtype=torch.float64))
 
 
 def decoder(*, layers: int = LAYERS, heads: int = HEADS) -> Model:
-    return of(families.gpt2(vocab=VOCAB, width=WIDTH, layers=layers, heads=heads, context=64))
+    return build_model(families.gpt2(vocab=VOCAB, width=WIDTH, layers=layers, heads=heads, context=64))
 
 
 def encoder(*, layers: int = LAYERS, position: Position | None = None) -> Model:
     spec = families.bert(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64, kinds=0, head=NoHead())
-    return of(spec if position is None else replace(spec, position=position))
+    return build_model(spec if position is None else replace(spec, position=position))
 
 
 def pair(*, layers: int = LAYERS) -> Model:
-    return of(families.vaswani(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64))
+    return build_model(families.vaswani(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64))
 
 
-def unplaced_decoder() -> Model:
+def decoder_without_positions() -> Model:
     spec = families.gpt2(vocab=VOCAB, width=WIDTH, layers=LAYERS, heads=HEADS, context=64)
-    return of(replace(spec, position=NoPosition(), head=Tied()))
+    return build_model(replace(spec, position=NoPosition(), head=Tied()))
 
 
 def ids(*numbers: int) -> Text:
@@ -61,7 +61,7 @@ def compare(one: Tensor, other: Tensor, *, within: float = 1e-9) -> tuple[bool, 
     return False, f"differ by up to {float((one - other).abs().max()):.2g}"
 
 
-def count(cells: Tensor) -> str:
+def count_true(cells: Tensor) -> str:
     """How many cells of a table are true."""
     return f"{int(cells.sum())} of {cells.numel()}"
 
@@ -72,9 +72,9 @@ def hidden(model: Model, *tokens: int) -> Tensor:
     return cast(EncoderOnly | DecoderOnly, model.network).hidden(ids(*tokens))[0]
 
 
-def translator(*, layers: int = LAYERS) -> EncoderDecoder:
+def translator_network(*, layers: int = LAYERS) -> EncoderDecoder:
     return cast(EncoderDecoder, pair(layers=layers).network)
 
 
-def writer() -> DecoderOnly:
+def decoder_network() -> DecoderOnly:
     return cast(DecoderOnly, decoder().network)

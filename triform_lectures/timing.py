@@ -6,7 +6,7 @@ from time import perf_counter, process_time
 import torch
 
 
-def processor_seconds(run: Callable[[], object], *, seconds: float) -> float:
+def measure_processor_seconds(run: Callable[[], object], *, seconds: float) -> float:
     """Of the fastest round after a warm-up; rounds are repeated for `seconds` of wall-clock time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

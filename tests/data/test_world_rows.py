@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from little_world import TASKS, TOPICS, Task, grammatical, read, rows, sentences, translate, write
+from little_world import TASKS, TOPICS, Task, is_grammatical, parse, rows, sentences, translate, write
 from little_world.export import ExportError
 from triform.errors import TriformError
 
@@ -41,7 +41,7 @@ def test_translations_are_the_grammars_own() -> None:
 @pytest.mark.parametrize("label", ["topic", "sentiment"])
 def test_labels(label: str) -> None:
     for row in rows("classify", split="test", seed=1, count=30, label=label):  # type: ignore[arg-type]
-        found = read(row["text"])
+        found = parse(row["text"])
         assert found is not None
         assert row["label"] == getattr(found, label)
 
@@ -72,7 +72,7 @@ def test_answers_stand_where_they_are_said_to_stand() -> None:
 
 def test_a_passage_is_made_of_sentences_of_one_topic_and_split() -> None:
     for row in rows("answer", split="test", seed=2, count=20):
-        found = [read(text) for text in sentences_of(row["context"])]
+        found = [parse(text) for text in sentences_of(row["context"])]
         assert len(found) == 3
         assert {sentence.split for sentence in found if sentence} == {"test"}
         assert len({sentence.topic for sentence in found if sentence}) == 1
@@ -100,7 +100,7 @@ def test_questions_are_english() -> None:
 
 def test_a_summary_is_one_sentence_that_says_all() -> None:
     for row in rows("summarize", split="test", seed=1, count=40):
-        assert grammatical(row["target"])
+        assert is_grammatical(row["target"])
         passage = row["source"].lower().replace(".", " ").split()
         assert set(row["target"].lower().strip(".").split()) - {"a", "an"} <= set(passage)
         assert row["target"] not in row["source"]
@@ -122,7 +122,7 @@ def test_the_more_alike_the_more_words_are_shared() -> None:
 def test_paraphrases_mean_the_same() -> None:
     """Both belong to one combination, and both are sentences of the world."""
     for row in rows("embed", split="test", seed=2, count=60):
-        one, other = read(row["first"]), read(row["second"])
+        one, other = parse(row["first"]), parse(row["second"])
         assert one is not None
         assert other is not None
         if row["score"] >= 3:

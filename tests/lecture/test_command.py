@@ -51,8 +51,8 @@ def test_a_lesson_whose_check_fails_gives_exit_code_1(
 def test_all_of_a_short_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from triform_lectures import registry
 
-    some = registry.chapter("similarity").lessons
-    monkeypatch.setattr(registry, "lessons", lambda: some)
+    some = registry.find_chapter("similarity").lessons
+    monkeypatch.setattr(registry, "all_lessons", lambda: some)
     code, out, _ = run(capsys, "--all", "--json")
     found = json.loads(out)
     assert (code, found["holds"], len(found["lessons"])) == (0, True, len(some))

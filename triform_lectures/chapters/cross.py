@@ -10,7 +10,7 @@ from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.chapters.alignment import alignment, not_one_word
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, table
-from triform_lectures.random_models import compare, count, ids, pair, random, same, translator
+from triform_lectures.random_models import compare, count_true, ids, pair, random, same, translator_network
 
 
 @lesson(
@@ -140,7 +140,7 @@ def origins() -> Evidence:
 def feeds_every() -> Evidence:
     """With the other ways stopped, a gradient still flows from each decoder block back to the last encoder block. And a
     block of the encoder reaches the decoder only through the last one."""
-    model, network = pair(layers=3), translator(layers=3)
+    model, network = pair(layers=3), translator_network(layers=3)
     both = Pair(ids(5, 6, 7), ids(1, 2))
     memory = network.encode(both.source)
     leaves = [(k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in memory.layers]
@@ -193,15 +193,19 @@ def patterns() -> Evidence:
     return Evidence(
         claims=(
             claim(
-                "the encoder attends to both sides", bool(cells["encoder"].all()), f"{count(cells['encoder'])} cells"
+                "the encoder attends to both sides",
+                bool(cells["encoder"].all()),
+                f"{count_true(cells['encoder'])} cells",
             ),
             claim(
                 "the decoder attends to its own past",
                 bool(cells["decoder"].equal(torch.ones(3, 3, dtype=torch.bool).tril())),
-                f"{count(cells['decoder'])} cells",
+                f"{count_true(cells['decoder'])} cells",
             ),
             claim(
-                "the decoder attends to the whole encoder", bool(cells["cross"].all()), f"{count(cells['cross'])} cells"
+                "the decoder attends to the whole encoder",
+                bool(cells["cross"].all()),
+                f"{count_true(cells['cross'])} cells",
             ),
         ),
         facts=(

@@ -8,10 +8,10 @@ from triform.inspect.view import look
 from triform.parameters import Part, inventory
 from triform.spec import ModelSpec
 from triform_lectures import slides, trained_models
-from triform_lectures.experiments.facts import fact_losses
+from triform_lectures.experiments.facts import measure_fact_losses
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
 from triform_lectures.lesson_charts import bars, heat
-from triform_lectures.random_models import compare, count, decoder, encoder, random, same
+from triform_lectures.random_models import compare, count_true, decoder, encoder, random, same
 
 ATTENTION: tuple[Part, ...] = ("attention", "cross-attention")
 # attention : feed-forward : embeddings and head, in percent of all weight matrices
@@ -25,15 +25,19 @@ SHARES = {
 }
 
 
-def matrices(spec: ModelSpec, *parts: Part, without: str = "readout.dense") -> int:
+def count_matrices(spec: ModelSpec, *parts: Part, without: str = "readout.dense") -> int:
     """Numbers in the weight matrices of these parts; biases, norms and BERT's pooler are left out."""
     found = inventory(spec).values()
     return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(without))
 
 
-def shares(spec: ModelSpec) -> tuple[float, float, float]:
+def share_of_parts(spec: ModelSpec) -> tuple[float, float, float]:
     """Attention, feed-forward, embeddings and head: percent of all weight matrices."""
-    each = matrices(spec, *ATTENTION), matrices(spec, "feed-forward"), matrices(spec, "embeddings", "head")
+    each = (
+        count_matrices(spec, *ATTENTION),
+        count_matrices(spec, "feed-forward"),
+        count_matrices(spec, "embeddings", "head"),
+    )
     attention, forward, rest = (100 * part / sum(each) for part in each)
     return attention, forward, rest
 
@@ -52,12 +56,14 @@ def thirds() -> Evidence:
     there is no cross-attention, every head has its own keys, and embeddings are not counted. The 2017 model itself is
     43 : 57, and 30 : 40 : 30 with its embeddings."""
     plain = bert(width=64, layers=1, heads=4, vocab=10, context=8)
-    layer = matrices(plain, "attention") / matrices(plain, "attention", "feed-forward")
+    layer = count_matrices(plain, "attention") / count_matrices(plain, "attention", "feed-forward")
     base = named("vaswani-base")
-    attention, forward = matrices(base, *ATTENTION), matrices(base, "feed-forward")
-    block = matrices(base, "attention", "cross-attention") - matrices(base, "attention") // 2  # of the decoder
-    whole = shares(base)
-    found = {name: shares(named(name)) for name in SHARES}
+    attention, forward = count_matrices(base, *ATTENTION), count_matrices(base, "feed-forward")
+    block = (
+        count_matrices(base, "attention", "cross-attention") - count_matrices(base, "attention") // 2
+    )  # of the decoder
+    whole = share_of_parts(base)
+    found = {name: share_of_parts(named(name)) for name in SHARES}
     rows = [[name, *(f"{x:.1f}" for x in each)] for name, each in found.items()]
     largest = [name for name, each in ({"vaswani-base": whole} | found).items() if each[1] == max(each)]
     return Evidence(
@@ -177,12 +183,12 @@ def global_local() -> Evidence:
             claim(
                 "attention: changing one token changes all outputs",
                 bool(moves["attention"].all()),
-                f"{count(moves['attention'])} pairs",
+                f"{count_true(moves['attention'])} pairs",
             ),
             claim(
                 "feed-forward: it changes only that one",
                 moves["feedforward"].equal(torch.eye(5, dtype=torch.float64)),
-                f"{count(moves['feedforward'])} pairs",
+                f"{count_true(moves['feedforward'])} pairs",
             ),
         ),
         plots=tuple(
@@ -255,7 +261,7 @@ def stored_facts() -> Evidence:
     forgets them. It forgets them with attention switched off as well, because then it does not know what the sentence
     is about: a fact needs both. And after nonsense (the same words backwards) it still gives some word a probability
     far above uniform, though a lower one than after the words in order: it predicts a word where none is right."""
-    found = fact_losses(trained_models.little("decoder"))
+    found = measure_fact_losses(trained_models.load_little_model("decoder"))
     spoilt = found.feedforward - found.whole
     return Evidence(
         claims=(

@@ -14,7 +14,7 @@ from triform.model import Model
 from triform.parameters import parameters
 from triform_lectures import slides, trained_models
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, numbers, table
-from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator
+from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator_network
 
 TASKS = {
     "encoder": ("text classification", "named entity recognition", "question answering", "semantic search"),
@@ -131,7 +131,7 @@ def how_many_blocks() -> Evidence:
     """Measured on the 2017 model and on a running translator: six blocks each, vectors between the two, tokens at the
     end."""
     base = named("vaswani-base")
-    network = translator()
+    network = translator_network()
     with torch.no_grad():
         memory = network.encode(ids(5, 6, 7))
         out = network(Pair(ids(5, 6, 7), ids(1, 2)))
@@ -161,7 +161,7 @@ def how_many_blocks() -> Evidence:
     )
 
 
-class Translated(NamedTuple):
+class TranslatedSentence(NamedTuple):
     """A sentence of the little world, its translation by the grammar, and what a model wrote."""
 
     source: str
@@ -169,10 +169,10 @@ class Translated(NamedTuple):
     written: str
 
 
-def translate_unseen(model: Model, *, count: int) -> list[Translated]:
+def translate_unseen(model: Model, *, count: int) -> list[TranslatedSentence]:
     pairs = list(rows("translate", split="test", seed=2, count=count))
     answers = complete(model, [each["source"] for each in pairs], max_tokens=40, temperature=0.0)
-    return [Translated(p["source"], p["target"], a.text) for p, a in zip(pairs, answers, strict=True)]
+    return [TranslatedSentence(p["source"], p["target"], a.text) for p, a in zip(pairs, answers, strict=True)]
 
 
 @lesson(
@@ -187,7 +187,7 @@ def translation() -> Evidence:
     """One sentence through our translator: ids, vectors, memory, scores, words. The translator is small and its
     training was short: the last line of the table says how many of 100 sentences it has not seen come out word for word
     as the grammar of the little world translates them. The one shown is the first of those."""
-    model = trained_models.little("pair")
+    model = trained_models.load_little_model("pair")
     found = translate_unseen(model, count=100)
     right = [each for each in found if each.written == each.target]
     source, target, written = (right or found)[0]

@@ -8,9 +8,9 @@ from triform.families import named
 from triform.inspect.interventions import without_heads
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
-from triform_lectures.experiments.adjectives import best_head
+from triform_lectures.experiments.adjectives import find_best_head
 from triform_lectures.formula import attention
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, table, wrong_claim
 from triform_lectures.lesson_charts import bars
 from triform_lectures.random_models import compare, decoder, random
 
@@ -94,7 +94,7 @@ def own_values() -> Evidence:
     slide = torch.cat([attention(x @ q, x @ k, whole) for q, k in zip(w["q"], w["k"], strict=True)], dim=1)
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "Z_h = V softmax(…), joined, has the width of the model",
                 slide.shape[1] == x.shape[1],
                 f"{slide.shape[1]} instead of {x.shape[1]}",
@@ -202,11 +202,11 @@ def equal_cost() -> Evidence:
     kind="trained",
 )
 def noun_to_adjective() -> Evidence:
-    """The little world's grammar knows which adjective belongs to which noun, so every head can be measured. The best head
-    of our translator's encoder tends that way: a noun's adjective gets more of its attention than uniform attention
-    would give. But it is only a tendency: no head serves adjectives alone. 'In reality, this is much more abstract',
-    says the slide itself."""
-    found = best_head(trained_models.little("pair"))
+    """The little world's grammar knows which adjective belongs to which noun, so every head can be measured. The best
+    head of our translator's encoder tends that way: a noun's adjective gets more of its attention than uniform
+    attention would give. But it is only a tendency: no head serves adjectives alone. 'In reality, this is much more
+    abstract', says the slide itself."""
+    found = find_best_head(trained_models.load_little_model("pair"))
     return Evidence(
         claims=(
             claim(

@@ -10,10 +10,10 @@ from triform.inspect.interventions import with_mask
 from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.chapters.mask_table import after_softmax, not_multiplied, twelve
-from triform_lectures.formula import causal
+from triform_lectures.formula import causal_mask
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, table
 from triform_lectures.lesson_charts import heat
-from triform_lectures.random_models import compare, count, decoder, ids, random, writer
+from triform_lectures.random_models import compare, count_true, decoder, decoder_network, ids, random
 
 
 @lesson(
@@ -29,7 +29,7 @@ def corner() -> Evidence:
     """It depends on how the table is written. With queries as rows, as QKᵀ gives it, the upper right is masked; the
     slide writes queries as columns, and there it is the lower left. The rule without corners: query i sees keys j ≤
     i."""
-    rows_are_queries = causal(6) == 0
+    rows_are_queries = causal_mask(6) == 0
     rows_are_keys = rows_are_queries.T
     lower_left = torch.ones(6, 6, dtype=torch.bool).tril(-1)
 
@@ -81,7 +81,7 @@ def corner() -> Evidence:
 def causality() -> Evidence:
     """Change a token: every output before it stays the same, bit for bit. And the gradient of an output with respect to
     a later token's vector is exactly 0. This is what 'autoregressive' rests on."""
-    network = writer()
+    network = decoder_network()
     before, after = ids(3, 1, 4, 1, 5, 9), ids(3, 1, 4, 2, 5, 9)
     with torch.no_grad():
         one, other = network(before)[0], network(after)[0]
@@ -91,7 +91,7 @@ def causality() -> Evidence:
     reach = torch.stack([torch.autograd.grad(out[0, i, 0], x, retain_graph=True)[0][0].abs().sum(-1) for i in range(6)])
     past = torch.ones(6, 6, dtype=torch.bool).tril()
     earlier, later = reach[past] > 0, reach[~past] > 0
-    rule = causal(6)
+    rule = causal_mask(6)
     written = torch.tensor([[0.0 if j <= i else -math.inf for j in range(6)] for i in range(6)], dtype=torch.float64)
     return Evidence(
         claims=(
@@ -103,8 +103,10 @@ def causality() -> Evidence:
             ),
         ),
         facts=(
-            claim("∂ output i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count(later)} pairs"),
-            claim("and not 0 for j ≤ i", bool(earlier.all()), f"not 0: {count(earlier)} pairs"),
+            claim(
+                "∂ output i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count_true(later)} pairs"
+            ),
+            claim("and not 0 for j ≤ i", bool(earlier.all()), f"not 0: {count_true(earlier)} pairs"),
         ),
         plots=(
             heat(
@@ -136,8 +138,8 @@ def steps() -> Evidence:
     past = torch.ones(9, 9, dtype=torch.bool).tril()
     return Evidence(
         claims=(
-            claim("all words so far feed each step", bool(feeds[past].all()), f"{count(feeds[past])} pairs"),
-            claim("no later word does", not feeds[~past].any(), f"{count(feeds[~past])} pairs"),
+            claim("all words so far feed each step", bool(feeds[past].all()), f"{count_true(feeds[past])} pairs"),
+            claim("no later word does", not feeds[~past].any(), f"{count_true(feeds[~past])} pairs"),
         ),
         facts=(claim("one masked pass = nine passes over growing prefixes", *compare(whole, each)),),
         tables=(
@@ -157,9 +159,9 @@ def steps() -> Evidence:
     slide="Quiz: masking speeds training up (A), hides future tokens (B), or highlights important ones (C)? B.",
 )
 def purpose() -> Evidence:
-    """A: by itself the mask saves nothing, all scores are computed and some are then discarded. C: it raises no token above
-    another, allowed weights keep their ratios. B is what it does."""
-    scores, mask = random(6, 6, seed=2), causal(6)
+    """A: by itself the mask saves nothing, all scores are computed and some are then discarded. C: it raises no token
+    above another, allowed weights keep their ratios. B is what it does."""
+    scores, mask = random(6, 6, seed=2), causal_mask(6)
     before, after = scores.softmax(-1), (scores + mask).softmax(-1)
     ratio = [float(after[5, j] / after[5, 0]) - float(before[5, j] / before[5, 0]) for j in range(6)]
     network = decoder().network

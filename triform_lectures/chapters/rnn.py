@@ -13,12 +13,12 @@ from triform.families import vaswani
 from triform.train.examples import Place, SourceTarget
 from triform.train.token_objectives import Translate
 from triform_lectures import slides
-from triform_lectures.experiments.recall import COLOURS, recall
-from triform_lectures.lesson import CONDITION, Chapter, Claim, Evidence, claim, lesson, near, table, timed_claim
+from triform_lectures.experiments.recall import COLOURS, measure_recall
+from triform_lectures.lesson import CONDITION, Chapter, CheckedClaim, Evidence, claim, lesson, near, table, timed_claim
 from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import random, same
 from triform_lectures.rnn import Bahdanau, Recurrent
-from triform_lectures.timing import processor_seconds
+from triform_lectures.timing import measure_processor_seconds
 
 LENGTHS = (16, 32, 64, 128, 256)
 
@@ -36,7 +36,7 @@ def distance() -> Evidence:
     single vector gets lost on the way. With Bahdanau's attention it reaches farther, but the states it looks back at
     were still made one after another, and at the largest distance it, too, has not learned to find the letter. The
     Transformer reaches every letter in one step, and finds it at all these distances."""
-    found = recall()
+    found = measure_recall()
     far = max(found["RNN"].accuracy)
     at = {name: each.accuracy[far] for name, each in found.items()}
     mean = {name: sum(each.accuracy.values()) / len(each.accuracy) for name, each in found.items()}
@@ -89,7 +89,7 @@ def distance() -> Evidence:
     )
 
 
-def step_seconds(n: int) -> tuple[float, float]:
+def time_step(n: int) -> tuple[float, float]:
     """Seconds of a training pass over n source and n target tokens: the RNN with attention, a Transformer."""
     recurrent = Recurrent(vocab=64, width=64, attention=True)
     transformer = build(vaswani(vocab=64, width=64, layers=1, heads=4, context=512), seed=0)
@@ -98,7 +98,7 @@ def step_seconds(n: int) -> tuple[float, float]:
     def run(network: nn.Module) -> None:
         network(Pair(text, text)).square().mean().backward()
 
-    return processor_seconds(lambda: run(recurrent), seconds=0.4), processor_seconds(
+    return measure_processor_seconds(lambda: run(recurrent), seconds=0.4), measure_processor_seconds(
         lambda: run(transformer), seconds=0.4
     )
 
@@ -115,7 +115,7 @@ def in_parallel() -> Evidence:
     """A training pass of each over texts of growing length, in one thread. The RNN's decoder waits for itself at every
     position; the Transformer does all positions at once, and its pass is the shorter one at every length. How many
     times shorter depends on the length and on the machine: see the table."""
-    times = {n: step_seconds(n) for n in LENGTHS}
+    times = {n: time_step(n) for n in LENGTHS}
     ratio = {n: a / b for n, (a, b) in times.items()}
     return Evidence(
         claims=(
@@ -125,7 +125,7 @@ def in_parallel() -> Evidence:
                 f"RNN / Transformer: {', '.join(f'n = {n}: {r:.1f}×' for n, r in ratio.items())}",
             ),
         ),
-        facts=one_trainer(),
+        facts=check_one_trainer(),
         tables=(
             table(
                 "Milliseconds of a training pass (processor time, one thread)",
@@ -218,7 +218,7 @@ def work_and_steps() -> Evidence:
     )
 
 
-def one_trainer() -> tuple[Claim, ...]:
+def check_one_trainer() -> tuple[CheckedClaim, ...]:
     """The RNN has the interface of the other forms, so one objective trains both, packed or in rows."""
     network = Recurrent(vocab=20, width=16, attention=True).double()
     objective = Translate(start=0)
@@ -231,7 +231,7 @@ def one_trainer() -> tuple[Claim, ...]:
         alone = [objective.loss(cast(Form, network), batch) for batch in each]
         read = network.encode(Text.of(torch.tensor([[3, 4, 5]])))
         attend = cast(Bahdanau, network.context)
-        weights = attend.weights(torch.zeros(1, 16, dtype=torch.float64), attend.ready(read), read)
+        weights = attend.weights(torch.zeros(1, 16, dtype=torch.float64), attend.make_keys(read), read)
     parts = sum(float(x.total) for x in alone)
     return (
         claim(

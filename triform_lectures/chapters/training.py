@@ -12,10 +12,10 @@ from triform.train.examples import Place, SourceTarget, Tokens
 from triform.train.objectives import NOTHING
 from triform.train.token_objectives import MaskedToken, NextToken, Translate
 from triform_lectures import slides
-from triform_lectures.experiments.unmasked import copies
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
+from triform_lectures.experiments.unmasked import compare_masks
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, table, wrong_claim
 from triform_lectures.lesson_charts import curve, lines
-from triform_lectures.random_models import compare, ids, translator
+from triform_lectures.random_models import compare, ids, translator_network
 
 WORDS = tuple(dict.fromkeys(slides.MAT))  # the cat sat on mat </s>
 
@@ -80,7 +80,7 @@ def without_mask() -> Evidence:
     """Two equal models, 200 steps each on the little world, one of them without a mask. Its loss falls far below that
     of the masked one, since it reads the next word; and in decoding, where there is no next word to read, it does far
     worse than the masked one."""
-    masked, unmasked = copies()
+    masked, unmasked = compare_masks()
     reads, honest = unmasked.trial.losses[-1], masked.trial.losses[-1]
     return Evidence(
         claims=(
@@ -117,7 +117,7 @@ def without_mask() -> Evidence:
     )
 
 
-def trained_groups() -> dict[str, tuple[bool, str]]:
+def find_trained_groups() -> dict[str, tuple[bool, str]]:
     """Which numbers of a 2017 Transformer a loss sends a gradient to, by the names of the slide's quiz."""
     network = build(vaswani(vocab=20, width=16, layers=1, heads=2, context=8), seed=0)
     objective = Translate(start=0)
@@ -155,7 +155,7 @@ def optimised() -> Evidence:
     """Every group of numbers in a network that gets a gradient. Options 2, 5, 6, 7 do, softmax and sinusoids
     do not. Option 1 cannot be read in the slide's text ('Xand g'); if it means γ and β of LayerNorm, it belongs to
     the answer, for they are trained as well."""
-    groups = trained_groups()
+    groups = find_trained_groups()
     answer = {int(name[0]) for name, (trained, _) in groups.items() if trained and name[0].isdigit()}
     norms = groups["γ and β of LayerNorm"][0]
     return Evidence(
@@ -199,7 +199,7 @@ def teacher_forcing() -> Evidence:
     filled = MaskedToken(mask=0, vocab=len(words)).item(Tokens(target), Place(0, 0, 0))
     masked = int((filled.targets != NOTHING).sum())
     plain = NextToken().item(Tokens(target), Place(0, 0, 0))
-    network = translator()
+    network = translator_network()
     with torch.no_grad():
         at_once = network(Pair(ids(*source), ids(*target[:-1])))[0]
         steps = torch.stack([network(Pair(ids(*source), ids(*target[: t + 1])))[0, -1] for t in range(5)])
@@ -211,7 +211,7 @@ def teacher_forcing() -> Evidence:
                 (read, predicted) == (list(slides.SAT[:-1]), list(slides.SAT[1:])),
                 f"{' '.join(read)} → {' '.join(predicted)}",
             ),
-            slip(
+            wrong_claim(
                 "training is the same as for encoder-only models",
                 masked == len(forced.targets),
                 f"an encoder predicts {masked} masked word of {len(target)}, the decoder all {len(forced.targets)}",
