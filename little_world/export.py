@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -58,14 +59,6 @@ def _write_lines(made: Iterator[Row], file: IO[str]) -> None:
         file.write(row["text"] + "\n")
 
 
-def _write_csv(made: Iterator[Row], file: IO[str]) -> None:
-    _write_table(made, file, delimiter=",")
-
-
-def _write_tsv(made: Iterator[Row], file: IO[str]) -> None:
-    _write_table(made, file, delimiter="\t")
-
-
 def _write_table(made: Iterator[Row], file: IO[str], *, delimiter: str) -> None:
     table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     for number, row in enumerate(made):
@@ -109,8 +102,8 @@ class FileFormat(NamedTuple):
 _FLAT: tuple[Task, ...] = ("complete", "fill", "translate", "summarize", "classify", "embed", "search")
 _FORMATS = {
     ".jsonl": FileFormat(TASKS, _write_json_lines),
-    ".csv": FileFormat(_FLAT, _write_csv),
-    ".tsv": FileFormat(_FLAT, _write_tsv),
+    ".csv": FileFormat(_FLAT, partial(_write_table, delimiter=",")),
+    ".tsv": FileFormat(_FLAT, partial(_write_table, delimiter="\t")),
     ".txt": FileFormat(("complete", "fill"), _write_lines),
     ".en-de": FileFormat(("translate",), _write_parallel),
     ".conll": FileFormat(("tag",), _write_conll),

@@ -5,14 +5,11 @@
 The sizes, steps and learning rates are those at which small models learn this grammar in about a minute each.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
 
 import little_world
 from little_world import Sentence
@@ -87,18 +84,6 @@ class DemoLesson(NamedTuple):
     name: str  # of the model's folder
     does: str
     learn: Callable[[DemoSizes, Watch], DemoModel]
-
-
-@contextmanager
-def use_one_thread() -> Iterator[None]:
-    """One thread is fastest for matrices of these sizes, above all on a busy machine (60 steps of the translator: 10 s
-    with one thread, 94 s with two)."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @lru_cache(maxsize=4)

@@ -33,10 +33,11 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
     from triform.files.locks import lock_inside
     from triform.train.progress_display import clock
     from triform_lectures import demo as doing
+    from triform_lectures.timing import use_one_thread
 
     began, screen, place = monotonic(), Console(), Path(out)
     doing.check_free(place)
-    with lock_inside(place), doing.use_one_thread():
+    with lock_inside(place), use_one_thread():
         found = train_models(screen, doing.QUICK if quick else doing.FULL, place)
         show_costs(screen, found)
         broken = run_checks(screen, found)

@@ -30,11 +30,12 @@ class MaskedAndUnmasked(NamedTuple):
 
 def compare_masks() -> MaskedAndUnmasked:
     recipe = trained_models.decoder_recipe()
-    return trained_models.remember("unmasked", recipe.name(CONFIG), make=train_both, kind=MaskedAndUnmasked)
-
-
-def train_both() -> MaskedAndUnmasked:
-    return MaskedAndUnmasked(train_with_mask("past"), train_with_mask("all"))
+    return trained_models.remember(
+        "unmasked",
+        recipe.name(CONFIG),
+        make=lambda: MaskedAndUnmasked(train_with_mask("past"), train_with_mask("all")),
+        kind=MaskedAndUnmasked,
+    )
 
 
 def train_with_mask(mask: Literal["past", "all"]) -> MaskTrial:
