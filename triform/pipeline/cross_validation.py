@@ -104,7 +104,7 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: C
 
     def evaluate(network: Network) -> Score:
         read = model.replace(network=network)
-        answers.append(list(task.run(questions, model=read, **task.whole_answers(model))))
+        answers.append(list(task.run(questions, model=read, options=task.whole_answers(model))))
         scores = task.judged(answers[-1], fold.held, model=read)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 

@@ -29,7 +29,7 @@ from triform.files.safetensors_header import header
 from triform.files.stable_read import read_steadily
 from triform.hints import Hint
 from triform.model import Model
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 from triform.tasks.passage_splitter import Passage, files_in, passages_of
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
@@ -261,7 +261,7 @@ def _embedded(
 
 
 def _vectors(texts: Sequence[str], model: Model, *, windows: bool) -> Tensor:
-    return F.normalize(Embed().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
+    return F.normalize(EmbedTask().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
 
 
 def _joined(done: dict[str, _Known], note: Note) -> Index:

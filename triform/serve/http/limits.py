@@ -94,8 +94,8 @@ def within(asked: msgspec.Struct, limits: Limits) -> None:
         said = f"the texts have {total:,} characters; at most {most:,} are accepted in one request"
         raise Refusal(said, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
     for name in asked.__struct_fields__:
-        if name in BOUNDS:
-            _within(name, getattr(asked, name), most=getattr(limits, BOUNDS[name]))
+        if name in BOUNDS or isinstance(getattr(asked, name), list):  # no list is without a bound
+            _within(name, getattr(asked, name), most=getattr(limits, BOUNDS.get(name, "items")))
         if name == "input":
             what = "one text has {:,} characters"
             _within(name, _longest_text(getattr(asked, name)), most=limits.characters, what=what, code=TOO_LONG)

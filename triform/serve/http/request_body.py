@@ -16,9 +16,11 @@ import msgspec
 from triform.files.duplicate_keys import find_duplicate
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits, within
+from triform.tasks.options import UnknownOption
 
 MAX_LISTS = 8192
 HALF_CHARACTER = "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.{1,80})`")
 NEXT_LIST = re.compile(rb"\]\s*,\s*\[")
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -72,7 +74,7 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
         json.loads(body, object_pairs_hook=each_once)
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at ")
-        raise Refusal(mended(said), param=field_of(said, place)) from None
+        raise Refusal(unknown_option(decoder.type, said, place) or mended(said), param=field_of(said, place)) from None
     except msgspec.DecodeError as error:
         raise Refusal(HALF_CHARACTER if half_character(body) else mended(str(error))) from None
     except UnicodeDecodeError as error:
@@ -99,6 +101,14 @@ def half_character(body: bytes) -> bool:
     except (ValueError, RecursionError) as error:
         return isinstance(error, UnicodeEncodeError)
     return False
+
+
+def unknown_option(kind: Any, said: str, place: str) -> str:
+    """Of a field that a task does not have: what the command line and Python say; nothing of other mistakes."""
+    named = re.fullmatch(UNKNOWN_FIELD, said)
+    if named is None or place or not getattr(kind, "task", ""):
+        return ""
+    return str(UnknownOption(kind.task, named[1], kind.__struct_fields__))
 
 
 def field_of(said: str, place: str) -> str | None:

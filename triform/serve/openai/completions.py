@@ -21,7 +21,8 @@ from triform.serve.openai.response_types import ChatCompletion, Completion
 from triform.serve.worker.service import Served
 
 USUAL = 16  # tokens of a completion where nobody says how many: OpenAI's default
-SAME = ("top_p", "temperature", "seed", "top_k", "min_p", "repetition_penalty")
+# Fields of a request that are settings of the same name; `stop` and `logit_bias` among them.
+SAME_SETTINGS = sorted({*Writing.__struct_fields__} & {*Settings.__struct_fields__} - {"max_tokens", "n"})
 
 
 async def complete(call: Call, asked: CompletionAsk) -> Completion | AsyncIterator[bytes]:
@@ -85,13 +86,10 @@ def _content(content: str | list[Any]) -> str:
 
 def settings_for(served: Served, asked: Writing, *, max_tokens: int, logprobs: int) -> Settings:
     """Their words as ours, over what the model likes."""
-    wanted: dict[str, Any] = {name: getattr(asked, name) for name in SAME if getattr(asked, name) is not None}
-    wanted |= {"max_tokens": max_tokens, "n": asked.n or 1, "logprobs": logprobs, "ignore_eos": asked.ignore_eos}
+    given: dict[str, Any] = {name: getattr(asked, name) for name in SAME_SETTINGS}
+    wanted = {name: value for name, value in given.items() if value is not None and value != {}}
+    wanted |= {"max_tokens": max_tokens, "n": asked.n or 1, "logprobs": logprobs}
     wanted |= {"presence_penalty": asked.presence_penalty or 0.0, "frequency_penalty": asked.frequency_penalty or 0.0}
-    if asked.stop is not None:
-        wanted["stop"] = asked.stop
-    if asked.logit_bias:
-        wanted["logit_bias"] = asked.logit_bias
     return settings_of(served.model, wanted)
 
 

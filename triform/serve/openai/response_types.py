@@ -3,17 +3,13 @@
 The tasks' own answers stand in the tasks' files. Refuses to know how anything is computed.
 """
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from triform.tasks.task import Usage
+
 Reason: TypeAlias = Literal["stop", "length"]
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    total_tokens: int
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,19 +138,6 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[ChatPiece, ...]
     usage: Usage | None = None
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-
-
-# --- tasks ----------------------------------------------------------------------------------------------------------
-
-A = TypeVar("A")
-
-
-class Answers(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """What a task answers, in the order of what was asked."""
-
-    model: str
-    answers: tuple[A, ...]
-    usage: Usage
 
 
 # --- embeddings -----------------------------------------------------------------------------------------------------
