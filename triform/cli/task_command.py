@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from triform.cli import input_rows, task_io
+from triform.cli.answer_formats import Item
 from triform.data import rows
 from triform.errors import TriformError
 from triform.tasks import named
@@ -160,7 +161,7 @@ def read_passages(ask: task_io.Ask) -> list[str]:
     """All texts of the input, which together belong to one question."""
     if ask.texts and ask.file:
         raise TriformError(f"there are texts and the file {ask.file}; give one or the other")
-    here = [task_io.Item(number, text, input_rows.checked(text)) for number, text in enumerate(ask.texts, start=1)]
+    here = [Item(number, text, input_rows.checked(text)) for number, text in enumerate(ask.texts, start=1)]
     items, _ = task_io.asked_of(ask, here, kind=rows.Text, of_row=lambda row: row.text, of_text=lambda text: text)
     passages = [item.question for item in items]
     for passage in passages:

@@ -77,7 +77,7 @@ class AnswerTask(TextToText[Question, Asked, ExtractedAnswer]):
     cuts = False
     max_tokens = 64
 
-    class Options(TextToText.Options):
+    class Options(TextToText.Options, frozen=True, kw_only=True):
         """Of a model that generates its answers; over HTTP and on the command line they are its own defaults."""
 
         max_tokens: Annotated[int, Meta(ge=1, lt=2**31, extra={"only": "python"})] | None = None

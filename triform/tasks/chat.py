@@ -67,7 +67,7 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
     example = {"messages": "Who sat on the mat?"}  # noqa: RUF012
     cuts = True
 
-    class Options(SamplingOptions): ...
+    class Options(SamplingOptions, frozen=True, kw_only=True): ...
 
     def question_of(self, text: str) -> Messages:
         return conversation(text)

@@ -96,7 +96,7 @@ class ClassifyTask(Task[Labelled, str, Classification]):
     baselines_learn = True
     start_is = "linear fit on frozen vectors"
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         top: Annotated[
             int,
             Meta(ge=1, lt=2**31, title="max labels", description="How many labels; default: 5 for one text, else 1."),

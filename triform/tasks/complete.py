@@ -70,7 +70,7 @@ def option(description: str, **more: Any) -> Meta:
     return Meta(description=description, extra={"form": False}, **more)
 
 
-class SamplingOptions(GeneratingOptions):
+class SamplingOptions(GeneratingOptions, frozen=True, kw_only=True):
     """How the next token is chosen: the same options wherever text is continued."""
 
     max_tokens: Annotated[
@@ -111,7 +111,7 @@ class CompleteTask(GeneratingTask[Document, api.Prompt, Continuation]):
     answer_type = Continuation
     example = {"prompt": "The fat ginger cat"}  # noqa: RUF012
 
-    class Options(SamplingOptions):
+    class Options(SamplingOptions, frozen=True, kw_only=True):
         n: Annotated[int, option("How many answers.", ge=1)] = 1
         beams: Beams | None = None
         logprobs: Annotated[int, option("Alternatives to show beside each token.", ge=0)] = 0

@@ -81,7 +81,7 @@ class EmbedTask(Task[Scored, str, EmbeddingVector]):
     example = {"input": "sea lion\nlion\ncuddly toy\nmole"}  # noqa: RUF012
     cuts = True
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         windows: Annotated[
             bool,
             Meta(

@@ -77,7 +77,7 @@ class FillTask(Task[data.Text, str, FilledText]):
     example = {"text": "the fat ginger cat [MASK] on a mat"}  # noqa: RUF012
     baselines_learn = True
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         k: Annotated[
             int,
             Meta(

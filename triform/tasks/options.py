@@ -1,6 +1,6 @@
 """The options of a task: one frozen struct, from which flags, HTTP fields, forms and Python's keywords are made.
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         top: Annotated[int, Meta(ge=1, description="how many labels to show")] = 5
 
 `Meta(extra=…)`: `flags` ["-k", "--candidates"] instead of the name; `http` another name over HTTP, False: not offered;

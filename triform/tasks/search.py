@@ -84,7 +84,7 @@ class SearchTask(Task[Pair, str, SearchHits]):
     run_hint = f"this model searches an index: {Hint.INDEX.format(folder='INDEX')}; then {Hint.SEARCH}"
     cuts = True
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         k: Annotated[
             int,
             Meta(

@@ -36,7 +36,7 @@ class SummarizeTask(PairTask[Summary]):
     answer_type = Summary
     example = {"text": CAT_AND_MOLE}  # noqa: RUF012
 
-    class Options(TextToText.Options): ...
+    class Options(TextToText.Options, frozen=True, kw_only=True): ...
 
     def prepare(self, model: Model, options: Options) -> Prepared:
         return prepare(model, SUMMARIZATION)

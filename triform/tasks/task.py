@@ -123,7 +123,7 @@ class Task(ABC, Generic[R, Q, A]):
     start_is: ClassVar[str] = ""  # what `fit_head` makes, where it is a baseline of its own
     cuts: ClassVar[bool] = False  # texts longer than the model reads, where it has no windows for them
 
-    class Options(TaskOptions):
+    class Options(TaskOptions, frozen=True, kw_only=True):
         """This task has none."""
 
     @property
@@ -166,7 +166,8 @@ class Task(ABC, Generic[R, Q, A]):
 
     def questions_in(self, body: Any) -> list[Q]:
         """The questions of an HTTP request."""
-        return [body.text] if isinstance(body.text, str) else body.text
+        texts: list[Q] = [body.text] if isinstance(body.text, str) else body.text
+        return texts
 
     def bodies_of(self, questions: Sequence[Q]) -> Iterator[dict[str, Any]]:
         """Requests that together ask these questions, in their order."""

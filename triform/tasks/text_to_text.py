@@ -99,7 +99,7 @@ Rest = Annotated[dict[str, Any], Meta(extra={"only": "python"})]
 SEARCH_SETTINGS = ("length_penalty", "early_stopping")  # of a beam search
 
 
-class GeneratingOptions(TaskOptions):
+class GeneratingOptions(TaskOptions, frozen=True, kw_only=True):
     """Options of a task that generates text: those it names, and in Python every other setting of generation."""
 
     max_tokens: MaxTokens | None = None
@@ -115,7 +115,7 @@ class GeneratingOptions(TaskOptions):
 class GeneratingTask(Task[R, Q, A]):
     """A task whose answers are generated, token by token."""
 
-    class Options(GeneratingOptions): ...
+    class Options(GeneratingOptions, frozen=True, kw_only=True): ...
 
     def options(self, **chosen: Any) -> Any:
         """`Options`, with all other settings of generation in `generation`."""
@@ -139,7 +139,7 @@ class TextToText(GeneratingTask[R, Q, A]):
     needs = "a language-model head trained for it"
     max_tokens = 256
 
-    class Options(GeneratingOptions):
+    class Options(GeneratingOptions, frozen=True, kw_only=True):
         beams: Beams | None = None
 
     @abstractmethod

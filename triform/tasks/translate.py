@@ -70,7 +70,7 @@ class TranslateTask(PairTask[Translation]):
     answer_type = Translation
     example = {"text": "The fat ginger cat sat on a mat."}  # noqa: RUF012
 
-    class Options(TextToText.Options):
+    class Options(TextToText.Options, frozen=True, kw_only=True):
         alignment: Annotated[
             bool, Meta(title="show alignment", description="Which words each word came from, by cross-attention.")
         ] = False

@@ -127,7 +127,7 @@ def look(folder: Path) -> Standing:
 
 def read_facts(folder: Path) -> FolderFacts:
     box, spec = Box(folder), described(folder)
-    labels = ()
+    labels: tuple[str, ...] = ()
     if isinstance(spec.head, Classify | Tag):
         labels = labels_of({"num_labels": spec.head.labels} | box.json(CONFIG))
     tokenizer = next((name for name in TOKENIZER_FILES if box.has(name)), None)

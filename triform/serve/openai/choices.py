@@ -30,10 +30,10 @@ from triform.serve.openai.response_types import (
     Reason,
     TokenLogprob,
     TopLogprob,
-    Usage,
 )
 from triform.serve.worker.jobs import Job
 from triform.serve.worker.service import Served
+from triform.tasks.task import Usage
 from triform.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"

@@ -140,7 +140,7 @@ class EmbeddingAsk(Ask, frozen=True, kw_only=True):
 
 
 @cache
-def request_type(name: str) -> type[Ask]:
+def request_type(name: str) -> type[msgspec.Struct]:
     """`ClassifyAsk` and its like: the model, what a question of the task is made of, and its options."""
     task = named(name)
     fields: list[Any] = [(field.name, field.type, field.default) for field in fields_of(task.input)]

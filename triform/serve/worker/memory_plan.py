@@ -45,7 +45,7 @@ class Source(NamedTuple):
     def searches(self) -> bool:
         """Encoder-decoders do, for their tasks; a decoder only where it was taught one, which its folder remembers."""
         return self.spec.form == "encoder-decoder" or (
-            self.folder is not None and (self.folder / folders.MEMO).exists()
+            self.folder is not None and (self.folder / model_store.MEMO).exists()
         )
 
     def load(self) -> Model:
