@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from triform.tasks.chat import ChatReply
     from triform.tasks.classify import Classification
     from triform.tasks.fill import FilledText
+    from triform.tasks.rerank import Reranking
     from triform.tasks.search import SearchHits
     from triform.tasks.summarize import Summary
     from triform.tasks.tag import TaggedText
@@ -363,6 +364,12 @@ class Model:
         found: SearchHits | list[SearchHits] = self._answer("search", queries, index=index, k=k)
         return found
 
+    @check_options
+    def rerank(self, query: str, passages: Texts, *, top: int | None = None) -> Reranking:
+        """`model.rerank("Who digs?", ["A cat sat.", "A mole dug."]).ranked[0].passage`, highest score first."""
+        found: Reranking = self._answer("rerank", query, about=passages, top=top)
+        return found
+
     @overload
     def run(self, texts: str, **options: Any) -> Reply: ...
     @overload
@@ -376,13 +383,13 @@ class Model:
         found: Reply | list[Reply] = self._answer(task.name, texts, **options)
         return found
 
-    def _answer(self, name: str, texts: str | Texts, *, about: Sequence[str] = (), **options: Any) -> Any:
-        """One answer to a text, a list of answers to several; `about` is a context that they share."""
+    def _answer(self, name: str, texts: str | Texts, *, about: Sequence[str] | None = None, **options: Any) -> Any:
+        """One answer to a text, a list of answers to several; `about` are other texts that they are about."""
         from triform.tasks import named
 
         task = named(name)
         several = [texts] if isinstance(texts, str) else list(texts)
-        questions = [task.question_about(text, about) if about else task.question_of(text) for text in several]
+        questions = [task.question_of(text) if about is None else task.question_about(text, about) for text in several]
         answers = list(task.run(questions, model=self, options=task.options(**options)))
         return answers[0] if isinstance(texts, str) else answers
 

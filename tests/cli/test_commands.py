@@ -133,7 +133,7 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
         assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
-    of_texts = ("classify", "complete", "embed", "fill", "index", "search", "summarize", "translate")
+    of_texts = ("classify", "complete", "embed", "fill", "index", "rerank", "search", "summarize", "translate")
     assert {name: fields for name, fields in found.items() if fields} == {
         **{name: ["text"] for name in of_texts},
         **dict.fromkeys(("eval", "lint", "train"), every),
@@ -188,6 +188,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],
+        "rerank": sorted([*asked, "--url", "--top", "model", "query"]),
         "run": sorted([*asked, "--url", "--context", "model"]),
         "search": sorted([*asked, "--url", "--model", "-k", "index"]),
         "serve": [

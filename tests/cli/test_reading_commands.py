@@ -155,7 +155,7 @@ def test_index_and_search(capsys: pytest.CaptureFixture[str], models: Path, tmp_
 def test_the_wrong_model_is_one_line(capsys: pytest.CaptureFixture[str], models: Path, command: str) -> None:
     code, out, err = run(capsys, command, models / "answer", "Jack")
     assert (code, out) == (2, "")
-    assert f"was not made to {command}; it can: answer. It can learn to: triform train {command} " in err
+    assert f"so it cannot {command}; it can: answer. It can learn to: triform train {command} " in err
     assert err.count("\n") == 1
 
 

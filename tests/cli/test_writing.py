@@ -4,19 +4,20 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 
 import triform
 from triform import families
-from triform.cli import classify, fill, main
+from triform.cli import main
+from triform.cli.task_command import print_parts
 from triform.errors import TriformError
 from triform.generation_defaults import Generation
 from triform.model import Model
-from triform.tasks.classify import Chance
-from triform.tasks.fill import Candidate, Filled
+from triform.tasks import named
+from triform.tasks.classify import Chance, Classification
+from triform.tasks.fill import Candidate, FilledText
 from triform.text.chat_template import ChatTemplate
 from triform.text.train_tokenizer import train_tokenizer
 
@@ -190,9 +191,9 @@ BAD = {
     "temperature=-1.0 is out of range": ("complete", "decoder", "a", "--temperature", "-1"),
     "temperature=nan is out of range": ("complete", "decoder", "a", "--temperature", "nan"),
     "top_p=1.5 is out of range": ("complete", "decoder", "a", "--top-p", "1.5"),
-    "was not made to complete; it can: embed, fill": ("complete", "masked", "a"),
-    "was not made to chat; it can: embed, fill": ("chat", "masked", "a"),
-    "was not made to fill; it can: chat, complete": ("fill", "decoder", "a"),
+    "so it cannot complete; it can: embed, fill": ("complete", "masked", "a"),
+    "so it cannot chat; it can: embed, fill": ("chat", "masked", "a"),
+    "so it cannot fill; it can: chat, complete": ("fill", "decoder", "a"),
     "the text has no mask; write [MASK]": ("fill", "masked", "a"),
     "there is no folder 'nobody'": ("chat", "nobody", "a"),
 }
@@ -326,15 +327,11 @@ def test_python_has_the_same_names(decoder: Path, masked: Path) -> None:
     assert len(triform.load(masked).fill("the [MASK] cat", k=2).masks[0]) == 2
 
 
-class Labels(NamedTuple):
-    chances: tuple[Chance, ...]
-    number: float | None = None
-
-
 def test_labels_and_words_that_look_like_markup_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    classify.show(Labels((Chance("[/nothing]", 0.75), Chance("[red]", 0.25))))  # type: ignore[arg-type]
+    chances = (Chance("[/nothing]", 0.75), Chance("[red]", 0.25))
+    print_parts(named("classify").render(Classification(labels=("[/nothing]",), chances=chances)))
     out = capsys.readouterr().out
     assert "[/nothing]" in out
     assert "[red]" in out
-    fill.show(Filled(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),)))
+    print_parts(named("fill").render(FilledText(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),))))
     assert capsys.readouterr().out.count("[/b]") == 2

@@ -27,7 +27,7 @@ from triform.page.rounding import MOST, listed
 from triform.page.session import Looker
 from triform.parameters import parameters
 from triform.spec import replace
-from triform.tasks.classify import Classify
+from triform.tasks.classify import ClassifyTask
 
 IDS = "3 4 5 6 7 8 9"
 
@@ -149,7 +149,7 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
 def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> None:
     model = encoder("classify").replace(memo={"several": several})
     text = "the fat ginger cat sat on a mat"
-    (said,) = Classify().run([text], model=model, top=3)
+    (said,) = ClassifyTask().run([text], model=model, options=ClassifyTask().options(top=3))
     found = answer(Looker("labels", model), requests.Answer(run=Run(text=text), position=0))
     assert dict(zip(found["labels"], found["chances"], strict=True)) == pytest.approx(
         {one.label: one.probability for one in said.chances}, rel=1e-4

@@ -16,15 +16,16 @@ from serve.served_models import TEXTS, all_models, encoder
 
 from triform.serve.http.app import app
 from triform.serve.http.log import Log
-from triform.serve.playground import FIELDS, forms
+from triform.serve.playground import forms
 from triform.serve.routes import ROUTES
 from triform.serve.worker.service import Service
+from triform.tasks import TASKS as TASKS_OF_TRIFORM
 from triform.tasks import vector_index
 
 TASKS = {
     "cat": ["complete", "chat"],
     "fill": ["fill"],
-    "embed": ["embed", "search"],
+    "embed": ["embed", "search", "rerank"],
     "classify": ["classify"],
     "tag": ["tag"],
     "answer": ["answer"],
@@ -54,7 +55,7 @@ def playground(service: Service) -> Iterator[str]:
 
 
 def test_every_task_over_http_has_a_form(service: Service) -> None:
-    assert set(FIELDS) == {route.task for route in ROUTES if route.task}
+    assert set(TASKS_OF_TRIFORM) == {route.task for route in ROUTES if route.task}
     for name, wanted in TASKS.items():
         assert set(wanted) <= {form.task for form in forms(service.models[name])}
 

@@ -121,6 +121,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "/v1/answer": {"model": "answer", "question": "who?", "context": "the cat"},
     "/v1/fill": {"model": "fill", "text": "the [MASK]"},
     "/v1/search": {"model": "embed", "text": "the cat", "index": "texts"},
+    "/v1/rerank": {"model": "embed", "query": "the cat", "documents": ["the cat", "a mole"]},
     "/v1/look": {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}},
     "/v1/cost": {"model": "cat"},
 }

@@ -194,7 +194,9 @@ def test_every_task_answers_as_offline_under_load(
     """Each text from a client of its own, and all of them again in one request."""
     models = all_models()
     texts = [f"the [MASK] {text}" for text in TEXTS] if task == "fill" else TEXTS
-    offline = [plain(answer) for answer in named(task).run(texts, model=models[model], **settings)]
+    offline = [
+        plain(answer) for answer in named(task).run(texts, model=models[model], options=named(task).options(**settings))
+    ]
 
     async def ask() -> tuple[list[Any], list[Any]]:
         async with serving({model: models[model]}) as (_, client):
@@ -247,7 +249,7 @@ def test_a_long_context_is_read_to_its_end_as_offline() -> None:
 def test_embeddings_and_search(folders: Path) -> None:
     model = encoder("embed")
     index = read_index(folders / "index")
-    found = plain(next(named("search").run([TEXTS[2]], model=model, index=index, k=2)))
+    found = plain(next(named("search").run([TEXTS[2]], model=model, options=named("search").options(index=index, k=2))))
     offline = [answer.vector for answer in named("embed").run(TEXTS, model=model)]
 
     async def ask() -> tuple[Any, ...]:
@@ -277,7 +279,9 @@ def everything(index: Any) -> list[tuple[str, dict[str, Any], Any]]:
     models, found = all_models(), []
     for task, model, asked, settings in TASKS:
         texts = [f"the [MASK] {text}" for text in TEXTS] if task == "fill" else TEXTS
-        for text, one in zip(texts, named(task).run(texts, model=models[model], **settings), strict=True):
+        for text, one in zip(
+            texts, named(task).run(texts, model=models[model], options=named(task).options(**settings)), strict=True
+        ):
             found.append((f"/v1/{task}", {"model": model, "text": text} | asked, [plain(one)]))
     for model in ("answer", "pair"):
         asks = [Asked(f"who {text}?", " and ".join(TEXTS)) for text in TEXTS]
@@ -286,7 +290,11 @@ def everything(index: Any) -> list[tuple[str, dict[str, Any], Any]]:
             found.append(("/v1/answer", body, [plain(one)]))
     for text, one in zip(TEXTS, named("embed").run(TEXTS, model=models["embed"]), strict=True):
         found.append(("/v1/embeddings", {"model": "embed", "input": text}, list(one.vector)))
-    for text, one in zip(TEXTS, named("search").run(TEXTS, model=models["embed"], index=index, k=3), strict=True):
+    for text, one in zip(
+        TEXTS,
+        named("search").run(TEXTS, model=models["embed"], options=named("search").options(index=index, k=3)),
+        strict=True,
+    ):
         found.append(("/v1/search", {"model": "embed", "text": text, "index": "texts", "k": 3}, [plain(one)]))
     for seed, text in enumerate(TEXTS):
         sampled = {"max_tokens": 20, "temperature": 0.9, "seed": seed}

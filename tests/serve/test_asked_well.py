@@ -18,7 +18,7 @@ from triform.serve import small_routes
 from triform.serve.worker.bounded_queues import MAX_TOKENIZED
 from triform.serve.worker.model_worker import Worker
 from triform.tasks import named
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 
 # --- refused at once ------------------------------------------------------------------------------------------------
 
@@ -76,9 +76,9 @@ def test_a_text_of_no_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch fails while one of its clients hangs up: the others are asked again one by one, that one is not."""
     asked: list[list[str]] = []
-    reading = Embed.run
+    reading = EmbedTask.run
 
-    def choosy(self: Embed, questions: Any, **given: Any) -> Any:
+    def choosy(self: EmbedTask, questions: Any, **given: Any) -> Any:
         asked.append(list(questions))
         if len(questions) > 1:
             gate()
@@ -86,7 +86,7 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
             raise RuntimeError("all of them")
         yield from reading(self, questions, **given)
 
-    monkeypatch.setattr(Embed, "run", choosy)
+    monkeypatch.setattr(EmbedTask, "run", choosy)
 
     class Here:
         def gate(self) -> None: ...

@@ -23,7 +23,7 @@ from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.service import Service
 from triform.serve.worker.wait_estimate import Pace
 from triform.spec import Own, replace
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 
 
 @pytest.fixture
@@ -314,14 +314,14 @@ def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any])
 
 def test_one_bad_question_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole batch raises because of one text: the others are asked again and answered."""
-    reading = Embed.run
+    reading = EmbedTask.run
 
-    def choosy(self: Embed, questions: Any, **given: Any) -> Any:
+    def choosy(self: EmbedTask, questions: Any, **given: Any) -> Any:
         if "bad" in questions:
             raise RuntimeError("one of them")
         return reading(self, questions, **given)
 
-    monkeypatch.setattr(Embed, "run", choosy)
+    monkeypatch.setattr(EmbedTask, "run", choosy)
     texts = ["the cat", "bad", "a mole", "lions"]
 
     async def ask() -> list[Any]:
@@ -333,15 +333,15 @@ def test_one_bad_question_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_questions_of_many_clients_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    reading, waiting = Embed.run, threading.Event()
+    reading, waiting = EmbedTask.run, threading.Event()
 
-    def noted(self: Embed, questions: Any, **given: Any) -> Any:
+    def noted(self: EmbedTask, questions: Any, **given: Any) -> Any:
         if not sizes:
             waiting.wait(60)
         sizes.append(len(questions))
         return reading(self, questions, **given)
 
-    monkeypatch.setattr(Embed, "run", noted)
+    monkeypatch.setattr(EmbedTask, "run", noted)
 
     async def ask() -> None:
         async with serving({"embed": encoder("embed")}, stalled_seconds=60) as (service, client):
@@ -461,7 +461,7 @@ def test_the_quick_cost_is_the_cost() -> None:
 
 def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a chunk of them waits at once; a text that comes meanwhile is embedded before the rest of them."""
-    gate = Gate(monkeypatch, Embed, "run")
+    gate = Gate(monkeypatch, EmbedTask, "run")
     texts = [f"{'the fat ginger cat ' * (number % 3)}{number}" for number in range(2048)]
 
     async def ask() -> tuple[Any, Any]:
@@ -488,7 +488,7 @@ def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytes
 
 
 def test_a_request_that_has_begun_is_not_refused_for_its_next_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(monkeypatch, Embed, "run")
+    gate = Gate(monkeypatch, EmbedTask, "run")
 
     async def ask() -> list[int]:
         async with serving({"embed": encoder("embed")}, rows=1, queue=1, wait_seconds=600.0) as (service, client):

@@ -63,7 +63,10 @@ def test_rows_go_on_while_another_searches(monkeypatch: pytest.MonkeyPatch, aske
     offline = complete(pair(), [TEXT], start=0, max_tokens=40, ignore_eos=True)[0]
     assert wrote["choices"][0]["text"] == offline.text
     settings = {name: asked[name] for name in ("beams", "max_tokens", "alignment") if name in asked}
-    assert found["answers"][0]["text"] == next(named("translate").run([TEXT], model=pair(), **settings)).text
+    assert (
+        found["answers"][0]["text"]
+        == next(named("translate").run([TEXT], model=pair(), options=named("translate").options(**settings))).text
+    )
     assert found["usage"]["completion_tokens"] > 0
 
 

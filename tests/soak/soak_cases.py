@@ -213,7 +213,7 @@ class Oracle:
         texts = some_texts(rng, most=3)
         if task == "fill":
             texts = [f"the [MASK] {text}" for text in texts]
-        right = plain(named(task).run(texts, model=self.models[name], **settings))
+        right = plain(named(task).run(texts, model=self.models[name], options=named(task).options(**settings)))
         body = {"model": name, "text": texts} | settings
         return Case(f"POST /v1/{task}", f"/v1/{task}", expect(right, answers_in), body)
 
@@ -232,7 +232,9 @@ class Oracle:
 
     def _search(self, rng: random.Random) -> Case:
         texts, k = some_texts(rng, most=3), rng.randint(1, 5)
-        found = named("search").run(texts, model=self.models["embed"], index=self.index, k=k)
+        found = named("search").run(
+            texts, model=self.models["embed"], options=named("search").options(index=self.index, k=k)
+        )
         body = {"model": "embed", "text": texts, "index": "texts", "k": k}
         return Case("POST /v1/search", "/v1/search", expect(plain(found), answers_in), body)
 

@@ -5,10 +5,10 @@ from tasks import tiny_tasks as tiny
 
 from triform.data.rows import Answer, Question
 from triform.tasks import named
-from triform.tasks.answer import Answered
+from triform.tasks.answer import ExtractedAnswer
 from triform.tasks.answer_spans import Asked
 from triform.tasks.context_windows import rows_of, windows
-from triform.tasks.text_to_text import Writing, prompt_ids
+from triform.tasks.text_to_text import TextToText, prompt_ids
 
 SENTENCES = [f"{name} went to {place}." for name in tiny.NAMES for place in tiny.PLACES]
 LONG = " ".join(3 * SENTENCES)
@@ -53,9 +53,11 @@ def test_one_answer_from_all_windows(form: str, monkeypatch: pytest.MonkeyPatch)
     model = tiny.begun(task, tiny.QUESTIONS, form=form, context=128)
     asked = [Asked("Where?", LONG), Asked("Where?", SENTENCES[0])]
     first, *rest = task.windows(asked[0], model=model)
-    said = [Answered(text="", score=-0.1), Answered(text="x", score=-2.0, start=1, end=2)]
-    said += [Answered(text="y", score=-3.0, start=0, end=1) for _ in rest[1:]]
-    monkeypatch.setattr(Writing, "run", lambda self, parts, **_: iter([*said, Answered(text="", score=-1.0)]))
+    said = [ExtractedAnswer(text="", score=-0.1), ExtractedAnswer(text="x", score=-2.0, start=1, end=2)]
+    said += [ExtractedAnswer(text="y", score=-3.0, start=0, end=1) for _ in rest[1:]]
+    monkeypatch.setattr(
+        TextToText, "generate", lambda self, parts, **_: iter([*said, ExtractedAnswer(text="", score=-1.0)])
+    )
     long, short = task.run(asked, model=model)
     assert (long.text, long.start, long.end) == ("x", rest[0].start + 1, rest[0].start + 2)
     assert (short.text, short.start) == ("", None)

@@ -123,9 +123,9 @@ def test_eval_with_confusion_and_baselines(place: Path, tmp_path: Path, capsys: 
     ("args", "says"),
     [
         (("eval", "reads", "nowhere.csv", "--task", "classify"), "there is no file nowhere.csv"),
-        (("eval", "reads", "x.csv", "--task", "translate"), "was not made to translate; it can: "),
+        (("eval", "reads", "x.csv", "--task", "translate"), "so it cannot translate; it can: "),
         (("eval", "reads", "x.csv", "--task", "translat"), "did you mean 'translate'?"),
-        (("summarize", "writes", "A lion."), "was not made to summarize; it can: complete"),
+        (("summarize", "writes", "A lion."), "so it cannot summarize; it can: complete"),
         (("translate", "reads", "A lion."), "cannot learn to; train a new one: triform train translate DATA"),
         (("translate", "translates", " "), "the text is empty"),
         (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is no file for tag; let its name end in"),

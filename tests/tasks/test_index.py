@@ -21,7 +21,7 @@ from triform.files.locks import FolderBusy, lock_beside
 from triform.model import Model
 from triform.tasks import named
 from triform.tasks import vector_index as indexes
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 from triform.tasks.passage_splitter import cut, passages_of
 from triform.tasks.vector_index import make, opened, read
 
@@ -99,7 +99,9 @@ def test_made_read_and_searched(model: Model, docs: Path, tmp_path: Path) -> Non
     found = read(tmp_path / "index")
     assert found.passages == done.made.passages
     assert torch.equal(found.vectors, done.made.vectors)
-    (answer,) = named("search").run(["Jack went to New York."], model=model, index=found, k=2)
+    (answer,) = named("search").run(
+        ["Jack went to New York."], model=model, options=named("search").options(index=found, k=2)
+    )
     assert answer.hits[0].text == "Jack went to New York."
     assert answer.hits[0].score == pytest.approx(1, abs=1e-5)
     assert len(answer.hits) == 2
@@ -117,8 +119,8 @@ def test_only_what_changed_is_embedded(
     (docs / "rows.jsonl").unlink()
     (docs / "three.txt").write_text("Rose went to Paris.")
     texts: list[str] = []
-    real = Embed.vectors
-    monkeypatch.setattr(Embed, "vectors", lambda self, some, **rest: texts.extend(some) or real(self, some, **rest))
+    real = EmbedTask.vectors
+    monkeypatch.setattr(EmbedTask, "vectors", lambda self, some, **rest: texts.extend(some) or real(self, some, **rest))
     done = make([docs], model=model, name="tiny", out=out)
     assert (done.added, done.kept, done.removed) == (2, 1, 1)
     assert sorted(texts) == ["Jack loves Rome.\n\nRose loves Rome.", "Rose went to Paris."]
@@ -154,7 +156,7 @@ def test_a_graph_finds_the_same(model: Model, docs: Path, tmp_path: Path) -> Non
     make([docs], model=model, name="tiny", out=tmp_path / "index", graph=True)
     found = read(tmp_path / "index")
     assert found.graph is not None
-    queries = Embed().vectors(["Rose went to Rome.", "Jack loves Rome."], model=model)
+    queries = EmbedTask().vectors(["Rose went to Rome.", "Jack loves Rome."], model=model)
     exact = list(found._replace(graph=None).nearest(queries, k=3))
     for one, other in zip(exact, found.nearest(queries, k=3), strict=True):
         assert [at for at, _ in one] == [at for at, _ in other]

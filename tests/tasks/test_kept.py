@@ -29,7 +29,7 @@ from triform.data.rows import Chat, Document, Message, Row, Text
 from triform.pipeline import base_model, run_training
 from triform.pipeline.run_training import Wish
 from triform.tasks import named
-from triform.tasks.complete import Complete, joined_ids
+from triform.tasks.complete import CompleteTask, joined_ids
 from triform.train import stored_examples
 from triform.train.examples import Examples, Place, plain
 
@@ -108,11 +108,11 @@ def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pyt
 def test_places_of_texts_and_windows(tmp_path: Path) -> None:
     """A text in pieces begins with its first row; a window of a running text is told by its tokens."""
     rows = [Document("Jack loves", goes_on=True), Document(" Rome."), Document("Rose hates Paris.")]
-    model = begun(Complete(), rows, form="decoder", context=48)
-    examples = Complete().kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
+    model = begun(CompleteTask(), rows, form="decoder", context=48)
+    examples = CompleteTask().kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
     assert [examples.where(Place(0, 0, number)) for number in range(2)] == ["row 0", "row 2"]
-    short = begun(Complete(), rows, form="decoder", context=4)
-    windows = Complete().kept(rows, model=short, cache=Cache(tmp_path), fingerprint="b")
+    short = begun(CompleteTask(), rows, form="decoder", context=4)
+    windows = CompleteTask().kept(rows, model=short, cache=Cache(tmp_path), fingerprint="b")
     stream = np.concatenate(joined_ids(rows, model=short))
     for epoch in range(3):
         place = Place(0, epoch, 1)
@@ -129,9 +129,11 @@ def test_a_stream_on_disk_is_the_stream_in_memory(
 ) -> None:
     flags = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     rows = [Document(text, goes_on=on) for text, on in zip(texts, [*flags[:-1], False], strict=True)]
-    model = begun(Complete(), rows, form="decoder", context=data.draw(st.sampled_from([4, 16, 64])))
+    model = begun(CompleteTask(), rows, form="decoder", context=data.draw(st.sampled_from([4, 16, 64])))
     cache = Cache(tmp_path_factory.mktemp("cache"))
-    same(Complete().examples(rows, model=model), Complete().kept(rows, model=model, cache=cache, fingerprint="a"))
+    same(
+        CompleteTask().examples(rows, model=model), CompleteTask().kept(rows, model=model, cache=cache, fingerprint="a")
+    )
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
@@ -188,7 +190,7 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
     """Bytes that Python and numpy hold at most while everything is prepared."""
     with pytest.MonkeyPatch.context() as patch:
         if in_memory:
-            patch.setattr(Complete, "kept", lambda self, rows, *, model, **_: self.examples(rows, model=model))
+            patch.setattr(CompleteTask, "kept", lambda self, rows, *, model, **_: self.examples(rows, model=model))
         tracemalloc.start()
         try:
             prepared = run_training.prepare(wish(data, out))

@@ -11,7 +11,7 @@ from triform.data.line_reader import DataError
 from triform.data.row_sample import sample_rows
 from triform.data.rows import Answer, Document, Labelled, Question
 from triform.pipeline.splits import FEW_DOCUMENTS, collect, divided, hold_out
-from triform.tasks.classify import Classify
+from triform.tasks.classify import ClassifyTask
 
 texts = st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=60)
 
@@ -75,9 +75,9 @@ def test_a_folder_brings_its_own_validation_rows(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b\nthree,a\nfive,b\n")
     (tmp_path / "dev.csv").write_text("text,label\nfour,a\none,a\n")
     cache = Cache(tmp_path / "cache")
-    found = hold_out(collect(Classify(), tmp_path, valid=None, cache=cache), share=0.5)
+    found = hold_out(collect(ClassifyTask(), tmp_path, valid=None, cache=cache), share=0.5)
     assert (len(found.train), len(found.valid), found.held_out) == (4, 2, False)
     assert [problem.kind for problem in found.report.problems] == ["leak"]
     assert set(found.valid_files) == {str(tmp_path / "dev.csv")}
     with pytest.raises(DataError, match="refused: 1 leak"):
-        collect(Classify(), tmp_path, valid=None, cache=cache, strict=True)
+        collect(ClassifyTask(), tmp_path, valid=None, cache=cache, strict=True)

@@ -57,14 +57,18 @@ def test_learn_judge_answer_save_load_answer(road: str, tmp_path: Path) -> None:
     assert task.evaluate(rows, model=again, **settings) == before
     questions = [task.question(row) for row in rows]
     answers = [
-        list(task.run(questions, model=each, **settings, **searched(name, rows, each))) for each in (model, again)
+        list(task.run(questions, model=each, options=task.options(**settings, **searched(name, rows, each))))
+        for each in (model, again)
     ]
     assert answers[0] == answers[1]
     assert len(answers[0]) == len(rows)
     assert all(str(answer) for answer in answers[0])
     kind = type(answers[0][0])
     assert msgspec.json.decode(msgspec.json.encode(answers[0]), type=list[kind]) == answers[0]
-    alone = [next(task.run([one], model=model, **settings, **searched(name, rows, model))) for one in questions[:3]]
+    alone = [
+        next(task.run([one], model=model, options=task.options(**settings, **searched(name, rows, model))))
+        for one in questions[:3]
+    ]
     if name == "embed":
         np.testing.assert_allclose([one.vector for one in alone], [one.vector for one in answers[0][:3]], atol=1e-6)
     else:

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 import triform
 from triform.errors import TriformError
 from triform.tasks import vector_index as indexes
-from triform.tasks.embed import Embed
-from triform.tasks.search import Search
+from triform.tasks.embed import EmbedTask
+from triform.tasks.search import SearchTask
 from triform.weights import model_folder
 
 LIMIT = 20
@@ -66,7 +66,7 @@ def theirs(path: Path, texts: list[str], *, limit: int = LIMIT) -> Tensor:
 def test_the_limit_of_tokenizer_config_json_cuts(made: Path) -> None:
     model = triform.load(made, dtype="float64")
     torch.testing.assert_close(model.embed(TEXTS), theirs(made, TEXTS))
-    assert [answer.cut for answer in Embed().run(TEXTS, model=model)] == [0, 0, 12, 72]
+    assert [answer.cut for answer in EmbedTask().run(TEXTS, model=model)] == [0, 0, 12, 72]
 
 
 def test_the_limit_of_sentence_bert_config_json_goes_before(made: Path) -> None:
@@ -129,7 +129,9 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
         assert indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
         with pytest.raises(TriformError, match="was made with" if windows else "was made without"):
             indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out, windows=not windows)
-        (found,) = Search().run([TEXTS[3]], model=prompted, index=indexes.read(out), k=1)
+        (found,) = SearchTask().run(
+            [TEXTS[3]], model=prompted, options=SearchTask().options(index=indexes.read(out), k=1)
+        )
         query = prompted.embed(TEXTS[3], windows=windows, role="query").float()
         assert found.hits[0].score == pytest.approx(float((made_index.vectors @ query).max()), abs=1e-6)
         assert found.cut == (0 if windows else 74)

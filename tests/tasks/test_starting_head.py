@@ -20,7 +20,7 @@ from triform.pipeline.run_training import Wish
 from triform.spec import NoHead, Tag, replace
 from triform.tasks import initial_head
 from triform.tasks.averaging_block import add_averaging_block, can_average
-from triform.tasks.classify import Classify, read_texts
+from triform.tasks.classify import ClassifyTask, read_texts
 from triform.tasks.embed import POOLS
 from triform.tasks.encoder_batches import window_means, windows_of
 from triform.train.objectives import laid_out
@@ -108,7 +108,7 @@ def test_before_the_first_step_the_model_is_the_linear_fit(form: str, tmp_path: 
     scores = vectors @ out["readout.out.weight"].double().T + out.get("readout.out.bias", torch.zeros(1)).double()
     torch.testing.assert_close(read_texts(texts, model=prepared.model)[0], scores, atol=1e-4, rtol=1e-4)
     learned = list(prepared.material.train)
-    assert Classify().evaluate(learned, model=prepared.model).values["accuracy"] > 90
+    assert ClassifyTask().evaluate(learned, model=prepared.model).values["accuracy"] > 90
 
 
 def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
@@ -120,7 +120,7 @@ def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
     old, new = first.model.network.state_dict(), prepared.model.network.state_dict()
     assert prepared.model.spec.encoder == first.model.spec.encoder  # no second block
     assert all(torch.equal(new[path], old[path]) for path in old if not path.startswith("readout.out."))
-    assert Classify().evaluate(list(prepared.material.train), model=prepared.model).values["accuracy"] > 90
+    assert ClassifyTask().evaluate(list(prepared.material.train), model=prepared.model).values["accuracy"] > 90
 
 
 def test_frozen_vectors_are_the_means_of_the_base() -> None:
@@ -157,34 +157,34 @@ def test_steps_that_spoil_the_start_are_not_kept(valid: bool, tmp_path: Path, da
     done = run_training.train(asked)
     texts = [row.text for row in ROWS]
     assert (done.outcome.best_step if valid else done.outcome.step) == 0
-    answers = (Classify().run(texts, model=model) for model in (start, done.model))
+    answers = (ClassifyTask().run(texts, model=model) for model in (start, done.model))
     assert [one.labels for one in next(answers)] == [one.labels for one in next(answers)]
 
 
 def test_a_length_that_is_asked_for_is_kept(tmp_path: Path, data: Path, known_folder: Path) -> None:
     asked = Wish(task="classify", data=data, out=tmp_path / "out", base=str(known_folder))
-    few = run_training.config_of(asked, Classify(), rows=100)
-    many = run_training.config_of(asked, Classify(), rows=5000)
+    few = run_training.config_of(asked, ClassifyTask(), rows=100)
+    many = run_training.config_of(asked, ClassifyTask(), rows=5000)
     mine = run_training.config_of(
-        asked._replace(length={"steps": None, "epochs": 3, "minutes": None}), Classify(), rows=100
+        asked._replace(length={"steps": None, "epochs": 3, "minutes": None}), ClassifyTask(), rows=100
     )
     assert few.folds == 3
     assert few.patience
     assert (many.folds, many.epochs, many.held_out) == (0, 4, 0.05)
     assert (mine.folds, mine.epochs, mine.steps, mine.held_out) == (0, 3, None, 0.2)
-    assert run_training.config_of(asked, Classify(), rows=2000).held_out == 0.1  # 200 rows
+    assert run_training.config_of(asked, ClassifyTask(), rows=2000).held_out == 0.1  # 200 rows
 
 
 def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
     tmp_path: Path, data: Path, known_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = Classify.judged
+    judged = ClassifyTask.judged
 
-    def interrupted(self: Classify, *args: Any, **named: Any) -> Any:
+    def interrupted(self: ClassifyTask, *args: Any, **named: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return judged(self, *args, **named)
 
-    monkeypatch.setattr(Classify, "judged", interrupted)
+    monkeypatch.setattr(ClassifyTask, "judged", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_training.train(wish(data, known_folder, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
@@ -203,12 +203,12 @@ def test_other_software_gives_the_same_probabilities(tmp_path: Path, data: Path,
     """The block that averages, the fit and the temperature are all in the weights of an ordinary BERT."""
     transformers = pytest.importorskip("transformers")
     done = run_training.train(wish(data, known_folder, tmp_path / "out", "folds=0"))
-    Classify().with_last_fit(done.model, {"temperature": 2.5, "why": "planted"})
+    ClassifyTask().with_last_fit(done.model, {"temperature": 2.5, "why": "planted"})
     model_folder.write(tmp_path / "there", model=done.model)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "there").eval()
     assert type(theirs).__name__ == "BertForSequenceClassification"
     for text in ("Jack loves Rome 1.", "Rose went to Paris."):
-        (answer,) = Classify().run([text], model=done.model, top=3)
+        (answer,) = ClassifyTask().run([text], model=done.model, options=ClassifyTask().options(top=3))
         with torch.no_grad():
             chances = theirs(torch.tensor(done.model.require_tokenizer().ids_many([text]))).logits.softmax(-1)[0]
         expected = {theirs.config.id2label[at]: float(chance) for at, chance in enumerate(chances)}

@@ -10,8 +10,8 @@ from triform.core.initial_weights import build
 from triform.errors import TriformError
 from triform.generation_defaults import Generation
 from triform.model import Model
-from triform.tasks.summarize import Summarize
-from triform.tasks.translate import Translate
+from triform.tasks.summarize import SummarizeTask
+from triform.tasks.translate import TranslateTask
 from triform.text.train_tokenizer import train_tokenizer
 
 CNN = {
@@ -37,12 +37,12 @@ def model() -> Model:
     )
 
 
-class ShortTokens(Summarize):
+class ShortTokens(SummarizeTask):
     def answer(self, question: str, prompt: Any, written: Any, *, model: Model) -> Any:
         return prompt.ids, written.tokens
 
 
-class PairTokens(Translate):
+class PairTokens(TranslateTask):
     def answer(self, question: str, prompt: Any, written: Any, *, model: Model) -> Any:
         return prompt.ids, written.tokens
 
@@ -57,7 +57,9 @@ def test_a_summarizer_writes_as_long_as_its_task_says(model: Model) -> None:
     (_, long), *_ = ShortTokens().run(["the cat sat"], model=saying(model, summarization=CNN))
     assert len(long) == 12  # min_length counts the token that a target begins with
     assert long[-1] == model.require_tokenizer().eos
-    (_, asked), *_ = ShortTokens().run(["the cat sat"], model=saying(model, summarization=CNN), min_tokens=3, beams=1)
+    (_, asked), *_ = ShortTokens().run(
+        ["the cat sat"], model=saying(model, summarization=CNN), options=ShortTokens().options(min_tokens=3, beams=1)
+    )
     assert len(asked) == 4
 
 
@@ -67,7 +69,7 @@ def test_the_folders_max_length_is_the_length_of_an_answer(model: Model) -> None
     )
     (_, long), *_ = ShortTokens().run(["the cat sat"], model=folder_says)
     assert len(long) == 39
-    (_, asked), *_ = ShortTokens().run(["the cat sat"], model=folder_says, max_tokens=5)
+    (_, asked), *_ = ShortTokens().run(["the cat sat"], model=folder_says, options=ShortTokens().options(max_tokens=5))
     assert len(asked) == 5
 
 
@@ -85,14 +87,16 @@ def test_a_language_pair_is_the_one_that_is_asked_for(model: Model) -> None:
     said = saying(model, **PAIRS)
     expected = model.require_tokenizer().encode("translate English to French: a cat").ids
     for pair in ("en-fr", "en_to_fr", "translation_en_to_fr"):
-        assert next(iter(PairTokens().run(["a cat"], model=said, pair=pair)))[0] == expected
+        assert (
+            next(iter(PairTokens().run(["a cat"], model=said, options=PairTokens().options(pair=pair))))[0] == expected
+        )
     assert next(iter(PairTokens().run(["translate English to French: a cat"], model=said)))[0] == expected
     with pytest.raises(TriformError, match="several pairs; say which: pair='en-de' or 'en-fr'"):
         list(PairTokens().run(["a cat"], model=said))
     with pytest.raises(TriformError, match="unknown language pair 'en-it'"):
-        list(PairTokens().run(["a cat"], model=said, pair="en-it"))
+        list(PairTokens().run(["a cat"], model=said, options=PairTokens().options(pair="en-it")))
     with pytest.raises(TriformError, match="names no language pairs"):
-        list(PairTokens().run(["a cat"], model=model, pair="en-it"))
+        list(PairTokens().run(["a cat"], model=model, options=PairTokens().options(pair="en-it")))
     only = saying(model, translation_en_to_de=PAIRS["translation_en_to_de"])
     german = model.require_tokenizer().encode("translate English to German: a cat").ids
     assert next(iter(PairTokens().run(["a cat"], model=only)))[0] == german

@@ -8,7 +8,7 @@ import pytest
 from tiny_tasks import begun
 
 from triform.data.rows import Document
-from triform.tasks.complete import Complete, Texts
+from triform.tasks.complete import CompleteTask, Texts
 from triform.train.examples import Examples, Place, Tokens, check
 
 CONTEXT = 24
@@ -37,8 +37,8 @@ class InEpoch(Examples[Tokens]):
 @pytest.mark.parametrize("times", [1, 3, 4, 11])
 def test_every_piece_fits_in_every_epoch(times: int) -> None:
     rows = [Document(LONG * times), *[Document(SHORT)] * 40]
-    model = begun(Complete(), rows, form="decoder", context=CONTEXT)
-    examples = Complete().examples(rows, model=model)
+    model = begun(CompleteTask(), rows, form="decoder", context=CONTEXT)
+    examples = CompleteTask().examples(rows, model=model)
     assert isinstance(examples, Texts)
     for epoch in EPOCHS:
         check(InEpoch(examples, epoch), spec=model.spec)

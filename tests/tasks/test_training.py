@@ -22,7 +22,7 @@ from triform.files.locks import FolderBusy, lock_inside
 from triform.pipeline import memory_forecast, run_training
 from triform.pipeline.run_training import Wish, config_of
 from triform.tasks import named
-from triform.tasks.classify import Classify
+from triform.tasks.classify import ClassifyTask
 from triform.tasks.task import Scores
 from triform.train.examples import Place, plain
 from triform.train.label_objectives import OneLabel
@@ -85,8 +85,8 @@ def test_a_data_file_becomes_a_model_folder(rows: Path, tmp_path: Path) -> None:
     model = triform.load(out)
     assert (model.labels, model.memo["task"]) == (("bad", "good"), "classify")
     texts = ["the cat number 3 was fine", "a house"]
-    before = [str(answer) for answer in Classify().run(texts, model=finished.model)]
-    assert [str(answer) for answer in Classify().run(texts, model=model)] == before
+    before = [str(answer) for answer in ClassifyTask().run(texts, model=finished.model)]
+    assert [str(answer) for answer in ClassifyTask().run(texts, model=model)] == before
 
 
 def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: 
     assert not torch.equal(new["readout.out.weight"], old["readout.out.weight"])
     same = run_training.prepare(wish(rows, tmp_path / "third", **from_first))
     assert torch.equal(same.model.network.state_dict()["readout.out.weight"], old["readout.out.weight"])
-    assert same.config.learning_rate == Classify().recipe("encoder", fresh=False).learning_rate
+    assert same.config.learning_rate == ClassifyTask().recipe("encoder", fresh=False).learning_rate
 
 
 def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> None:
@@ -241,18 +241,18 @@ def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> Non
 def test_what_is_asked_of_a_new_model_is_refused_of_a_known_one(key: str, rows: Path, tmp_path: Path) -> None:
     asked = Wish(task="classify", data=rows, out=tmp_path / "out", base="first", settings=(key,))
     with pytest.raises(TriformError, match=f"^{key}: --from first brings its own; leave that out$"):
-        config_of(asked, Classify())
+        config_of(asked, ClassifyTask())
 
 
 def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("learning_rate = 0.5\nschedule = 'constant'\nlayers = 1\n")
     asked = Wish(task="classify", data=rows, out=tmp_path / "x", config=file, settings=("learning_rate=0.25",))
-    config = config_of(asked, Classify())
-    recipe = Classify().recipe("encoder", fresh=True)
+    config = config_of(asked, ClassifyTask())
+    recipe = ClassifyTask().recipe("encoder", fresh=True)
     assert (config.learning_rate, config.schedule, config.layers) == (0.25, "constant", 1)
     assert (config.warmup, config.epochs, config.family, config.task) == (0.1, recipe.epochs, "bert", "classify")
-    shorter = config_of(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), Classify())
+    shorter = config_of(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), ClassifyTask())
     assert (shorter.steps, shorter.epochs) == (3, None)
 
 
@@ -322,7 +322,7 @@ class Lost(OneLabel):
 def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are held out and blank ones skipped, so the number of an example is not that of its line."""
     rows.write_text(rows.read_text().replace("text,label\n", "text,label\n,good\n"))
-    monkeypatch.setattr(Classify, "objective", lambda self, *, model, config: Lost())
+    monkeypatch.setattr(ClassifyTask, "objective", lambda self, *, model, config: Lost())
     skipped: list[Skipped] = []
     settings = (*wish(rows, rows).settings, "batch_tokens=16", "skips=2")
     with pytest.raises(TrainingStopped) as stop:
@@ -335,7 +335,7 @@ def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, mo
     for event in skipped:
         assert all(place.startswith(f"{rows}:") for place in event.places)
         named = [lines[int(place.rpartition(":")[2]) - 1].split(",") for place in event.places]
-        told = Classify().examples([Labelled(text, (label,)) for text, label in named], model=prepared.model)
+        told = ClassifyTask().examples([Labelled(text, (label,)) for text, label in named], model=prepared.model)
         for number, row in enumerate(event.rows):
             assert plain(told.at(Place(0, 0, number))) == plain(prepared.examples.at(Place(0, 0, row)))
     assert str(stop.value).startswith("2 unusable steps in a row; at step 2 the loss is nan (")
@@ -357,7 +357,7 @@ def test_a_score_that_is_no_number_does_not_end_a_finished_run(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Scores(main="accuracy", values={"accuracy": float("nan")}, rows=1)
-    monkeypatch.setattr(Classify, "evaluate", lambda self, rows, *, model: nothing)
+    monkeypatch.setattr(ClassifyTask, "evaluate", lambda self, rows, *, model: nothing)
     finished = run_training.train(wish(rows, tmp_path / "out"))
     assert (finished.outcome.step, finished.outcome.best) == (10, None)
     assert "| accuracy | nan |" in (tmp_path / "out" / "README.md").read_text()

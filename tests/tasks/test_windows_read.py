@@ -85,7 +85,7 @@ def test_a_long_text_is_the_mean_of_its_windows_where_that_is_asked_for() -> Non
     assert len(cut) > 3
     with torch.no_grad():
         parts = [model.network.hidden(Ids.of(torch.tensor([window.ids])))[0].mean(0) for window in cut]
-    (answer,) = task.run([text], model=model, windows=True)
+    (answer,) = task.run([text], model=model, options=task.options(windows=True))
     torch.testing.assert_close(torch.tensor(answer.vector), torch.stack(parts).mean(0), atol=1e-6, rtol=1e-5)
 
 

@@ -18,8 +18,14 @@ from triform.tasks.chat import answers_marked, learned, without_special
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
 from triform.tasks.task_of_model import own_task
-from triform.tasks.text_to_text import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
-from triform.tasks.translate import Translated, aligned
+from triform.tasks.text_to_text import (
+    MAX_CACHE_BYTES,
+    MAX_PARALLEL_ANSWERS,
+    SEPARATOR,
+    max_parallel_answers,
+    prompt_ids,
+)
+from triform.tasks.translate import Translation, aligned
 from triform.text import chat_template
 from triform.train.examples import Place
 from triform.weights import model_folder
@@ -67,12 +73,14 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
     if name == "fill":
         assert after.values["pseudo-perplexity"] < before.values["pseudo-perplexity"]
     asked, settings = questions(task, rows), {} if name == "fill" else {"max_tokens": 8}
-    answers = list(task.run(asked, model=model, **settings))
+    answers = list(task.run(asked, model=model, options=task.options(**settings)))
     model_folder.write(tmp_path / "model", model=model)
     again = model_folder.read(tmp_path / "model")
-    assert list(task.run(asked, model=again, **settings)) == answers
+    assert list(task.run(asked, model=again, options=task.options(**settings))) == answers
     assert own_task(again).name == name
-    assert [answer for one in asked for answer in task.run([one], model=again, **settings)] == answers
+    assert [
+        answer for one in asked for answer in task.run([one], model=again, options=task.options(**settings))
+    ] == answers
 
 
 def translator(*, context: int = 64, form: str = "encoder-decoder") -> Model:
@@ -94,7 +102,9 @@ def test_a_decoder_learns_the_answer_alone_and_reads_what_it_was_taught_with() -
 @pytest.mark.parametrize("form", ["encoder-decoder", "decoder"])
 def test_a_long_text_is_cut_and_says_so(form: str) -> None:
     model = translator(context=24, form=form)
-    short, long = named("translate").run(["Jack.", "Jack loves Rome. " * 2000], model=model, max_tokens=4)
+    short, long = named("translate").run(
+        ["Jack.", "Jack loves Rome. " * 2000], model=model, options=named("translate").options(max_tokens=4)
+    )
     assert short.cut == 0
     assert model.tokenizer is not None
     assert long.cut > 7_000
@@ -108,29 +118,33 @@ def test_empty_text_and_models_that_were_not_made_for_it() -> None:
     with pytest.raises(InputError, match="the text is empty"):
         list(named("translate").run(["  "], model=model))
     decoder = translator(form="decoder")
-    with pytest.raises(CannotDo, match=r"was not made to summarize; it can: .*translate"):
+    with pytest.raises(CannotDo, match=r"so it cannot summarize; it can: .*translate"):
         list(named("summarize").run(["a"], model=decoder))
     with pytest.raises(CannotDo, match="an alignment needs cross-attention"):
-        list(named("translate").run(["a"], model=decoder, alignment=True))
-    with pytest.raises(CannotDo, match=r"was not made to fill; it can: .*translate"):
+        list(named("translate").run(["a"], model=decoder, options=named("translate").options(alignment=True)))
+    with pytest.raises(CannotDo, match=r"so it cannot fill; it can: .*translate"):
         list(named("fill").run(["a [MASK]"], model=decoder))
 
 
 def test_the_alignment_is_what_cross_attention_gave() -> None:
     model = translator()
-    (answer,) = named("translate").run(["Jack loves Rome."], model=model, alignment=True, max_tokens=6)
+    (answer,) = named("translate").run(
+        ["Jack loves Rome."], model=model, options=named("translate").options(alignment=True, max_tokens=6)
+    )
     assert answer.alignment is not None
     assert answer.alignment.source[-1] == "<|endoftext|>"
     weights = np.array(answer.alignment.weights)
     assert weights.shape == (len(answer.alignment.target), len(answer.alignment.source))
     assert np.allclose(weights.sum(-1), 1, atol=2e-3)
-    plain, *_ = named("translate").run(["Jack loves Rome."], model=model, max_tokens=6)
+    plain, *_ = named("translate").run(
+        ["Jack loves Rome."], model=model, options=named("translate").options(max_tokens=6)
+    )
     assert (plain.text, plain.alignment) == (answer.text, None)
 
 
 def test_an_answer_as_long_as_the_context_is_aligned() -> None:
     model = translator()
-    said = Translated(text="Jack loves Rome. " * 40, score=0.0)
+    said = Translation(text="Jack loves Rome. " * 40, score=0.0)
     alignment = aligned("Jack loves Rome.", said, model=model).alignment
     assert alignment is not None
     assert len(alignment.target) == len(alignment.weights) == model.spec.context
@@ -150,23 +164,41 @@ def test_beams_and_greedy_through_the_facade() -> None:
 def test_as_many_abreast_as_have_room() -> None:
     """Of a large BART six searches of four beams, of a small one as many as are useful; one at least."""
     large = bart(width=1024, layers=12, heads=16)
-    assert abreast(large, read=1024, written=142, beams=4) == REMEMBERED // (2 * 12 * 1024 * 4 * (4 * 142 + 1024)) == 6
-    assert abreast(bart(width=64, layers=1, heads=2), read=20, written=20, beams=4) == ROWS
-    assert abreast(gpt2(), read=600, written=400, beams=2) == REMEMBERED // (2 * 12 * 768 * 4 * 2 * 1000)
-    assert abreast(large, read=1024, written=1024, beams=100) == 1
-    assert abreast(gpt2(), read=20, written=10**9) == abreast(gpt2(), read=20, written=1004), "nobody writes so much"
+    assert (
+        max_parallel_answers(large, prompt_tokens=1024, new_tokens=142, beams=4)
+        == MAX_CACHE_BYTES // (2 * 12 * 1024 * 4 * (4 * 142 + 1024))
+        == 6
+    )
+    assert (
+        max_parallel_answers(bart(width=64, layers=1, heads=2), prompt_tokens=20, new_tokens=20, beams=4)
+        == MAX_PARALLEL_ANSWERS
+    )
+    assert max_parallel_answers(gpt2(), prompt_tokens=600, new_tokens=400, beams=2) == MAX_CACHE_BYTES // (
+        2 * 12 * 768 * 4 * 2 * 1000
+    )
+    assert max_parallel_answers(large, prompt_tokens=1024, new_tokens=1024, beams=100) == 1
+    assert max_parallel_answers(gpt2(), prompt_tokens=20, new_tokens=10**9) == max_parallel_answers(
+        gpt2(), prompt_tokens=20, new_tokens=1004
+    ), "nobody writes so much"
 
 
 def test_what_cannot_be_searched_is_one_clear_line() -> None:
     for form in ("encoder-decoder", "decoder"):
         model = translator(form=form)
         with pytest.raises(TriformError, match="beams=0 is out of range"):
-            next(named("translate").run(["a cat"], model=model, beams=0))
+            next(named("translate").run(["a cat"], model=model, options=named("translate").options(beams=0)))
         every = tuple(range(model.spec.vocab))
         with pytest.raises(TriformError, match="every token is forbidden"):
-            next(named("translate").run(["a cat"], model=model, beams=2, banned=every))
+            next(
+                named("translate").run(
+                    ["a cat"], model=model, options=named("translate").options(beams=2, banned=every)
+                )
+            )
         asked = {"beams": None, "max_tokens": None}
-        assert next(named("translate").run(["a cat"], model=model, **asked)).text is not None
+        assert (
+            next(named("translate").run(["a cat"], model=model, options=named("translate").options(**asked))).text
+            is not None
+        )
 
 
 def test_perplexity_counts_every_token_once() -> None:

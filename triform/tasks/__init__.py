@@ -105,6 +105,11 @@ TASKS: dict[str, TaskEntry] = {
     ),
     "embed": TaskEntry("triform.tasks.embed:EmbedTask", "Compute embeddings.", makes_vectors),
     "search": TaskEntry("triform.tasks.search:SearchTask", "Search an index for the nearest passages.", makes_vectors),
+    "rerank": TaskEntry(
+        "triform.tasks.rerank:RerankTask",
+        "Order passages by relevance to a query.",
+        lambda model: scores_pairs(model) or makes_vectors(model),
+    ),
 }
 
 

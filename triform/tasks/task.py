@@ -166,7 +166,7 @@ class Task(ABC, Generic[R, Q, A]):
 
     def questions_in(self, body: Any) -> list[Q]:
         """The questions of an HTTP request."""
-        texts: list[Q] = [body.text] if isinstance(body.text, str) else body.text
+        texts: list[Q] = [body.text] if isinstance(body.text, str) else body.text  # type: ignore[list-item]
         return texts
 
     def bodies_of(self, questions: Sequence[Q]) -> Iterator[dict[str, Any]]:
