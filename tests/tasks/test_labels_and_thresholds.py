@@ -88,7 +88,7 @@ def test_a_label_that_reads_like_a_tag_is_refused() -> None:
 
 def test_a_model_without_the_head_says_what_it_can_do() -> None:
     model = begun(named("tag"), TAGGED)
-    with pytest.raises(CannotDo, match=r"not made to classify; it can: tag\..*triform train classify DATA --from"):
+    with pytest.raises(CannotDo, match=r"so it cannot classify; it can: tag\..*triform train classify DATA --from"):
         list(named("classify").run(["Jack"], model=model))
     with pytest.raises(CannotDo, match="not made to answer"):
         list(named("answer").run([named("answer").question(QUESTIONS[0])], model=model))

@@ -27,18 +27,20 @@ WIDE = 110  # columns of the tables where there is no terminal
 @click.command()
 @click.argument("model", required=False)
 @click.option("--phase", type=click.Choice(get_args(Phase)), help="One phase, operation by operation; default: all.")
-@click.option("--batch", type=int, default=1, show_default=True, help="Rows side by side.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Sequences per batch.")
 @click.option("--context", type=int, help="Positions of the text in the end; of the source too, without --source.")
 @click.option("--source", type=int, help="Positions of an encoder-decoder's source.")
-@click.option("--new", type=int, help="Tokens that a generation writes.")
+@click.option("--new", type=int, help="Tokens that are generated.")
 @click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="Precision.")
-@click.option("--peak", type=float, help="Of a machine given: FLOPs a second, e.g. 312e12.")
-@click.option("--bandwidth", type=float, help="Of a machine given: bytes a second, e.g. 1.55e12.")
+@click.option("--peak", type=float, help="Of another machine: FLOPs per second, e.g. 312e12.")
+@click.option("--bandwidth", type=float, help="Of another machine: bytes per second, e.g. 1.55e12.")
 @click.option("--fit", help="What fits into so much memory: 24GB, 16GiB.")
 @click.option("--measure", is_flag=True, help="This machine's limits, kept; with MODEL: run it, by module path.")
 @click.option("--growth", is_flag=True, help="How time grows with length, with and without the cache, measured.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture to this SVG file too.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: the exact numbers.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also write the picture to this SVG file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the exact numbers.")
 def cost(
     model: str | None,
     phase: Phase | None,

@@ -70,26 +70,29 @@ def option(description: str, **more: Any) -> Meta:
     return Meta(description=description, extra={"form": False}, **more)
 
 
+NewTokens: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1,
+        title="max tokens",
+        description="The most tokens to generate; default: the model's own, or 128.",
+        extra={"form": 48},
+    ),
+]
+Temperature: TypeAlias = Annotated[
+    float, Meta(ge=0, description="0: always the likeliest token; default: the model's own.", extra={"form": 0})
+]
+
+
 class SamplingOptions(GeneratingOptions, frozen=True, kw_only=True):
     """How the next token is chosen: the same options wherever text is continued."""
 
-    max_tokens: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            title="max tokens",
-            description="The most tokens to generate; default: the model's own, or 128.",
-            extra={"form": 48},
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        Meta(ge=0, description="0: always the likeliest token; default: the model's own.", extra={"form": 0}),
-    ] = None
-    top_p: Annotated[float | None, option("Only the likeliest tokens that together have this probability.")] = None
-    top_k: Annotated[int | None, option("Only the k likeliest tokens.")] = None
+    max_tokens: NewTokens | None = None
+    temperature: Temperature | None = None
+    top_p: Annotated[float, option("Only the likeliest tokens that together have this probability.")] | None = None
+    top_k: Annotated[int, option("Only the k likeliest tokens.")] | None = None
     stop: Annotated[tuple[str, ...], Meta(description="Stop before this text; may be given several times.")] = ()
-    seed: Annotated[int | None, Meta(ge=0, description="The same seed gives the same text.")] = None
+    seed: Annotated[int, Meta(ge=0, description="The same seed gives the same text.")] | None = None
 
 
 class CompleteTask(GeneratingTask[Document, api.Prompt, Continuation]):

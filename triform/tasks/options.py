@@ -76,8 +76,9 @@ class OptionField(NamedTuple):
         if get_origin(self.plain) is Literal:
             return " or ".join(map(repr, get_args(self.plain)))
         words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
-        bounds = f" from {self.ge:g}" * (self.ge is not None) + f" to {self.le:g}" * (self.le is not None)
-        return words.get(self.plain, "a list") + bounds
+        least = "" if self.ge is None else f" from {self.ge:g}"
+        most = "" if self.le is None else f" to {self.le:g}"
+        return words.get(self.plain, "a list") + least + most
 
 
 def fields_of(options: type[msgspec.Struct]) -> tuple[OptionField, ...]:

@@ -6,7 +6,7 @@ and passage, with the folder's prompts. Trained as a cross-encoder, with binary 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -92,6 +92,11 @@ class RerankResponse(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+Top: TypeAlias = Annotated[
+    int, Meta(ge=1, lt=2**31, title="max passages", description="How many; default: all.", extra={"http": "top_n"})
+]
+
+
 class RerankTask(Task[Scored, RerankQuestion, Reranking]):
     """Order passages by how well they answer QUERY: with a cross-encoder, or with the cosine of an embedding model.
 
@@ -117,10 +122,7 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
     cuts = True
 
     class Options(TaskOptions, frozen=True, kw_only=True):
-        top: Annotated[
-            int | None,
-            Meta(ge=1, lt=2**31, title="max passages", description="How many; default: all.", extra={"http": "top_n"}),
-        ] = None
+        top: Top | None = None
 
     # --- questions and answers --------------------------------------------------------------------------------------
 
