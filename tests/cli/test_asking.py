@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from triform.cli import progress, task_io
-from triform.cli.task_io import CHUNK, FIRST_CHUNK, Ask, answer
+from triform.cli.task_io import FIRST_CHUNK, MAX_CHUNK_ROWS, Ask, answer
 from triform.data import chunks, line_reader
 from triform.data.columns import Layout
 from triform.data.rows import Question, Text
@@ -104,15 +104,24 @@ def test_every_format(
 
 def test_a_long_file_goes_through_in_chunks(tmp_path: Path) -> None:
     path, sizes = tmp_path / "long.txt", list[int]()
-    path.write_text("".join(f"line {n}\n" for n in range(3 * CHUNK + 5)))
+    path.write_text("".join(f"line {n}\n" for n in range(3 * MAX_CHUNK_ROWS + 5)))
 
     def run(texts: Sequence[str]) -> Iterator[Shouted]:
         sizes.append(len(texts))
         return shout(texts)
 
     ask(run, file=str(path), out=str(tmp_path / "out.txt"))
-    assert sizes == [8, 16, 32, 64, 128, CHUNK, CHUNK, 13]  # few at first, so that progress is seen soon
-    assert (tmp_path / "out.txt").read_text().splitlines() == [f"LINE {n}" for n in range(3 * CHUNK + 5)]
+    assert sizes == [
+        8,
+        16,
+        32,
+        64,
+        128,
+        MAX_CHUNK_ROWS,
+        MAX_CHUNK_ROWS,
+        13,
+    ]  # few at first, so that progress is seen soon
+    assert (tmp_path / "out.txt").read_text().splitlines() == [f"LINE {n}" for n in range(3 * MAX_CHUNK_ROWS + 5)]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["long.txt", "out.txt"]
 
 
@@ -133,7 +142,7 @@ def stopped_after(count: int) -> task_io.Run:
 
 def test_a_stopped_run_goes_on_after_its_last_whole_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    path.write_text("".join(f"line {n}\n" for n in range(2 * CHUNK)))
+    path.write_text("".join(f"line {n}\n" for n in range(2 * MAX_CHUNK_ROWS)))
     asked = {"file": str(path), "out": str(out)}
     with pytest.raises(KeyboardInterrupt):
         ask(stopped_after(1), **asked)
@@ -152,7 +161,7 @@ def test_a_stopped_run_goes_on_after_its_last_whole_line(tmp_path: Path, capsys:
 
     ask(run, **asked, resume=True)
     assert seen[0] == f"line {FIRST_CHUNK - 1}"
-    assert out.read_text().splitlines() == [f"LINE {n}" for n in range(2 * CHUNK)]
+    assert out.read_text().splitlines() == [f"LINE {n}" for n in range(2 * MAX_CHUNK_ROWS)]
     ask(**asked, resume=True)
     assert "is whole" in capsys.readouterr().err
     with pytest.raises(TriformError, match="already there"):
@@ -194,7 +203,7 @@ class Kept(Reply, frozen=True, weakref=True):
 
 def test_a_file_of_any_length_holds_a_few_chunks_of_rows_and_answers(tmp_path: Path) -> None:
     path, most = tmp_path / "long.txt", 0
-    path.write_text("".join(f"line {n}\n" for n in range(40 * CHUNK)))
+    path.write_text("".join(f"line {n}\n" for n in range(40 * MAX_CHUNK_ROWS)))
     alive: weakref.WeakSet[Held | Kept] = weakref.WeakSet()
 
     def of_row(row: Text) -> Held:
@@ -211,13 +220,13 @@ def test_a_file_of_any_length_holds_a_few_chunks_of_rows_and_answers(tmp_path: P
             yield kept
 
     answer(Ask(file=str(path), out=str(tmp_path / "out.txt")), run, about={}, of_row=of_row)
-    assert CHUNK <= most <= 4 * CHUNK
+    assert MAX_CHUNK_ROWS <= most <= 4 * MAX_CHUNK_ROWS
     assert (tmp_path / "out.txt").read_bytes() == path.read_bytes()
 
 
 def test_few_are_asked_again_where_one_cannot_be_answered(tmp_path: Path) -> None:
     path, asked = tmp_path / "in.txt", 0
-    path.write_text("".join("refused\n" if n == 100 else f"line {n}\n" for n in range(CHUNK)))
+    path.write_text("".join("refused\n" if n == 100 else f"line {n}\n" for n in range(MAX_CHUNK_ROWS)))
 
     def run(texts: Sequence[str]) -> Iterator[Shouted]:
         nonlocal asked
@@ -225,7 +234,7 @@ def test_few_are_asked_again_where_one_cannot_be_answered(tmp_path: Path) -> Non
         return shout(texts)
 
     ask(run, file=str(path), out=str(tmp_path / "out.txt"))
-    assert asked <= 3 * CHUNK
+    assert asked <= 3 * MAX_CHUNK_ROWS
     found = (tmp_path / "out.txt").read_text().splitlines()
     assert [n for n, line in enumerate(found) if not line] == [100]
 

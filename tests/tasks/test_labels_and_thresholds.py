@@ -90,7 +90,7 @@ def test_a_model_without_the_head_says_what_it_can_do() -> None:
     model = begun(named("tag"), TAGGED)
     with pytest.raises(CannotDo, match=r"so it cannot classify; it can: tag\..*triform train classify DATA --from"):
         list(named("classify").run(["Jack"], model=model))
-    with pytest.raises(CannotDo, match="not made to answer"):
+    with pytest.raises(CannotDo, match="so it cannot answer"):
         list(named("answer").run([named("answer").question(QUESTIONS[0])], model=model))
     with pytest.raises(CannotDo, match="it can: classify, tag"):
         list(named("embed").run(["Jack"], model=joint()))

@@ -47,14 +47,14 @@ def test_learn_judge_answer_save_load_answer(road: str, tmp_path: Path) -> None:
     task = named(name)
     model = learned(task, rows, model=begun(task, rows, form=form))
     settings: dict[str, Any] = {"max_tokens": 8} if form != "encoder" and name == "answer" else {}
-    before = task.evaluate(rows, model=model, **settings)
+    before = task.evaluate(rows, model=model, options=task.options(**settings))
     assert before.rows == len(rows)
     assert all(0 <= value <= 100 or name == "embed" for value in before.values.values()), before
     assert before.main in before.values
     again = there_and_back(model, tmp_path / "model")
     assert again.memo == model.memo
     assert again.memo["task"] == name
-    assert task.evaluate(rows, model=again, **settings) == before
+    assert task.evaluate(rows, model=again, options=task.options(**settings)) == before
     questions = [task.question(row) for row in rows]
     answers = [
         list(task.run(questions, model=each, options=task.options(**settings, **searched(name, rows, each))))
@@ -119,7 +119,7 @@ def test_every_task_has_something_to_be_compared_with() -> None:
     texts = [Document(row.text) for row in LABELLED]
     said = [Chat((Message("user", row.source), Message("assistant", row.target))) for row in PAIRS]
     rows = {"complete": texts, "fill": texts, "chat": said, "embed": ALIKE, "search": PAIRS, "translate": PAIRS,
-            "summarize": PAIRS, "answer": QUESTIONS, "classify": LABELLED, "tag": TAGGED}  # fmt: skip
+            "summarize": PAIRS, "answer": QUESTIONS, "classify": LABELLED, "tag": TAGGED, "rerank": ALIKE}  # fmt: skip
     assert rows.keys() == TASKS.keys()
     for name, each in rows.items():
         found = named(name).baselines(each, train=each)

@@ -24,7 +24,7 @@ from triform.weights import model_folder
 QUERY = "Where did Jack go?"
 PASSAGES = ["Rose went to Paris.", "Jack went to Rome.", "Florence loves London.", "Jack went to New York."]
 ROWS = [
-    Scored(f"Where did {name} go?", f"{name} {verb} {place}.", float(verb == "went to"))
+    Scored(f"What does {name} hate?", f"{name} {verb} {place}.", float(verb == "hates"))
     for name in ("Jack", "Rose", "Florence")
     for verb in ("hates", "went to", "loves")
     for place in ("London", "Paris", "Rome")
@@ -74,7 +74,7 @@ def test_an_embedding_model_orders_by_cosine_with_its_prompts(embedder: Model) -
 def test_training_improves_mrr_and_is_kept_by_the_folder(cross: Model, tmp_path: Path) -> None:
     task = RerankTask()
     before = task.evaluate(ROWS, model=cross).values
-    after = learned(task, ROWS, model=begun(task, ROWS), steps=60)
+    after = learned(task, ROWS, model=begun(task, ROWS), steps=40)
     values = task.evaluate(ROWS, model=after).values
     assert values["mrr"] > before["mrr"]
     assert values["mrr"] > 90

@@ -63,9 +63,13 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
     name, rows, form = WALKS[walk]
     task = named(name)
     model = tiny.begun(task, rows, form=form)
-    before = task.evaluate(rows, model=model, **({"max_tokens": 8} if name in ("translate", "summarize") else {}))
+    before = task.evaluate(
+        rows, model=model, options=task.options(**({"max_tokens": 8} if name in ("translate", "summarize") else {}))
+    )
     model = tiny.learned(task, rows, model=model)
-    after = task.evaluate(rows, model=model, **({"max_tokens": 8} if name in ("translate", "summarize") else {}))
+    after = task.evaluate(
+        rows, model=model, options=task.options(**({"max_tokens": 8} if name in ("translate", "summarize") else {}))
+    )
     assert after.rows == len(rows)
     assert all(math.isfinite(value) for value in after.values.values())
     if name in ("complete", "chat"):

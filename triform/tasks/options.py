@@ -93,12 +93,9 @@ def _default(field: Any) -> Any:
 def _field(name: str, kind: Any, default: Any) -> OptionField:
     metas: list[Meta] = []
     parts = [_unwrap(part, metas) for part in _alternatives(_unwrap(kind, metas))]
-    plain = [part for part in parts if part is not NoneType]
-    first = {key: next((getattr(one, key) for one in metas if getattr(one, key) is not None), None) for key in KEYS}
-    return OptionField(
-        name, kind, plain[0], default, NoneType in parts, first["ge"], first["le"], first["title"] or "",
-        first["description"] or "", first["extra"] or {},
-    )  # fmt: skip
+    plain = next((part for part in parts if part is not NoneType), NoneType)
+    said = {key: getattr(one, key) for key in KEYS for one in reversed(metas) if getattr(one, key) is not None}
+    return OptionField(name, kind, plain, default, NoneType in parts, **said)
 
 
 KEYS = ("ge", "le", "title", "description", "extra")
