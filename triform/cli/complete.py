@@ -107,7 +107,7 @@ def print_beams(model: "Model", ids: tuple[int, ...], settings: Mapping[str, Any
 def print_samples(
     model: "Model", ids: tuple[int, ...], wanted: dict[str, Any], *, stream: bool | None, as_json: bool, stats: bool
 ) -> None:
-    """As it comes where one plain answer is asked for on a terminal; otherwise when all are whole."""
+    """Streams one plain answer on a terminal; otherwise prints answers when they are complete."""
     from triform.generate.api import engine_of, settings_of
     from triform.generate.settings import Request
 
@@ -175,7 +175,7 @@ def as_object(row: "list[Event]") -> str:
 
 
 def as_lines(row: "list[Event]", model: "Model") -> str:
-    """The text; and where alternatives were asked for, each token with its log-probability and theirs."""
+    """The text; with --logprobs, each token with its log-probability and its alternatives."""
     lines = ["".join(event.text for event in row)]
     for event in row:
         if event.alternatives:

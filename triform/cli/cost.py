@@ -87,7 +87,7 @@ def answer(
     growth: bool,
     **sizes: Any,
 ) -> Answer:
-    """The one thing that is asked for."""
+    """Prints the one table that the options choose."""
     if growth:
         return grown(model, machine)
     if model is None:
@@ -127,7 +127,7 @@ def measured_here() -> Machine:
 
 
 def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "Beside":
-    """The model run here under that load; a forward pass unless a phase is asked for."""
+    """The model run here under that load; a forward pass unless a phase is named."""
     from triform.costs.measure import run_beside
     from triform.costs.overview import cost_of
     from triform.precision import dtype_named

@@ -115,8 +115,8 @@ def answer(
     line: Callable[[Any], str] = str,
     columns: Columns = lambda answer: answer.columns(),
 ) -> None:
-    """Answers what is asked. `about` (the model, its settings) tells runs apart; `show` prints a lone answer well,
-    `line` one of several, `columns` are its cells in a table."""
+    """Answers all questions. `about` (the model, its options) identifies a run; `show` prints a lone answer, `line` is
+    one of several, `columns` are its cells in a table."""
     if ask.resume and not ask.out:
         raise TriformError("--resume goes on with a file of answers; name it with --out")
     if ask.texts and ask.file:
@@ -243,7 +243,7 @@ class Tally:
 def write(
     file: IO[str], rows: Iterable[Item], run: Run, form: AnswerFormat, tally: Tally, advance: Callable[[int], None]
 ) -> None:
-    """Portion by portion; what is on disk after one stays there."""
+    """Chunk by chunk; what was written is flushed after each."""
     for chunk in portions(rows, count=MAX_CHUNK_ROWS, first=FIRST_CHUNK):
         for item, one in zip(chunk, answers_to([item.question for item in chunk], run, advance), strict=True):
             if isinstance(one, msgspec.Struct) and not isinstance(one, Bad):
@@ -266,7 +266,7 @@ def answers_to(
 
 
 def answered(asked: Sequence[Any], run: Run, advance: Callable[[int], None]) -> "list[msgspec.Struct | str]":
-    """All together; where one of them cannot be answered each half by itself, so that few are asked again.
+    """All together; where one cannot be answered, each half by itself, so that few are repeated.
 
     Each is counted when its answer comes, not when all are there.
     """

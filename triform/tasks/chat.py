@@ -178,7 +178,7 @@ def answers_marked(conversations: Sequence[Messages], *, model: Model) -> list[T
     texts = [""] * len(conversations)
     for (number, _), prompt, text in zip(answers, before, with_answer, strict=True):
         if not text.startswith(prompt):
-            raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
+            raise InputError("this chat template rewrites what was said before, so answers cannot be separated")
         said[number].append((len(prompt), len(text)))
         texts[number] = text
     encodings = map(model.require_tokenizer().encode_conversation, texts)

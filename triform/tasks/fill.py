@@ -152,7 +152,7 @@ class FillTask(Task[data.Text, str, FilledText]):
                 yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
 
     def evaluate(self, rows: Sequence[data.Text], *, model: Model, options: Any = None) -> Scores:
-        """Each token is masked in its turn and asked for: how often it is first, and exp(mean −log p)."""
+        """Each token is masked in turn and predicted: how often it is first, and exp(mean −log p)."""
         tokenizer, guesses = masked_words(model), list[Guess]()
         for row in rows:
             for window in tokenizer.encode(row.text).windows(length=model.spec.context, overlap=0):
@@ -170,7 +170,7 @@ class FillTask(Task[data.Text, str, FilledText]):
         )
 
     def score(self, answers: Sequence[FilledText], rows: Sequence[data.Text]) -> Scores:
-        raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and asks for them")
+        raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and predicts them")
 
     def baselines(self, rows: Sequence[data.Text], *, train: Sequence[data.Text]) -> Mapping[str, Scores]:
         """Whole words, and always the same one."""
@@ -206,7 +206,7 @@ def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, lis
 
 @torch.inference_mode()
 def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Model) -> Iterator[Tensor]:
-    """Logits of the asked places alone, [places, V] a text: a head over the vocabulary is dear."""
+    """Logits at these places alone, [places, V] per text: a head over the vocabulary is expensive."""
     texts = [each for each, _ in asked]
     hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
     for x, (_, places) in zip(hidden, asked, strict=True):
@@ -232,7 +232,7 @@ def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokeniz
 
 
 def guessed(window: Encoding, *, model: Model) -> list[Guess]:
-    """One text a place, each with that place masked."""
+    """One text per place, with that place masked."""
     real = [at for at, added in enumerate(window.special) if not added]
     most = min(len(real), MAX_EVALUATED_TOKENS)
     places = [real[at * len(real) // most] for at in range(most)]

@@ -42,7 +42,7 @@ class CannotDo(TriformError):
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation says. `values[main]` decides which of two models is better."""
+    """The scores of an evaluation. `values[main]` decides which of two models is better."""
 
     main: str
     values: dict[str, float]  # whole ones are counts
@@ -54,12 +54,12 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}  # right label → answered label → how often; of a perplexity, what was counted
 
     def with_unseen(self, rows: Sequence[Row], *, known: Collection[str]) -> "Scores":
-        """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
+        """Rows with a label that training did not have count as wrong, and are counted."""
         unseen = sum(any(name not in known for name in row.classes) for row in rows)
         return msgspec.structs.replace(self, values=self.values | {"unseen_label": unseen}) if unseen else self
 
     def shown(self, name: str) -> str:
-        """The value for a table; nothing where there is none."""
+        """The value for a table; empty where there is none."""
         value = self.values.get(name)
         if value is None or isinstance(value, int):
             return "" if value is None else f"{value:,}"
@@ -67,7 +67,7 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every answer may say of its question; `str(answer)` is one line for a person, JSON all of it."""
+    """The base of every answer; `str(answer)` is one line for people, its JSON is everything."""
 
     cut: int = 0  # tokens of the question that did not fit and were not read
     unknown: int = 0  # tokens of the question that the vocabulary cannot spell
@@ -246,7 +246,7 @@ class Task(ABC, Generic[R, Q, A]):
     # --- head -------------------------------------------------------------------------------------------------------
 
     def labels(self, rows: Iterable[R]) -> tuple[str, ...]:
-        """The names its head tells apart, in the order of their numbers."""
+        """The labels of its head, in the order of their numbers."""
         return ()
 
     @abstractmethod
@@ -254,25 +254,25 @@ class Task(ABC, Generic[R, Q, A]):
         """The same stacks with the head this task reads."""
 
     def memo(self, rows: Sequence[R]) -> dict[str, Any]:
-        """What else must be remembered in the model's folder, beside the task's name."""
+        """What the model's folder must store beside the task's name."""
         return {}
 
     # --- training ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def recipe(self, form: Form, *, fresh: bool) -> Config:
-        """Settings that work: for a new model, or for one that already knows the language."""
+        """Training settings that work: for a new model, or for a pretrained one."""
 
     def recipe_for(self, config: Config, *, rows: int) -> Config:
         """The recipe for this many rows."""
         return config
 
     def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
-        """A known model with a new head, before anything is fitted."""
+        """A pretrained model with a new head, before anything is fitted."""
         return model
 
     def fit_head(self, rows: Sequence[R], *, model: Model) -> None:
-        """What a new head on a known model begins with, where it can be computed at once; in place."""
+        """Initial weights of a new head on a pretrained model, where they can be computed at once; in place."""
 
     @abstractmethod
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
@@ -310,7 +310,7 @@ class Task(ABC, Generic[R, Q, A]):
         return self.question(row)
 
     def tried(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
-        """What a finished model is asked to show what it has learned, as people read it, and its answer."""
+        """A sample question for the report of a training, as text, and the model's answer."""
         question = self.sample(row, model=model)
         return readable(question), next(self.run([question], model=model))
 
@@ -329,15 +329,15 @@ class Task(ABC, Generic[R, Q, A]):
         return self.judged(answers, rows, model=model)
 
     def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
-        """The score, and what of it the model could not have known."""
+        """The score, with labels that this model does not have counted."""
         return self.score(answers, rows)
 
     def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
-        """What simpler means reach on the same rows."""
+        """The scores of simple baselines on the same rows."""
         return {}
 
     def frozen_baseline(self, rows: Sequence[R], *, train: Sequence[R], base: Model) -> Mapping[str, Scores]:
-        """What the model it began with reaches where only a head is fitted."""
+        """The scores of a head that is fitted on the frozen base model."""
         return {}
 
 

@@ -1,8 +1,8 @@
-"""Text in, text out: what translating, summarising and answering in words have in common.
+"""Text in, text out: what translate, summarize and generated answers have in common; and the options of generation.
 
-A task says what the model is shown (`prompt`) and what it should write (`target`). An encoder–decoder reads the prompt
-as its source and learns the target by teacher forcing; a decoder reads prompt, separator and target as one text and
-learns the target alone. Refuses to know metrics and what an answer holds beside its text.
+A task says what the model reads (`prompt`) and what it should generate (`target`). An encoder–decoder reads the prompt
+as its source and is trained on the target by teacher forcing; a decoder reads prompt, separator and target as one text
+and is trained on the target alone. Refuses to know metrics and what an answer holds beside its text.
 """
 
 from abc import abstractmethod
@@ -144,11 +144,11 @@ class TextToText(GeneratingTask[R, Q, A]):
 
     @abstractmethod
     def prompt(self, question: Q) -> str:
-        """What the model is shown."""
+        """What the model reads."""
 
     @abstractmethod
     def target(self, row: R) -> str:
-        """What it should write."""
+        """What it should generate."""
 
     @abstractmethod
     def answer(self, question: Q, prompt: Prompt, written: api.Answer, *, model: Model) -> A: ...
@@ -172,7 +172,7 @@ class TextToText(GeneratingTask[R, Q, A]):
         return Config(epochs=3, batch_tokens=2048, learning_rate=1e-4, warmup=0.1, weight_decay=0.01, eval_every=250)
 
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
-        """A target may take half of the context; what a prompt has too much is cut as when it is run."""
+        """A target may take half of the context; a prompt that is too long is cut as when it is run."""
         tokenizer, two = model.require_tokenizer(), model.spec.form == "encoder-decoder"
         listed: list[Any] = []
         for row in rows:
@@ -192,7 +192,7 @@ class TextToText(GeneratingTask[R, Q, A]):
         return NextToken(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[R], *, model: Model) -> Model:
-        """What every other room needs to let it write: how a target begins and ends."""
+        """The generation defaults know how a target begins and ends."""
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model
         known = msgspec.structs.replace(
@@ -302,7 +302,7 @@ def max_parallel_answers(spec: ModelSpec, *, prompt_tokens: int, new_tokens: int
 
 
 def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
-    """The prompt as the model reads it, cut from behind where it is too long; `room` is kept for what is written."""
+    """The prompt as the model reads it, cut from behind where it is too long; `room` is reserved for the answer."""
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
     tokenizer = model.require_tokenizer()
@@ -319,7 +319,7 @@ def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
 
 
 def target_ids(text: str, tokenizer: Tokenizer, *, most: int, spaced: bool) -> tuple[int, ...]:
-    """What is to be written, with its end; behind a separator it begins with a space, as words in a text do."""
+    """The target with its end token; behind a separator it begins with a space, as words in a text do."""
     writer = tokenizer.target
     body = without_end(writer.encode(f" {text}" if spaced else text, special=not spaced).ids, writer)
     end = () if writer.eos is None else (writer.eos,)

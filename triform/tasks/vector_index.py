@@ -249,7 +249,7 @@ def _embedded(
     *,
     windows: bool,
 ) -> dict[str, _Known]:
-    """`progress` is told how many of these passages are done."""
+    """`progress` gets how many of these passages are done."""
     texts = [passage.text for each in some.values() for passage in each]
     made = [torch.empty(0, model.spec.width)]
     for portion in portions(texts, first=FIRST):
