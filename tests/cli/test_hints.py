@@ -1,6 +1,7 @@
 """Advice can be followed: every command that a message names is run here, on tiny models, and ends well."""
 
 import ast
+import json
 import re
 import shlex
 import zipfile
@@ -73,6 +74,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         model_folder.write(root / name, model=model)
     for task in set(TASKS) & set(get_args(WorldTask)):
         write_world(task, root / f"{task}.jsonl", count=12, seed=1, split="train", label="topic")
+    pairs = [{"query": "Where did Jack go?", "passage": f"Jack {verb} Rome.", "label": int(verb == "left")}
+             for verb in ("left", "loves", "hates", "sees")]  # fmt: skip
+    (root / "rerank.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     (root / "notes.txt").write_text("Jack went to Rome.\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRIFORM_HOME", str(root / "home"))

@@ -149,7 +149,7 @@ def test_a_conversation_at_the_keyboard(
     code, out, _ = run(capsys, "chat", str(decoder), "--max-tokens", "4")
     assert code == 0
     assert [message["role"] for message in json.loads(saved.read_text())["messages"]] == ["user", "assistant"]
-    for said in ("tokens, first after", "saved 2 messages", "is already there", "forgotten", "/reset forgets"):
+    for said in ("tokens, first after", "saved 2 messages", "is already there", "forgotten", "/reset clears"):
         assert said in out
 
 
@@ -168,7 +168,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(
         return step(self)
 
     monkeypatch.setattr(Engine, "step", pressed)
-    talk = chat.Conversation(triform.load(decoder), system=None, wanted={"max_tokens": 20, "temperature": 0.0})
+    talk = chat.Conversation(triform.load(decoder), system=None, settings={"max_tokens": 20, "temperature": 0.0})
     talk.say("the cat")
     assert not talk.engine.busy
     talk.say("the mat")
@@ -191,9 +191,9 @@ BAD = {
     "temperature=-1.0 is out of range": ("complete", "decoder", "a", "--temperature", "-1"),
     "temperature=nan is out of range": ("complete", "decoder", "a", "--temperature", "nan"),
     "top_p=1.5 is out of range": ("complete", "decoder", "a", "--top-p", "1.5"),
-    "so it cannot complete; it can: embed, fill": ("complete", "masked", "a"),
-    "so it cannot chat; it can: embed, fill": ("chat", "masked", "a"),
-    "so it cannot fill; it can: chat, complete": ("fill", "decoder", "a"),
+    "so it cannot complete; it can: fill, embed": ("complete", "masked", "a"),
+    "so it cannot chat; it can: fill, embed": ("chat", "masked", "a"),
+    "so it cannot fill; it can: complete, chat": ("fill", "decoder", "a"),
     "the text has no mask; write [MASK]": ("fill", "masked", "a"),
     "there is no folder 'nobody'": ("chat", "nobody", "a"),
 }

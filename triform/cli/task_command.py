@@ -93,8 +93,7 @@ def make_flag(field: "OptionField", *, default: Any) -> Callable[[AnyCommand], A
         return click.option(*field.flags, field.name, type=click.Choice(get_args(field.plain)), **words)
     if get_origin(field.plain) is tuple:
         return click.option(*field.flags, field.name, multiple=True, help=field.description)
-    kind = click.IntRange(min=int(field.ge)) if field.plain is int and field.ge is not None else field.plain
-    return click.option(*field.flags, field.name, type=kind, **words)
+    return click.option(*field.flags, field.name, type=field.plain, **words)  # its range is checked by the task
 
 
 def take_options(task: "Task[Any, Any, Any]", given: dict[str, Any]) -> dict[str, Any]:

@@ -22,23 +22,9 @@ if TYPE_CHECKING:
     from triform.train.run_events import Watch
 
 PATH = click.Path(path_type=Path)
-HELP = f"""Train a model to do TASK from the rows in DATA: a file, or a folder with train and valid files.
-
-TASK is one of: {", ".join(sorted(TASKS))}. The folder becomes a
-model folder with the run in it: checkpoints, run.toml, metrics.jsonl, a learning curve, samples, a model card.
-
-\b
-Examples:
-  triform train classify reviews.csv --out reviews
-  triform train classify tickets.csv --out queues --text-column subject --label-column queue
-  triform train translate train.en-de --valid val.en-de --out en-de --size small --minutes 60
-  triform train tag train.conll --from minilm --out tagger --set learning_rate=1e-4
-  triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
-  triform train complete shakespeare.txt --out poet --resume
-"""
 
 
-@click.command(help=HELP)
+@click.command()
 @click.argument("task")
 @click.argument("data", type=PATH)
 @click.option("--out", required=True, type=PATH, help="The folder of the run and of the model.")
@@ -59,6 +45,20 @@ Examples:
 @layout_options(*ROWS)
 @click.pass_context
 def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes: float | None, **given: Any) -> None:
+    """Train a model to do TASK from the rows in DATA: a file, or a folder with train and valid files.
+
+    TASK is one of: TASKS. The folder becomes a
+    model folder with the run in it: checkpoints, run.toml, metrics.jsonl, a learning curve, samples, a model card.
+
+    \b
+    Examples:
+      triform train classify reviews.csv --out reviews
+      triform train classify tickets.csv --out queues --text-column subject --label-column queue
+      triform train translate train.en-de --valid val.en-de --out en-de --size small --minutes 60
+      triform train tag train.conll --from minilm --out tagger --set learning_rate=1e-4
+      triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
+      triform train complete shakespeare.txt --out poet --resume
+    """
     from triform.pipeline import run_training
     from triform.train.signals import exit_code
 
@@ -75,6 +75,9 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     if outcome.stopped:
         screen.print("Saved and usable. To continue, repeat the command with --resume.")
         ctx.exit(exit_code(outcome.signal))
+
+
+train.help = str(train.help).replace("TASKS", ", ".join(sorted(TASKS)))
 
 
 def run(prepared: "Prepared", screen: Console) -> "Outcome":

@@ -156,11 +156,11 @@ class Task(ABC, Generic[R, Q, A]):
 
     def options_body(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The same options as fields of a request."""
-        names = {field.name: field.http_name for field in self.fields if field.http_name is not None}
+        fields = {field.name: field for field in self.fields if field.http_name is not None}
         for name in options:
-            if name not in names:
-                raise UnknownOption(f"over HTTP {self.name}", name, names)
-        return {str(names[name]): value for name, value in options.items()}
+            if name not in fields:
+                raise UnknownOption(f"over HTTP {self.name}", name, fields)
+        return {str(fields[name].http_name): fields[name].check(value) for name, value in options.items()}
 
     # --- questions and answers over HTTP ----------------------------------------------------------------------------
 
