@@ -1,18 +1,19 @@
 """For all tests: shapes are checked while they run, one thread (tiny matrices), and a found `shared` data folder."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
 
 # How long an example takes is up to whatever else the machine does: no test fails for it.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
 # Before anything of triform is imported: every annotated shape of the core is checked at each call.
-install_import_hook(["triform.core"], "beartype.beartype")
+jaxtyping.install_import_hook(["triform.core"], "beartype.beartype")
 
 import torch  # noqa: E402
 
@@ -26,3 +27,11 @@ def shared() -> Path:
     if not (root / "data").is_dir():
         pytest.skip("the shared data sets are not here")
     return root / "data"
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """For long proofs: shapes are not checked at each of a hundred thousand calls; the short ones have checked them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from generate_tiny import START, tiny
+from tiny_engines import START, tiny
 
 from triform.cooperative import pause, pausing
 from triform.generate.api import complete

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tasks.tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun
+from tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun
 
 from little_world import write as write_world
 from triform.cli import COMMANDS, main, triform
@@ -22,7 +22,7 @@ from triform.weights import model_folder, model_store, pull
 from triform.weights.model_folder import load
 from triform.weights.model_store import Carried
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
 
 # What stands for the words in capitals; a model by what it was made for.
@@ -115,7 +115,7 @@ def follow(hint: Hint, world: Path, tmp_path: Path) -> int:
 
 
 # Run elsewhere, because they listen (tests/serve), read files of other makers (tests/weights) or compute for long
-# (tests/lecture, tests/cli).
+# (tests/triform_lectures, tests/cli).
 ELSEWHERE = {Hint.SERVE, Hint.IMPORT, Hint.LECTURE_CHAPTER, Hint.LECTURE_QUIZ, Hint.MEASURE, Hint.CHECK}
 
 

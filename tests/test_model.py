@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from families_tiny import EVERY
+from tiny_models import EVERY
 
 import triform
 from triform.cli import main

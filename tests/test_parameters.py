@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 
 import triform
 from triform.core.build import skeleton

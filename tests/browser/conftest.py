@@ -2,20 +2,12 @@
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from socket import create_server
 
 import pytest
-import uvicorn
-from page_models import FORMS, looker, run
+from page_models import FORMS, page_of, page_servers
 
-from triform.page.export_html import page_file
-from triform.serve.page_routes import app
-from triform_lectures import page_lessons
-
-CHAPTERS = ("mask", "positions")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -33,12 +25,6 @@ def browser() -> Iterator[object]:
         running.close()
 
 
-def some_lessons() -> dict[str, object]:
-    """Two chapters: the others are made alike, and take longer."""
-    contents = [one for one in page_lessons.contents() if one["name"] in CHAPTERS]
-    return {"contents": contents, "chapters": {name: page_lessons.chapter(name) for name in CHAPTERS}}
-
-
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """The address of a form's page on disk."""
@@ -47,7 +33,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     def address(form: str) -> str:
         path: Path = folder / f"{form}.html"
         if not path.exists():
-            path.write_text(page_file(looker(form), run(), lessons=some_lessons()), encoding="utf-8")
+            path.write_text(page_of(form), encoding="utf-8")
         return path.as_uri()
 
     return address
@@ -55,28 +41,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Callable[[str], str]]:
-    """The address of a form's live page, on loopback."""
-    running: dict[str, tuple[str, uvicorn.Server, threading.Thread]] = {}
-    sockets = []
-
-    def address(form: str) -> str:
-        if form not in running:
-            socket = create_server(("127.0.0.1", 0))
-            sockets.append(socket)
-            server = uvicorn.Server(
-                uvicorn.Config(app(looker(form), text=run().text), log_level="error", lifespan="off")
-            )
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
-            thread.start()
-            running[form] = (f"http://127.0.0.1:{socket.getsockname()[1]}/", server, thread)
-        return running[form][0]
-
-    yield address
-    for _, server, thread in running.values():
-        server.should_exit = True
-        thread.join(timeout=10)
-    for socket in sockets:
-        socket.close()
+    with page_servers() as address:
+        yield address
 
 
 @pytest.fixture(params=FORMS)

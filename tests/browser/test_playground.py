@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from page_models import HOSTILE
 from page_reader import Reader, check_no_barrier, reading
-from serve.served_models import TEXTS, all_models, encoder
+from served_models import TEXTS, all_models, encoder
 
 from triform.serve.http.app import app
 from triform.serve.http.log import Log

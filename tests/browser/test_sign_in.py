@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 from page_reader import check_no_barrier, reading
-from serve.served_models import decoder
+from served_models import decoder
 
 from triform.serve.http.app import app
 from triform.serve.http.auth import Access

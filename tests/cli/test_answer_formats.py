@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tasks.tiny_tasks import LABELLED, SCORED, begun
+from tiny_tasks import LABELLED, SCORED, begun
 
 from triform.cli import main, task_io
 from triform.cli.task_io import CHUNK, Ask, answer

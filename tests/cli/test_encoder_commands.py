@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tasks.tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun
+from tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun
 
 from triform.cli import main
 from triform.model import Model

@@ -5,7 +5,7 @@ from weakref import ref
 
 import pytest
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 from torch import nn
 from torch.nn import functional as F
 

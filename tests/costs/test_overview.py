@@ -5,8 +5,8 @@ import json
 
 import pytest
 import torch
-from families_tiny import RELATIVES
 from rich.console import Console
+from tiny_models import RELATIVES
 
 from triform import families
 from triform.core.initial_weights import build

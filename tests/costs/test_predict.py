@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from families_tiny import EVERY, RELATIVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tiny_models import EVERY, RELATIVES
 
 from triform import families
 from triform.core.build import Form, cache_for, skeleton

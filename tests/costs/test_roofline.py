@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from families_tiny import EVERY
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tiny_models import EVERY
 
 from triform.core.initial_weights import build
 from triform.core.texts import Text

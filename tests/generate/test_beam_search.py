@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from generate_tiny import START, Tiny, alone, tiny, tokens
+from tiny_engines import START, Tiny, alone, tiny, tokens
 from torch import Tensor
 
 from triform.core.initial_weights import build

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from generate_tiny import alone, bits, some_request, tiny
-from test_engine import amid_traffic
-from test_roads import check
+from tiny_engines import alone, amid_traffic, bits, check_roads, some_request, tiny
 
 from triform.core import packed_linear
 from triform.generate import engine, prefix_cache, row_attention, sampling
@@ -124,7 +122,7 @@ def penalty_forgets_the_prompt(patch: pytest.MonkeyPatch) -> None:
 def noticed() -> bool:
     try:
         for case in range(150):
-            check(case)
+            check_roads(case)
     except AssertionError:
         return True
     return False

@@ -4,6 +4,7 @@ Widths are odd on purpose (head widths of their own, more layers on one side tha
 ones, and every number is drawn large enough that attention is far from uniform.
 """
 
+from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -298,3 +299,14 @@ def real(scores: Tensor, given: Texts, name: str) -> Tensor:
 def apart(ours: Tensor, theirs: Tensor) -> float:
     """max |a − b| / max |b|"""
     return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+@cache
+def lively(name: str) -> Any:
+    """A model whose next token depends on more than the last one: its blocks speak louder than its embeddings."""
+    model = deepcopy(reference(name))
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            if weight.dim() == 2 and not any(part in path for part in ("embed", "shared", "wte", "wpe", "lm_head")):
+                weight.mul_(3.0)
+    return model

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 from torch import Tensor
 
 from triform.core.forms import Form
@@ -92,6 +92,27 @@ def bits(events: Iterable[Event]) -> list[tuple[int | None, float]]:
     return [(event.token, event.logprob) for event in events]
 
 
+def amid_traffic(model: Tiny, request: Request, random: Random, **options: Any) -> list[Event]:
+    """The request's events while others come, go and are cancelled around it."""
+    engine = model.engine(rows=random.randint(2, 6), **options)
+    others: list[int] = []
+
+    def traffic() -> None:
+        if random.random() < 0.5:
+            others.append(engine.add(some_request(random, model.spec)))
+        if others and random.random() < 0.1:
+            engine.cancel(random.choice(others))
+
+    for _ in range(random.randint(0, 5)):
+        traffic()
+        engine.step()
+    id, events = engine.add(request), []
+    while not events or events[-1].finish is None:
+        events += [event for event in engine.step() if event.request == id]
+        traffic()
+    return events
+
+
 # --- the slow roads -------------------------------------------------------------------------------------------------
 
 
@@ -140,3 +161,24 @@ def decoder_side(model: Tiny, request: Request) -> Request:
     if model.spec.encoder is None:
         return request
     return Request(prompt=(START, *request.target), settings=request.settings)
+
+
+def check_roads(case: int) -> None:
+    """One engine with its own sizes and a few requests that arrive while others run."""
+    random = Random(case)
+    model = tiny(WRITERS[case % len(WRITERS)])
+    engine = model.engine(
+        rows=random.randint(1, 4), chunk=random.choice([1, 3, 8, 64]), prefix_bytes=random.choice([0, 2**12, 2**20])
+    )
+    requests, events = {}, []
+    for _ in range(random.randint(1, 4)):
+        request = some_request(random, model.spec)
+        requests[engine.add(request)] = request
+        for _ in range(random.randint(0, 3)):
+            events += engine.step()
+    written = finish(engine, first=events)
+    for id, request in requests.items():
+        got = [token for token in tokens(written[id, 0]) if token is not None]
+        assert len(got) == request.settings.max_tokens or written[id, 0][-1].finish == "eos"
+        assert teacher_forced(model, request, got) == got
+        assert uncached(model, request, min(len(got), 3)) == got[:3]

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import torch
-from families_tiny import EVERY, SIZES
+from tiny_models import EVERY, SIZES
 
 from triform.core.forms import Form
 from triform.core.initial_weights import build

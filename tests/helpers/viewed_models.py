@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tokenizers
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 from torch import Tensor
 
 from triform.core import inputs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from looked_models import SOURCE, model_of, seen
+from viewed_models import SOURCE, model_of, seen
 
 from triform.errors import InputError
 from triform.inspect.compare_views import compare, in_contexts

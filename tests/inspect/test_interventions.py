@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from families_tiny import EVERY, FAMILIES
-from looked_models import SOURCE, TARGET, Subject, kernels, logits, model_of, seen
+from tiny_models import EVERY, FAMILIES
+from viewed_models import SOURCE, TARGET, Subject, kernels, logits, model_of, seen
 
 from triform.core.build import skeleton
 from triform.core.forms import Form

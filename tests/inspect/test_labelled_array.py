@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from looked_models import HOSTILE, hostile_tokenizer, model_of, seen
 from rich.console import Console
 from safetensors import safe_open
+from viewed_models import HOSTILE, hostile_tokenizer, model_of, seen
 
 from triform.errors import InputError
 from triform.inspect import labelled_array

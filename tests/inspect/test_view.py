@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from families_tiny import EVERY
-from looked_models import SOURCE, TARGET, kernels, logits, model_of, seen
+from tiny_models import EVERY
+from viewed_models import SOURCE, TARGET, kernels, logits, model_of, seen
 
 from triform.core.attention import Attend
 from triform.errors import InputError

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from families_tiny import EVERY
 from hypothesis import given
 from hypothesis import strategies as st
 from page_models import FORMS, LONG, TEXT, loaded, looker, run
-from serve.served_models import encoder, opinionated
+from served_models import encoder, opinionated
+from tiny_models import EVERY
 
 from triform.core import inputs
 from triform.core.initial_weights import build

@@ -1,14 +1,11 @@
 """The page as one file: its modules whole, its policy strict, its texts inert."""
 
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
-from urllib.parse import urlparse
 
 import msgspec
 import pytest
-from page_models import HOSTILE, LONG, looker, run
+from page_models import FORMS, HOSTILE, LONG, looker, page_of, run
 
 from triform.page import export_html
 from triform.page.export_html import bundle, hashed, page_file, static
@@ -39,8 +36,9 @@ def seen(html: str) -> Seen:
     return parser
 
 
-def test_only_our_own_code_may_run(files: Callable[[str], str], form: str) -> None:
-    found = seen(Path(urlparse(files(form)).path).read_text(encoding="utf-8"))
+@pytest.mark.parametrize("form", FORMS)
+def test_only_our_own_code_may_run(form: str) -> None:
+    found = seen(page_of(form))
     style, data, code = found.inside
     (policy,) = [tag["content"] for name, tag in found.tags if tag.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from families_tiny import EVERY, FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import EVERY, FAMILIES
 
 import triform
 from triform.check.fixtures import Lab, each_row

@@ -3,12 +3,19 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from page_models import page_servers
 
 Post = Callable[..., tuple[int, dict[str, object]]]
 START = {"ask": {"view": "start", "run": {"text": "the cat"}}}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Callable[[str], str]]:
+    with page_servers() as address:
+        yield address
 
 
 @pytest.fixture

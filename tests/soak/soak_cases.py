@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
-from serve.served_models import TEXTS, all_models
+from served_models import TEXTS, all_models
 
 from triform.costs.predict import cost
 from triform.generate.api import complete

@@ -1,7 +1,7 @@
 """Long contexts of models that write: windows that hold every answer, and one answer from all of them."""
 
 import pytest
-from tasks import tiny_tasks as tiny
+import tiny_tasks as tiny
 
 from triform.data.rows import Answer, Question
 from triform.tasks import named

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_tasks as tiny
 import torch
-from tasks import tiny_tasks as tiny
 
 from triform.data.rows import Chat, Document, Message, Pair, Text
 from triform.errors import InputError, TriformError

@@ -227,6 +227,6 @@ for a, b in zip(plain.parameters(), compiled.parameters(), strict=True):
 @pytest.mark.slow
 def test_compiled_blocks_learn_the_same() -> None:
     """In a process of its own: the run-time checks of shapes that the other tests carry cannot be compiled."""
-    here = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": f"{here}:{here.parent}", "OMP_NUM_THREADS": "1"}
+    helpers = Path(__file__).resolve().parents[1] / "helpers"
+    environment = os.environ | {"PYTHONPATH": str(helpers), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", COMPILED], check=True, env=environment)

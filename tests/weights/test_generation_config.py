@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from generate.test_reference import lively
-from parity.reference_models import NoStepDown
+from reference_models import NoStepDown, lively
 from transformers import GenerationConfig
 
 from triform.errors import TriformError

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families_tiny import SIZES
+from tiny_models import SIZES
 
 import triform
 from triform import families

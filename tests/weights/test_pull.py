@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from families_tiny import EVERY
 from lock_holder import held_by_another
+from tiny_models import EVERY
 
 import triform
 from triform.errors import TriformError

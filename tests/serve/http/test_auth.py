@@ -144,5 +144,5 @@ def test_an_error_of_ours_is_logged_without_its_words() -> None:
         Log(out)("failed", error=error)
     line = json.loads(out.getvalue())
     assert line["error"] == "RuntimeError"
-    assert "test_guard.py" in line["at"][-1]
+    assert "test_auth.py" in line["at"][-1]
     assert "SECRET" not in out.getvalue()
