@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check mutate soak format bench clean
+.PHONY: demo test test-all check docs mutate soak format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/triform demo
@@ -21,6 +21,9 @@ check: $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.run  # docs/map.md and docs/api.md, from the source
+	$(BIN)/python docs/make_docs.py
 
 mutate: $(VENV)/.mutate  # an hour or so: which planted mistakes no test notices
 	$(BIN)/python tests/mutation/run.py

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from functools import cache
 from socket import create_server
 
-import tokenizers
-import torch
 import uvicorn
+from tiny_models import enlarge_weights, word_tokenizer
 
 from triform import families
 from triform.core.initial_weights import build
@@ -40,21 +39,12 @@ LONGEST = " ".join(WORDS[i * i % 11] for i in range(4096))
 
 @cache
 def words() -> Tokenizer:
-    core = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, "the"))
-    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return Tokenizer(core, special={"mask": "<mask>"})  # without an end: it writes on
+    return word_tokenizer(WORDS, mask="<mask>")  # without an end: it writes on
 
 
 @cache
 def loaded(form: str) -> Model:
-    """First numbers are too small for heads to matter: matrices are made larger."""
-    network = build(SPECS[form])
-    dice = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() > 1:
-                parameter.copy_(torch.randn(parameter.shape, generator=dice) * 1.5 / parameter.shape[-1] ** 0.5)
-    return Model(SPECS[form], network, words(), generation=Generation(first=0))
+    return Model(SPECS[form], enlarge_weights(build(SPECS[form]), seed=3), words(), generation=Generation(first=0))
 
 
 def looker(form: str) -> Looker:

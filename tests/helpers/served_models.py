@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import httpx2
-import torch
+from tiny_models import enlarge_weights
 
 from triform import families
 from triform.core.initial_weights import build
@@ -35,23 +35,12 @@ def words(kind: str, *, ends: bool = False) -> Tokenizer:
     return train_tokenizer(TEXTS, kind=kind, vocab=300, ends=ends)  # type: ignore[arg-type]
 
 
-def opinionated(network: Any, seed: int = 1) -> Any:
-    """First numbers are too small for a model to have opinions: matrices are made larger."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() > 1:
-                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.copy_(drawn * 1.5 / parameter.shape[-1] ** 0.5)
-    return network
-
-
 @cache
 def decoder() -> Model:
     tokenizer = words("bpe")
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     template = ChatTemplate(TEMPLATE, special=tokenizer.special)
-    return Model(spec, opinionated(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    return Model(spec, enlarge_weights(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
 
 
 @cache
@@ -59,7 +48,7 @@ def pair() -> Model:
     tokenizer = words("unigram", ends=True)
     spec = families.t5(vocab=tokenizer.vocab, **SIZES)
     generation = Generation(first=0, eos=tokenizer.eos)
-    return Model(spec, opinionated(build(spec)), tokenizer, generation=generation)
+    return Model(spec, enlarge_weights(build(spec)), tokenizer, generation=generation)
 
 
 @cache
@@ -75,7 +64,7 @@ def encoder(kind: str) -> Model:
     spec = replace(base, head=heads[kind]) if kind in heads else base
     labels = {"classify": ("good", "bad", "so"), "tag": ("O", "B-animal", "I-animal")}.get(kind, ())
     pooling = Pooling("mean", normalise=True) if kind == "embed" else None
-    return Model(spec, opinionated(build(spec)), tokenizer, labels=labels, pooling=pooling)
+    return Model(spec, enlarge_weights(build(spec)), tokenizer, labels=labels, pooling=pooling)
 
 
 MODELS = {

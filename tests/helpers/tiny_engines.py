@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
-from tiny_models import EVERY
+from tiny_models import EVERY, enlarge_weights
 from torch import Tensor
 
 from triform.core.forms import Form
@@ -33,16 +33,7 @@ class Tiny(NamedTuple):
 
 @cache
 def tiny(name: str, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tiny:
-    """First numbers are too small for a model to have opinions: matrices are made larger."""
-    spec = EVERY[name]
-    network = build(spec, seed=seed, dtype=dtype)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() > 1:
-                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.copy_(drawn * 1.5 / parameter.shape[-1] ** 0.5)
-    return Tiny(spec, network)
+    return Tiny(EVERY[name], enlarge_weights(build(EVERY[name], seed=seed, dtype=dtype), seed=seed))
 
 
 def some_request(random: Random, spec: ModelSpec, *, longest: int = 24, **fixed: Any) -> Request:

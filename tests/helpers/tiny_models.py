@@ -1,6 +1,16 @@
-"""Every family at a size where a whole proof takes a moment, and every kind of position and head beside them."""
+"""Tiny models: every family at a size where a whole proof takes a moment, every kind of position and head beside them.
+
+What more than one helper needs: weights large enough to matter, and a tokenizer of whole words.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import tokenizers
+import torch
 
 from triform import families
+from triform.core.forms import Form
 from triform.spec import (
     Alibi,
     Classify,
@@ -18,6 +28,9 @@ from triform.spec import (
     YarnScaling,
     replace,
 )
+from triform.text.tokenizer import Tokenizer
+
+AnyForm = TypeVar("AnyForm", bound=Form)
 
 SIZES = {"vocab": 29, "width": 16, "layers": 2, "heads": 4, "context": 130}
 NARROW = {"kv_heads": 2, "ff_width": 24}
@@ -64,3 +77,21 @@ RELATIVES: dict[str, ModelSpec] = {
     "no head": replace(_encoder, head=NoHead()),
 }
 EVERY = FAMILIES | RELATIVES
+
+
+def enlarge_weights(network: AnyForm, *, seed: int = 1) -> AnyForm:
+    """Initial weights are too small for a model to have opinions: matrices are drawn anew, and larger."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_(drawn * 1.5 / parameter.shape[-1] ** 0.5)
+    return network
+
+
+def word_tokenizer(words: Sequence[str], **special: str) -> Tokenizer:
+    """One token per word between spaces; a word it does not know is the first."""
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: id for id, word in enumerate(words)}, words[0]))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return Tokenizer(core, special=special)

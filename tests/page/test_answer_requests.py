@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from page_models import FORMS, LONG, TEXT, loaded, looker, run
-from served_models import encoder, opinionated
-from tiny_models import EVERY
+from served_models import encoder
+from tiny_models import EVERY, enlarge_weights
 
 from triform.core import inputs
 from triform.core.initial_weights import build
@@ -163,7 +163,7 @@ def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> Non
 def test_a_head_of_one_label_gives_its_score() -> None:
     model = encoder("classify")
     spec = replace(model.spec, head=replace(model.spec.head, labels=1))
-    looked = Looker("score", model.replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
+    looked = Looker("score", model.replace(spec=spec, network=enlarge_weights(build(spec)), labels=("LABEL_0",)))
     found = answer(looked, requests.Answer(run=Run(text="the cat"), position=0))
     assert (found["labels"], found["chances"]) == ([], [])
     assert found["score"] == pytest.approx(float(looked.view(Run(text="the cat")).logits[0, 0]), rel=1e-4)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from served_callers import LONG, Caller, Gate, standing, until
-from served_models import ASKS, all_models, decoder, encoder, opinionated, pair, run, serving, words
+from served_models import ASKS, all_models, decoder, encoder, pair, run, serving, words
+from tiny_models import enlarge_weights
 
 from triform.cooperative import pause
 from triform.core.forms import EncoderOnly
@@ -196,7 +197,7 @@ def test_embeddings_of_token_ids_are_those_of_the_text() -> None:
 def poisoned(kind: str, word: str) -> Model:
     """The vector of a word's tokens is NaN."""
     model = encoder(kind)
-    network = opinionated(build(model.spec))
+    network = enlarge_weights(build(model.spec))
     with torch.no_grad():
         for id in model.tokenizer.encode(word, special=False).ids:
             network.token.weight[id] = math.nan

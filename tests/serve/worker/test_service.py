@@ -10,7 +10,8 @@ import httpx2
 import pytest
 import torch
 from served_callers import LONG, Caller, Gate, standing, until
-from served_models import decoder, encoder, opinionated, pair, run, serving
+from served_models import decoder, encoder, pair, run, serving
+from tiny_models import enlarge_weights
 
 from triform.core.initial_weights import build
 from triform.errors import TriformError
@@ -247,7 +248,7 @@ def test_nan_logits_fail_alone() -> None:
 def untied(model: Model) -> Model:
     """Its head has numbers of its own: a poisoned embedding is not also a poisoned logit."""
     spec = replace(model.spec, head=Own())
-    return model.replace(spec=spec, network=opinionated(build(spec)))
+    return model.replace(spec=spec, network=enlarge_weights(build(spec)))
 
 
 def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
