@@ -70,6 +70,35 @@ def test_no_result_begins_as_a_private_temporary_file(path: Path) -> None:
         assert not names & PRIVATE_FILES, f"{path}:{getattr(node, 'lineno', 0)} {names & PRIVATE_FILES}"
 
 
+TESTS = ROOT / "tests"
+# Proofs that cross modules: folders of their own, and single files beside the modules that they cross.
+CROSSING_FOLDERS = {"browser", "fuzz", "mutation", "parity", "roads", "soak"}
+CROSSING = {
+    "cli/test_encoder_commands", "cli/test_generation_commands", "core/test_16_bit_weights", "core/test_compile",
+    "costs/test_lecture_tables", "generate/test_negative_controls", "generate/test_reference", "generate/test_roads",
+    "metrics/test_reference_metrics", "serve/test_closed_by_default", "serve/test_schema", "serve/test_serve_docs",
+    "tasks/test_16_bit_weights", "tasks/test_encoder_tasks", "test_architecture", "test_docs", "test_names",
+    "test_readme", "train/test_reference_losses", "triform_lectures/test_negative_controls",
+}  # fmt: skip
+
+
+def test_a_modules_tests_are_found_by_its_name() -> None:
+    """`triform/costs/roofline.py` → `tests/costs/test_roofline.py`; `triform/cli/__init__.py` → `cli/test_cli.py`."""
+    for path in TESTS.rglob("test_*.py"):
+        place = path.relative_to(TESTS).with_suffix("")
+        if place.parts[0] in CROSSING_FOLDERS or str(place) in CROSSING:
+            continue
+        module = place.parent / place.name.removeprefix("test_")
+        homes = [home / module for home in (ROOT, ROOT / "triform")]
+        homes += [home.parent for home in homes if home.name == home.parent.name]  # a package's own __init__
+        assert any(home.with_suffix(".py").exists() or home.is_dir() for home in homes), f"{place} names no module"
+
+
+def test_what_crosses_modules_is_there() -> None:
+    for place in CROSSING:
+        assert (TESTS / place).with_suffix(".py").exists(), f"{place} is listed as crossing modules and is gone"
+
+
 INSTALLED = re.compile(r"pip install ([^`;,)\n]+)")
 TEXTS = [*PACKAGE, ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 LOGS = {"lab.md", "decisions.md"}  # what was done once
