@@ -12,7 +12,7 @@ import pytest
 from tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun
 
 from little_world import write as write_world
-from triform.cli import COMMANDS, main, triform
+from triform.cli import all_commands, main, triform
 from triform.cli.command_synonyms import OTHER_WORDS
 from triform.data.rows import Text
 from triform.hints import Hint
@@ -156,7 +156,7 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 
 
 def test_a_model_without_tokenizer_is_not_advised_to_learn(world: Path) -> None:
-    bare = load(world / "decoder")._replace(tokenizer=None)
+    bare = load(world / "decoder").replace(tokenizer=None)
     with pytest.raises(CannotDo, match="without tokenizer cannot learn to; train a new one"):
         named("chat").check(bare)
 
@@ -205,8 +205,9 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+COMMANDS = all_commands()
 NAMED = re.compile(rf"\btriform ({'|'.join(COMMANDS)})\b")
-LECTURE = ROOT / "triform" / "lecture"  # the printed book's own words
+LECTURE = ROOT / "triform_lectures"  # the printed book's own words
 
 
 def test_commands_are_advised_in_one_place() -> None:
@@ -238,7 +239,7 @@ OTHERS = {"--no-deps", "--disable-pip-version-check", "--only-binary", "--dest"}
 def test_every_option_in_a_message_is_one() -> None:
     known = options() | OTHERS
     for path in PACKAGE:
-        for line, text in strings(path) if path.name != "plot.py" else ():  # the names of colours in CSS
+        for line, text in strings(path) if path.name != "charts.py" else ():  # the names of colours in CSS
             for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text):
                 assert option in known, f"{path.relative_to(ROOT)}:{line} says {option}"
 

@@ -37,9 +37,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     network = triform.build(spec, seed=3).network
     template = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}", special=tokenizer.special)
-    loaded = Model(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    model = Model(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
     folder = tmp_path_factory.mktemp("models") / "decoder"
-    Model(loaded).save(folder)
+    model.save(folder)
     return folder
 
 

@@ -70,7 +70,7 @@ def encoder(kind: str) -> Model:
 MODELS = {
     "cat": decoder,
     "pair": pair,
-    "taught": lambda: decoder()._replace(memo={"task": "translate"}),
+    "taught": lambda: decoder().replace(memo={"task": "translate"}),
     **{name: (lambda name=name: encoder(name)) for name in ("fill", "embed", "classify", "tag", "answer")},
 }
 

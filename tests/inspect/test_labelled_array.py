@@ -173,7 +173,7 @@ def test_a_text_is_read_by_the_models_own_tokenizer() -> None:
     view = hostile_view()
     assert view.texts["decoder"].ids == (0, 1, 3 + 2)
     assert view.attention(0, 0).axes[1].labels == ("the", HOSTILE, "w3")
-    reader = model_of("t5")._replace(tokenizer=hostile_tokenizer())
+    reader = model_of("t5").replace(tokenizer=hostile_tokenizer())
     view = look(reader, "w1 w2 <end>", "w3 w4 <end>", start=0)
     assert view.attention(0, 0, kind="cross").axes == (
         Axis("query", ("the", "w3", "w4")),

@@ -147,7 +147,7 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> None:
-    model = encoder("classify")._replace(memo={"several": several})
+    model = encoder("classify").replace(memo={"several": several})
     text = "the fat ginger cat sat on a mat"
     (said,) = Classify().run([text], model=model, top=3)
     found = answer(Looker("labels", model), requests.Answer(run=Run(text=text), position=0))
@@ -288,7 +288,7 @@ def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
 
 
 def test_a_model_without_tokenizer_reads_ids() -> None:
-    one = Looker("bare", loaded("decoder")._replace(tokenizer=None))
+    one = Looker("bare", loaded("decoder").replace(tokenizer=None))
     assert answer(one, requests.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
     with pytest.raises(TriformError, match="no tokenizer, so it reads no words; give token ids"):
         answer(one, requests.Start(run=run()))

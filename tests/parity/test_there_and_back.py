@@ -109,7 +109,7 @@ def test_both_generations_of_rope(name: str, folders: Any, ours: Any, tmp_path: 
 
 @pytest.mark.parametrize("name", ["llama-3", "llama-yarn", "qwen2-windowed", "mistral-unwindowed"])
 def test_ours_says_it_in_both_generations(name: str, ours: Any, tmp_path: Path) -> None:
-    model_folder.write(tmp_path / "out", model=ours(name)._replace(config={}))
+    model_folder.write(tmp_path / "out", model=ours(name).replace(config={}))
     for gone in (("rope_parameters", "dtype"), ("rope_theta", "rope_scaling", "torch_dtype")):
         half = edited(tmp_path / "out", tmp_path / gone[0], **dict.fromkeys(gone))
         (half / "manifest.json").unlink()

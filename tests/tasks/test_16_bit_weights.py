@@ -36,7 +36,7 @@ def test_losses_and_answers_in_16_bits(task: str, dtype: torch.dtype) -> None:
     doing, rows = named(task), ROADS[task][0]
     model = begun(doing, rows)
     half = model.replace(network=copy.deepcopy(model.network).to(dtype))
-    wide = half._replace(network=copy.deepcopy(half.network).double())
+    wide = half.replace(network=copy.deepcopy(half.network).double())
     objective = doing.objective(model=model, config=doing.recipe("encoder", fresh=True))
     examples = doing.examples(rows, model=model)
     near, far = (mean_loss(each.network, objective=objective, examples=examples).value for each in (half, wide))

@@ -234,7 +234,7 @@ def test_tags_are_not_a_linear_fit_of_texts() -> None:
     from triform.tasks import named
 
     spec = replace(known().spec, head=Tag(labels=3))
-    model = known()._replace(spec=spec, network=build(spec, seed=2), labels=("O", "B-x", "I-x"))
+    model = known().replace(spec=spec, network=build(spec, seed=2), labels=("O", "B-x", "I-x"))
     before = {path: numbers.clone() for path, numbers in model.network.state_dict().items()}
     same = named("tag").prepare_head(model, base=known(), seed=0)
     named("tag").fit_head([], model=same)

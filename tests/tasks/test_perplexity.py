@@ -8,7 +8,6 @@ import pytest
 import torch
 from tiny_tokenizers import make_folders
 
-import triform
 from triform.core.initial_weights import build
 from triform.data.rows import Document
 from triform.families import gpt2, llama
@@ -74,7 +73,7 @@ def test_without_a_start_token_the_first_token_is_not_counted(tokenizers: dict[s
     model = decoder(bare, "gpt2")
     text = TEXTS[1]
     encoding = bare.encode(text)
-    logprobs = triform.Model(model).logits([encoding.ids])[0].double().log_softmax(-1)
+    logprobs = model.logits([encoding.ids])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(encoding.ids[1:]))
     found = named("complete").evaluate([Document(text)], model=model)
     size = len(text[encoding.offsets[0][1] :].encode())

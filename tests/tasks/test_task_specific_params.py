@@ -75,7 +75,7 @@ def test_a_prefix_stands_before_every_text_once(model: Model) -> None:
     said = saying(model, summarization={"prefix": "summarize: "})
     read = [ids for ids, _ in ShortTokens().run(["a cat", "summarize: a cat"], model=said)]
     assert read[0] == read[1] == model.require_tokenizer().encode("summarize: a cat").ids
-    trained_here = said._replace(memo={"task": "summarize"})
+    trained_here = said.replace(memo={"task": "summarize"})
     assert (
         next(iter(ShortTokens().run(["a cat"], model=trained_here)))[0] == model.require_tokenizer().encode("a cat").ids
     )

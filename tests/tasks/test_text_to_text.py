@@ -137,7 +137,7 @@ def test_an_answer_as_long_as_the_context_is_aligned() -> None:
 
 
 def test_beams_and_greedy_through_the_facade() -> None:
-    model = Model(translator())
+    model = translator()
     one = model.translate("Jack loves Rome.", beams=3, max_tokens=6)
     assert model.translate(["Jack loves Rome."], beams=3, max_tokens=6) == [one]
     assert model.run("Jack loves Rome.", beams=3, max_tokens=6) == one
@@ -176,7 +176,7 @@ def test_perplexity_counts_every_token_once() -> None:
     text = SHORT[0].text
     assert model.tokenizer is not None
     ids = [model.tokenizer.eos, *model.tokenizer.encode(text, special=False).ids]
-    logprobs = Model(model).logits([ids[:-1]])[0].double().log_softmax(-1)
+    logprobs = model.logits([ids[:-1]])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(ids[1:]))
     found = task.evaluate(SHORT[:1], model=model).values
     assert found["tokens"] == len(ids) - 1
@@ -243,11 +243,11 @@ def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pyt
 def test_fill_asks_for_the_masked_word_alone() -> None:
     task = named("fill")
     model = tiny.learned(task, TEXTS, model=tiny.begun(task, TEXTS), steps=60)
-    answer = Model(model).fill("Jack [MASK] Rome.", k=3)
+    answer = model.fill("Jack [MASK] Rome.", k=3)
     assert [len(mask) for mask in answer.masks] == [3]
     ids = torch.tensor([model.tokenizer.encode("Jack [MASK] Rome.").ids])  # type: ignore[union-attr]
     at = ids[0].tolist().index(model.tokenizer.mask)  # type: ignore[union-attr]
-    chances = Model(model).logits(ids)[0, at].double().softmax(-1)
+    chances = model.logits(ids)[0, at].double().softmax(-1)
     assert answer.masks[0][0].probability == pytest.approx(float(chances.max()), rel=1e-4)
     with pytest.raises(InputError, match="no mask"):
         list(task.run(["Jack"], model=model))

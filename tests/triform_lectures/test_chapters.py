@@ -99,7 +99,7 @@ def test_a_wrong_translation_gets_no_tick(monkeypatch: pytest.MonkeyPatch, tmp_p
     """A translator that has learned for two steps writes no German."""
     monkeypatch.setenv("TRIFORM_LECTURE", str(tmp_path))
     model = trained_models.little("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
-    monkeypatch.setattr(forms.trained, "little", lambda name: model)
+    monkeypatch.setattr(forms.trained_models, "little", lambda name: model)
     evidence = registry.lesson("3.2").run()
     (writes,) = (each for each in evidence.claims if "→ tokens" in each.says)
     assert writes.verdict == MISTAKE

@@ -52,11 +52,11 @@ def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path
     whole = trained_models.little("decoder", config=SHORT)
     (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
     for memo in ({}, {trained_models.STEPS: 1}):
-        folders.write(place, model=whole._replace(network=build(whole.spec, seed=9), memo=memo))
+        folders.write(place, model=whole.replace(network=build(whole.spec, seed=9), memo=memo))
         trained_models.little.cache_clear()
         again = trained_models.little("decoder", config=SHORT)
         assert again.network.token.weight.equal(whole.network.token.weight)
-    folders.write(place, model=whole._replace(network=build(whole.spec, seed=9)))
+    folders.write(place, model=whole.replace(network=build(whole.spec, seed=9)))
     (place / "manifest.json").unlink()
     with pytest.raises(TriformError, match="manifest"):
         trained_models.read_model(place, steps=SHORT.steps)

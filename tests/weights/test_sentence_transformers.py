@@ -137,10 +137,10 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
 
 def test_an_index_of_other_prompts_is_of_another_model(prompted: triform.Model, made: Path) -> None:
     plain = triform.load(made, dtype="float64")
-    other = plain._replace(pooling=plain.pooling._replace(prompts=(("query", "q: "),)))  # type: ignore[union-attr]
+    other = plain.replace(pooling=plain.pooling._replace(prompts=(("query", "q: "),)))  # type: ignore[union-attr]
     assert indexes.numbers_of(plain) != indexes.numbers_of(other)
     bare = plain.pooling._replace(prompts=(), default_prompt=None)  # type: ignore[union-attr]
-    assert indexes.numbers_of(plain._replace(pooling=bare)) != indexes.numbers_of(plain)
+    assert indexes.numbers_of(plain.replace(pooling=bare)) != indexes.numbers_of(plain)
 
 
 def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:

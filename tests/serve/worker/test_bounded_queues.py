@@ -74,7 +74,7 @@ def test_a_template_that_hangs_holds_up_its_own_model_only(monkeypatch: pytest.M
         return render(self, *given, **named)
 
     monkeypatch.setattr(ChatTemplate, "render", hanging)
-    bad, good = decoder()._replace(template=held), decoder()
+    bad, good = decoder().replace(template=held), decoder()
 
     async def talk() -> None:
         async with standing({"bad": bad, "good": good}) as (service, made):

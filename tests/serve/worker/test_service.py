@@ -308,7 +308,7 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", [{"eos": 100_000}, {"temperature": -1.0}, {"top_p": 7.0}, {"forbidden": ((600,),)}])
 def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any]) -> None:
-    model = decoder()._replace(generation=Generation(**wrong), config={})
+    model = decoder().replace(generation=Generation(**wrong), config={})
     with pytest.raises(TriformError, match=r"the model 'cat' cannot be served: generation_config.json: "):
         Service({"cat": model})
 
