@@ -11,10 +11,10 @@ demo: $(VENV)/.run
 	$(BIN)/triform demo
 
 test: $(VENV)/.test
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: $(VENV)/.test-all
-	$(BIN)/pytest -n 2 -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow"
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

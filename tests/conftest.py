@@ -1,7 +1,6 @@
-"""For all tests: shapes are checked while they run, one thread (tiny matrices), and a found `shared` data folder."""
+"""For all tests: where shapes are checked, one thread (tiny matrices), and the `shared` data folder."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
@@ -18,9 +17,20 @@ CORE = Path(__file__).resolve().parents[1] / "triform" / "core"
 CHECKED = [f"triform.core.{path.stem}" for path in CORE.glob("*.py") if path.stem not in ("__init__", "inputs")]
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 
+# Where the Transformer itself is tested. Elsewhere a check at each of a hundred thousand calls is most of the time.
+SHAPES_CHECKED = ("core", "roads", "generate", "train", "inspect", "parity")
+TESTS = Path(__file__).parent
+
 import torch  # noqa: E402
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture, so that models made for a whole session are made with or without checks too."""
+    room = item.path.relative_to(TESTS).parts[0]
+    jaxtyping.config.update("jaxtyping_disable", room not in SHAPES_CHECKED)
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +43,6 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
-    """For long proofs: shapes are not checked at each of a hundred thousand calls; the short ones have checked them."""
+def unchecked() -> None:
+    """For long proofs: the short ones have checked the shapes. The next test sets it again."""
     jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

@@ -11,11 +11,6 @@ from triform.tasks import vector_index
 from triform.weights import model_folder
 
 
-@pytest.fixture(autouse=True)
-def not_checked(unchecked: None) -> None:
-    """Shapes are checked where the core and the engine are tested; here a check at each call is most of the time."""
-
-
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a person has them."""
