@@ -75,11 +75,11 @@ def seeds(rows: int, count: int) -> range:
 
 
 def measure(case: Case, *, data: Path, base: str) -> Result:
+    from triform.data.input_paths import splits
     from triform.data.rows import Labelled
-    from triform.data.sources import splits
+    from triform.pipeline.eval_rows import read_rows
+    from triform.pipeline.run_training import Wish, train
     from triform.tasks import named
-    from triform.tasks.judging import read_rows
-    from triform.tasks.training import Wish, train
 
     place = data / case.name
     found = splits(place, kind=Labelled)
@@ -116,10 +116,10 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
 
 def frozen(rows: Sequence[Any], test: Sequence[Any], *, base: str) -> float:
     """scikit-learn's logistic regression on `model.embed`; of three C the one that is best on the test rows."""
-    from triform.tasks.head_start import frozen_vectors
-    from triform.weights import folder, shelf
+    from triform.tasks.initial_head import frozen_vectors
+    from triform.weights import model_folder, model_store
 
-    model = folder.read(shelf.find(base))
+    model = model_folder.read(model_store.find(base))
     sides = [frozen_vectors([row.text for row in side], base=model).numpy() for side in (rows, test)]
     return max(linear(sides[0], rows, sides[1], test, strength=strength) for strength in (1.0, 10.0, 100.0))
 

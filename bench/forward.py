@@ -27,8 +27,8 @@ def ours_prefill(tokens: int, every: bool) -> Run:
     """The prompt read into a cache and the next token's scores; or the scores of every position."""
     import torch
 
-    from triform.core.batch import Text
-    from triform.packed import packed
+    from triform.core.packed_linear import packed
+    from triform.core.texts import Text
 
     model = _ours("gpt2-small")
     network = packed(model.network)  # as generating reads a prompt
@@ -57,15 +57,15 @@ def _encoding(ids: Any, keep: Any) -> Run:
     """As the encoder tasks run: through the door, with packed matrices."""
     import torch
 
-    from triform import door
-    from triform.packed import packed
+    from triform.core import inputs
+    from triform.core.packed_linear import packed
 
     model = _ours("bert-base")
     network = packed(model.network)
 
     @torch.no_grad()
     def run() -> None:
-        door.logits(network, model.spec, ids, keep=keep)
+        inputs.logits(network, model.spec, ids, keep=keep)
 
     return run
 
@@ -74,7 +74,7 @@ def ours_training(rows: int, tokens: int) -> Run:
     import torch
     from torch.nn import functional as F
 
-    from triform.core.batch import Text
+    from triform.core.texts import Text
 
     model = _ours("gpt2-small")
     network = model.network.train()

@@ -142,7 +142,7 @@ def copying(scratch: Path, sizes: Sizes) -> Row:
 
 
 def growth(sizes: Sizes) -> Claim:
-    from triform.observe.cost_growth import slope
+    from triform.costs.scaling import slope
 
     racers = [contender(str(n), "ours_growth", tokens=n) for n in sizes.growth]
     points = {one.name: one.median for one in race(racers, rounds=min(2, sizes.rounds))}

@@ -30,16 +30,16 @@ def heads() -> Iterator[Claim]:
     import torch
 
     from triform import families
-    from triform.first_numbers import build
-    from triform.observe.view import look
-    from triform.page import ask
-    from triform.page.answers import answer
-    from triform.page.looker import Looker
-    from triform.weights.folder import Loaded
+    from triform.core.initial_weights import build
+    from triform.inspect.view import look
+    from triform.model import Model
+    from triform.page import requests
+    from triform.page.answer_requests import answer
+    from triform.page.session import Looker
 
     torch.set_num_threads(2)
     spec = families.gpt2()
-    model = Loaded(spec, build(spec))
+    model = Model(spec, build(spec))
     looker = Looker("gpt2", model)
     texts = [[(7 * i + 31 * turn) % spec.vocab for i in range(TOKENS)] for turn in range(ROUNDS + 1)]
 
@@ -48,15 +48,15 @@ def heads() -> Iterator[Claim]:
 
     def view(ids: list[int]) -> object:
         where: dict[str, Any] = {
-            "run": ask.Run(text=" ".join(map(str, ids))),
+            "run": requests.Run(text=" ".join(map(str, ids))),
             "stack": "decoder",
             "kind": "self",
             "layer": LAYER,
         }
         window: dict[str, Any] = {"queries": (0, 32), "keys": (0, 32)}
-        answer(looker, ask.Heads(**where, **window))
-        answer(looker, ask.Formula(**where, head=HEAD, **window))
-        return answer(looker, ask.Overview(**where, head=HEAD))
+        answer(looker, requests.Heads(**where, **window))
+        answer(looker, requests.Formula(**where, head=HEAD, **window))
+        return answer(looker, requests.Overview(**where, head=HEAD))
 
     for name, does in {"the library": library, "the page's attention view": view}.items():
         yield claim(f"one head of GPT-2 small, {TOKENS} tokens, asked by {name}", 2.0, does, texts)
@@ -108,14 +108,14 @@ def served() -> Iterator[str]:
     import uvicorn
 
     from triform import families
-    from triform.first_numbers import build
-    from triform.page.looker import Looker
-    from triform.serve.page import app
-    from triform.weights.folder import Loaded
+    from triform.core.initial_weights import build
+    from triform.model import Model
+    from triform.page.session import Looker
+    from triform.serve.page_routes import app
 
     spec = families.gpt2(vocab=2000, width=128, layers=4, heads=4, context=256)
     socket = create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app(Looker("small", Loaded(spec, build(spec)))), log_level="error", lifespan="off")
+    config = uvicorn.Config(app(Looker("small", Model(spec, build(spec)))), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

@@ -519,26 +519,26 @@ def gain(server: Server, texts: Sequence[str]) -> dict[str, float]:
 
 def english(count: int, *, most: int = 1) -> list[str]:
     """Texts of one to `most` sentences of the little world."""
-    from triform.data import world
+    import little_world
 
     chance = random.Random(3)
-    sentences = iter([one.english for one in world.sentences(split="test", seed=3, count=count * most)])
+    sentences = iter([one.english for one in little_world.sentences(split="test", seed=3, count=count * most)])
     return [" ".join(next(sentences) for _ in range(chance.randint(1, most))) for _ in range(count)]
 
 
 def make_encoder(folder: Path) -> None:
     from triform import families
-    from triform.first_numbers import build
+    from triform.core.initial_weights import build
+    from triform.model import Model
+    from triform.pooling import Pooling
     from triform.spec import NoHead, replace
-    from triform.text.training import train_tokenizer
-    from triform.weights import folder as folders
-    from triform.weights.folder import Loaded
-    from triform.weights.sentence import Pooling
+    from triform.text.train_tokenizer import train_tokenizer
+    from triform.weights import model_folder as folders
 
     sizes = {"vocab": 30_522, "width": 384, "layers": 6, "heads": 12, "context": 512}
     spec = replace(families.bert(**sizes), head=NoHead())
     words = train_tokenizer(english(2000), kind="wordpiece", vocab=2000)
-    folders.write(folder, model=Loaded(spec, build(spec), words, pooling=Pooling("mean", normalise=True)))
+    folders.write(folder, model=Model(spec, build(spec), words, pooling=Pooling("mean", normalise=True)))
 
 
 def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, Any]) -> dict[str, Any]:

@@ -19,16 +19,16 @@ import torch
 from rich.console import Console
 
 from bench.harness import RESULTS
+from triform.core.initial_weights import build
 from triform.families import gpt2
-from triform.first_numbers import build
-from triform.inventory import parameters
+from triform.parameters import parameters
 from triform.spec import ModelSpec, Rotary, replace
-from triform.train.config import Config
+from triform.train.batch_sampler import Position
 from triform.train.examples import Windows
-from triform.train.feed import Position
-from triform.train.language import NextToken
 from triform.train.loop import Run, ready
-from triform.train.validation import mean_loss
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import mean_loss
 
 CONTEXT = 64
 LOOK_EVERY = 20  # steps

@@ -45,10 +45,10 @@ TRY = Sizes(rounds=1, texts=60, sentences=40, new=4)
 
 def english() -> Iterator[str]:
     """Sentences of the little world, without end."""
-    from triform.data import world
+    import little_world
 
     for seed in range(SEED, 10**6):
-        yield from (one.english for one in world.sentences(split="test", seed=seed, count=1_000))
+        yield from (one.english for one in little_world.sentences(split="test", seed=seed, count=1_000))
 
 
 def mixed(folder: Path, count: int) -> tuple[list[str], list[int]]:
@@ -104,10 +104,10 @@ def embedding(scratch: Path, sizes: Sizes) -> Row:
     import numpy as np
 
     from triform.errors import TriformError
-    from triform.weights import shelf
+    from triform.weights import model_store
 
     try:
-        folder = shelf.find("minilm")
+        folder = model_store.find("minilm")
     except TriformError:
         raise SystemExit("MiniLM is not on this machine; get it with `triform pull minilm`") from None
     texts, lengths = mixed(folder, sizes.texts)
@@ -130,18 +130,18 @@ def embedding(scratch: Path, sizes: Sizes) -> Row:
 
 def random_marian(to: Path) -> None:
     """The released shape, 6 + 6 layers of width 512, with a tokenizer that spells the little world in few tokens."""
+    import little_world
     import triform
-    from triform.data import world
     from triform.families import marian
-    from triform.tasks.beginning import generation_of
-    from triform.text.training import train_tokenizer
+    from triform.pipeline.base_model import generation_of
+    from triform.text.train_tokenizer import train_tokenizer
 
-    known = list(world.sentences(split="train", seed=SEED, count=5_000))
+    known = list(little_world.sentences(split="train", seed=SEED, count=5_000))
     words = (text for one in known for text in (one.english, one.german))
     tokenizer = train_tokenizer(words, kind="bpe", vocab=16_384, ends=True)
     model = triform.build(marian(vocab=16_384), seed=SEED)
     generation = generation_of(tokenizer, "encoder-decoder")
-    model.loaded = model.loaded._replace(tokenizer=tokenizer, generation=generation, memo={"task": "translate"})
+    model = model.replace(tokenizer=tokenizer, generation=generation, memo={"task": "translate"})
     model.save(to)
 
 

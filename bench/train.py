@@ -23,12 +23,12 @@ SHAPES = {
 def ours(shape: str, rows: int, tokens: int) -> Run:
     import torch
 
+    from triform.core.initial_weights import build
     from triform.families import gpt2
-    from triform.first_numbers import build
-    from triform.train.config import Config
     from triform.train.examples import Listed, Tokens
-    from triform.train.language import NextToken
     from triform.train.loop import ready
+    from triform.train.run_config import Config
+    from triform.train.token_objectives import NextToken
 
     torch.set_num_threads(2)
     spec = gpt2(**SHAPES[shape], context=tokens)

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from triform.locks import Lock
+from triform.files.locks import Lock
 
 
 @contextmanager

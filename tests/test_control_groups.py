@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triform.control_groups import read_cpu_limits, read_memory_limits
-from triform.observe.machine import memory
+from triform.costs.machine import memory
 from triform.threads import count_cores
 
 

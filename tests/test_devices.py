@@ -9,10 +9,10 @@ from tasks.tiny_tasks import LABELLED, begun, learned
 
 import triform
 from triform import devices
+from triform.check.checks import CLAIMS
+from triform.check.run_checks import check
 from triform.errors import TriformError
 from triform.families import sized
-from triform.observe.claims import CLAIMS
-from triform.observe.proofs import check
 from triform.tasks import named
 from triform.tasks.bag_of_words import learned as bag_of_words
 
@@ -59,6 +59,6 @@ def test_weights_copied_inside_inference_mode_cannot_learn() -> None:
     task = named("classify")
     model = begun(task, LABELLED)
     with torch.inference_mode():
-        frozen = model._replace(network=copy.deepcopy(model.network))
+        frozen = model.replace(network=copy.deepcopy(model.network))
     with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot learn"):
         learned(task, LABELLED, model=frozen, steps=1)

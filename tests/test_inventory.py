@@ -10,7 +10,7 @@ from families_tiny import EVERY
 import triform
 from triform.core.build import skeleton
 from triform.families import NAMED
-from triform.inventory import count, inventory, parameters
+from triform.parameters import count, inventory, parameters
 
 PUBLISHED = {
     "gpt2-small": 124_439_808,
@@ -81,6 +81,6 @@ def test_the_same_seed_gives_the_same_numbers_in_any_precision() -> None:
 
 def test_counting_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom triform.families import NAMED\n"
-    code += "from triform.inventory import parameters\nprint(parameters(NAMED['llama-3-8b']))"
+    code += "from triform.parameters import parameters\nprint(parameters(NAMED['llama-3-8b']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "8030261248"

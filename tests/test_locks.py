@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from lock_holder import held_by_another
 
-from triform.cli.out_file import OutFile
+from triform.cli.resumable_output import OutFile
 from triform.errors import TriformError
-from triform.locks import FolderBusy, Lock, lock_beside, lock_inside, lock_leftover, writer_inside
+from triform.files.locks import FolderBusy, Lock, lock_beside, lock_inside, lock_leftover, writer_inside
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -9,10 +9,10 @@ from families_tiny import EVERY
 from torch import nn
 from torch.nn import functional as F
 
-from triform.core.batch import Pair, Text
+from triform.core.initial_weights import build
+from triform.core.packed_linear import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
+from triform.core.texts import Pair, Text
 from triform.families import gpt2
-from triform.first_numbers import build
-from triform.packed import PLAIN_ROWS, PackedLinear, can_pack, packed, worth_packing
 
 SHAPES = [(16, 48), (20, 60), (6, 18), (24, 29), (64, 11), (128, 384), (768, 768)]
 needs_packing = pytest.mark.skipif(not can_pack(build(EVERY["gpt2"])), reason="no oneDNN here")

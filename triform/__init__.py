@@ -16,17 +16,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from triform import families, spec
+    from triform.costs.predict import cost
     from triform.errors import TriformError
-    from triform.model import Model, build, load
-    from triform.observe.cost import cost
+    from triform.model import Model, build
+    from triform.weights.model_folder import load
 
 _WHERE = {
     "Model": "triform.model",
     "TriformError": "triform.errors",
     "build": "triform.model",
-    "cost": "triform.observe.cost",
+    "cost": "triform.costs.predict",
     "families": "triform",
-    "load": "triform.model",
+    "load": "triform.weights.model_folder",
     "spec": "triform",
 }
 

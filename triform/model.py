@@ -1,21 +1,27 @@
-"""`Model`: a network with its spec and its tokenizer, and the short way to everything one does with it.
+"""`Model`: what a model is, its weights, how it reads and writes text; and the short way to everything it does.
 
-A façade: each method hands over to the room that does the work. The rooms below never import this file.
+A value: reading a folder returns one, writing a folder takes one, training and importing make new ones with `replace`.
+Its methods hand over to the rooms that do the work, imported when they are called.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triform import door, first_numbers
+from triform.core import initial_weights, inputs
 from triform.core.build import cache_for
-from triform.errors import UnknownName
-from triform.inventory import parameters
-from triform.weights import folder as folders
-from triform.weights.folder import Loaded
+from triform.core.forms import Form
+from triform.errors import InputError
+from triform.generation_defaults import Generation
+from triform.parameters import parameters
+from triform.pooling import Pooling, Role
+from triform.precision import dtype_named
+from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,54 +29,48 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from triform.check.run_checks import Report
     from triform.core.cache import Cache
-    from triform.core.forms import Form
-    from triform.door import Ids, Keep
+    from triform.core.inputs import Ids, Keep
     from triform.generate.api import Answer, Prompt
     from triform.generate.events import Event
-    from triform.observe.proofs import Report
-    from triform.observe.view import View
-    from triform.spec import ModelSpec
+    from triform.inspect.view import View
     from triform.tasks.chat import Spoken
-    from triform.tasks.index import Index
-    from triform.text.chat import ChatTemplate
+    from triform.tasks.vector_index import Index
+    from triform.text.chat_template import ChatTemplate
     from triform.text.tokenizer import Tokenizer
-    from triform.weights.generation import Generation
-    from triform.weights.sentence import Role
-
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """What a model is (`spec`), its numbers (`network`) and how it reads and writes text (`tokenizer`, or None)."""
+    """What a model is (`spec`), its numbers (`network`), how it reads and writes text (`tokenizer`, or None), and all
+    that its folder says of it. Files of the folder that we do not model are kept in `config` and `others`."""
 
-    def __init__(self, loaded: Loaded, *, folder: Path | None = None) -> None:
-        self.loaded = loaded
-        self._own_folders = set() if folder is None else {folder.resolve()}  # read from there, or saved there before
+    spec: ModelSpec
+    network: Form
+    tokenizer: Tokenizer | None = None
+    template: ChatTemplate | None = None
+    labels: tuple[str, ...] = ()  # of a head that classifies or tags
+    generation: Generation = field(default_factory=Generation)
+    pooling: Pooling | None = None  # of a sentence-transformers folder
+    config: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)  # the rest of generation_config.json
+    left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
+    memo: dict[str, Any] = field(default_factory=dict)  # what the tasks it was trained for have to remember
+    own_folders: set[Path] = field(default_factory=set)  # read from there, or saved there before
 
     def __repr__(self) -> str:
         return f"Model({self.spec.form}, {parameters(self.spec):,} parameters, {self.dtype})"
 
-    @property
-    def spec(self) -> ModelSpec:
-        return self.loaded.spec
+    def replace(self, **changes: Any) -> Model:
+        """Another model, which differs in these fields; no folder is its own yet."""
+        return dataclasses.replace(self, **{"own_folders": set(), **changes})
 
-    @property
-    def network(self) -> Form:
-        return self.loaded.network
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self.loaded.tokenizer
-
-    @property
-    def template(self) -> ChatTemplate | None:
-        return self.loaded.template
-
-    @property
-    def generation(self) -> Generation:
-        """How this model likes to write, unless a person asks otherwise."""
-        return self.loaded.generation
+    def require_tokenizer(self) -> Tokenizer:
+        """Its tokenizer, for callers that cannot do without."""
+        if self.tokenizer is None:
+            raise InputError("this model has no tokenizer, so it can neither read nor write text; give token ids")
+        return self.tokenizer
 
     @property
     def dtype(self) -> torch.dtype:
@@ -94,7 +94,9 @@ class Model:
 
         `keep` is True at real tokens. Padding may stand anywhere, is never computed on, and its scores are 0.
         """
-        return door.logits(self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds)
+        return inputs.logits(
+            self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds
+        )
 
     def cache(self, *, rows: int = 1, capacity: int = 64) -> Cache:
         """An empty cache for this model's decoder."""
@@ -102,7 +104,7 @@ class Model:
 
     def check(self) -> Report:
         """The table of proofs on this very model."""
-        from triform.observe.proofs import check
+        from triform.check.run_checks import check
 
         return check(self.spec, self.network)
 
@@ -122,7 +124,7 @@ class Model:
         """What the assistant says next: `model.chat("Hello").message.content`, or to a list of {role, content}."""
         from triform.tasks.chat import Chat, conversation
 
-        return next(Chat().run([conversation(messages)], model=self.loaded, **settings))
+        return next(Chat().run([conversation(messages)], model=self, **settings))
 
     def fill(self, texts: str | Sequence[str], *, k: int = 5) -> Any:
         """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
@@ -138,9 +140,9 @@ class Model:
 
     def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
         """Whatever this model was trained for, else what its head can do."""
-        from triform.tasks.choice import own_task, question_of
+        from triform.tasks.task_of_model import own_task, question_of
 
-        task = own_task(self.loaded)
+        task = own_task(self)
         asked = [question_of(task, text) for text in ([texts] if isinstance(texts, str) else texts)]
         answers = self._answers(task.name, asked, **settings)
         return answers[0] if isinstance(texts, str) else answers
@@ -155,7 +157,7 @@ class Model:
 
     def answer(self, questions: str | Sequence[str], *, context: str, **settings: Any) -> Any:
         """`model.answer("Who went?", context="Jack went to Rome.").text`"""
-        from triform.tasks.spans import Asked
+        from triform.tasks.answer_spans import Asked
 
         asked = [Asked(each, context) for each in ([questions] if isinstance(questions, str) else questions)]
         answers = self._answers("answer", asked, **settings)
@@ -170,14 +172,14 @@ class Model:
         from triform.tasks.embed import Embed
 
         several = [texts] if isinstance(texts, str) else texts
-        vectors = Embed().vectors(several, model=self.loaded, windows=windows, role=role)
+        vectors = Embed().vectors(several, model=self, windows=windows, role=role)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def search(self, queries: str | Sequence[str], *, index: Index | str | Path, k: int = 10) -> Any:
         """`model.search("lions", index="docs.index").hits`, nearest first."""
-        from triform.tasks.index import Index, opened
+        from triform.tasks.vector_index import Index, opened
 
-        found = index if isinstance(index, Index) else opened(index, model=self.loaded)
+        found = index if isinstance(index, Index) else opened(index, model=self)
         return self._answers("search", queries, index=found, k=k)
 
     def _answers(self, task: str, questions: Any, **settings: Any) -> Any:
@@ -185,18 +187,18 @@ class Model:
         from triform.tasks import named
 
         several = [questions] if isinstance(questions, str) else list(questions)
-        answers = list(named(task).run(several, model=self.loaded, **settings))
+        answers = list(named(task).run(several, model=self, **settings))
         return answers[0] if isinstance(questions, str) else answers
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
         """Every number inside one pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
-        from triform.observe.view import look
+        from triform.inspect.view import look
 
         return look(self, text, target, start=self.generation.first)
 
     def without_heads(self, heads: Iterable[tuple[int, int]]) -> AbstractContextManager[None]:
         """`with model.without_heads({(0, 1), (3, 2)}): …` switches attention heads (layer, head) off."""
-        from triform.observe.interventions import without_heads
+        from triform.inspect.interventions import without_heads
 
         return without_heads(self.network, set(heads))
 
@@ -206,31 +208,16 @@ class Model:
         A folder that holds something else is not replaced unless `overwrite`. The one this model was loaded from, or
         saved to before, is its own: saving a model again is no loss of another.
         """
+        from triform.weights import model_folder
+
         place = Path(folder).resolve()
-        if not overwrite and place not in self._own_folders:
-            folders.check_free(folder)
-        folders.write(folder, model=self.loaded, dtype=precision(dtype))
-        self._own_folders.add(place)
+        if not overwrite and place not in self.own_folders:
+            model_folder.check_free(folder)
+        model_folder.write(folder, model=self, dtype=dtype_named(dtype))
+        self.own_folders.add(place)
 
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
-    """A model with its first, untrained numbers; the same seed gives the same numbers."""
-    network = first_numbers.build(spec, seed=seed, dtype=precision(dtype) or torch.float32, device=device)
-    return Model(Loaded(spec=spec, network=network))
-
-
-def load(folder_or_name: str | Path, *, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
-    """The model in a folder, or on the shelf under that name (`triform models`)."""
-    from triform.weights import shelf
-
-    found = shelf.find(str(folder_or_name))
-    return Model(folders.read(found, dtype=precision(dtype), device=device), folder=found)
-
-
-def precision(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    """A dtype by its name, too."""
-    if not isinstance(dtype, str):
-        return dtype
-    if dtype not in DTYPES:
-        raise UnknownName("dtype", dtype, DTYPES)
-    return DTYPES[dtype]
+    """A model with its initial, untrained weights; the same seed gives the same numbers."""
+    network = initial_weights.build(spec, seed=seed, dtype=dtype_named(dtype) or torch.float32, device=device)
+    return Model(spec=spec, network=network)

@@ -4,10 +4,11 @@ float16 ends at 65,504, which the square of 256 exceeds; bfloat16 has 8 bits, so
 the small ones. Numbers of 32 or 64 bits pass through untouched, to the bit.
 """
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.errors import ALL_EQUAL, NotNumbers
+from triform.errors import ALL_EQUAL, NotNumbers, UnknownName
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -37,3 +38,23 @@ def check_finite(lowest: Tensor, highest: Tensor) -> None:
 def unchanged(x: Tensor) -> Tensor:
     """x"""
     return x
+
+
+def distance(got: Tensor, want: Tensor) -> float:
+    """The largest difference, relative to the largest number; infinite where anything is not a number."""
+    if got.shape != want.shape or not bool(torch.isfinite(got).all()):
+        return float("inf")
+    got, want = got.double(), want.double()
+    return float((got - want).abs().max() / want.abs().max().clamp(min=1e-30))
+
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    """A dtype by its name, too."""
+    if not isinstance(dtype, str):
+        return dtype
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    return DTYPES[dtype]

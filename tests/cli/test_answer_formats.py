@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tasks.tiny_tasks import LABELLED, SCORED, begun
 
-from triform.cli import asking, main
-from triform.cli.asking import CHUNK, Ask, answer
+from triform.cli import main, task_io
+from triform.cli.task_io import CHUNK, Ask, answer
 from triform.data.readers import read
 from triform.data.rows import Labelled
 from triform.errors import InputError, TriformError
 from triform.tasks import named
 from triform.tasks.task import Reply
-from triform.weights import folder
+from triform.weights import model_folder
 
 
 class Counted(Reply, frozen=True):
@@ -34,7 +34,7 @@ def count(texts: Sequence[str]) -> Iterator[Counted]:
         yield Counted(text=text.upper(), score=len(text) / 3, words=tuple(text.split()))
 
 
-def ask(run: asking.Run = count, **asked: object) -> None:
+def ask(run: task_io.Run = count, **asked: object) -> None:
     answer(Ask(**asked), run, about={"model": "counts"})  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_a_stopped_run_goes_on_to_the_same_file(ending: str, left: int, tmp_path
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("models")
     for name, given in {"classify": LABELLED, "embed": SCORED}.items():
-        folder.write(root / name, model=begun(named(name), given))
+        model_folder.write(root / name, model=begun(named(name), given))
     return root
 
 

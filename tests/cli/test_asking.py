@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from triform.cli import asking, progress
-from triform.cli.asking import CHUNK, FIRST_CHUNK, Ask, answer
-from triform.data import files, portions
+from triform.cli import progress, task_io
+from triform.cli.task_io import CHUNK, FIRST_CHUNK, Ask, answer
+from triform.data import chunks, line_reader
 from triform.data.columns import Layout
 from triform.data.rows import Question, Text
 from triform.errors import InputError, TriformError
@@ -33,7 +33,7 @@ def shout(texts: Sequence[str]) -> Iterator[Shouted]:
         yield Shouted(text=text.upper(), cut=len(text) // 10, unknown=text.count("?"))
 
 
-def ask(run: asking.Run = shout, **asked: object) -> None:
+def ask(run: task_io.Run = shout, **asked: object) -> None:
     answer(Ask(**asked), run, about={"model": "shouts"})  # type: ignore[arg-type]
 
 
@@ -119,7 +119,7 @@ def test_a_long_file_goes_through_in_chunks(tmp_path: Path) -> None:
 # --- going on -------------------------------------------------------------------------------------------------------
 
 
-def stopped_after(count: int) -> asking.Run:
+def stopped_after(count: int) -> task_io.Run:
     left = [count]
 
     def run(texts: Sequence[str]) -> Iterator[Shouted]:
@@ -254,7 +254,7 @@ def test_what_answers_nothing_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_line_without_end_on_standard_input_is_not_held(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST", 64)
+    monkeypatch.setattr(line_reader, "LONGEST", 64)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\n" + b"x" * 1000 + b"\ntwo\n")))
     ask()
     out, err = capsys.readouterr()
@@ -301,7 +301,7 @@ def test_what_cannot_begin_leaves_nothing_in_the_way(lines: Path, tmp_path: Path
 
 
 def test_long_texts_go_through_in_small_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portions, "CHARACTERS", 200)  # the text as it was asked, and as the question it is
+    monkeypatch.setattr(chunks, "CHARACTERS", 200)  # the text as it was asked, and as the question it is
     (tmp_path / "long.txt").write_text(("x" * 60 + "\n") * 6)
     sizes: list[int] = []
 

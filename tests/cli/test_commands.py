@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from triform.cli import COMMANDS, main, triform
+from triform.cli import all_commands, main, triform
 from triform.cli import families as families_command
 
 
@@ -110,7 +110,7 @@ def test_a_reader_that_has_gone_is_no_failure() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_every_command_helps_with_examples(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, _ = run(capsys, name, "--help")
     assert code == 0

@@ -10,7 +10,7 @@ import pytest
 
 import triform
 from triform.cli import main
-from triform.observe import cost_growth, machine
+from triform.costs import machine, scaling
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SIDES", (32,))
     monkeypatch.setattr(machine, "READ", 2**16)
     monkeypatch.setattr(machine, "SECONDS", 0.0)
-    monkeypatch.setattr(cost_growth, "SECONDS", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS", 0.0)
     machine.measure.cache_clear()
 
 
@@ -98,7 +98,7 @@ def test_a_model_is_run_beside_its_prediction(capsys: pytest.CaptureFixture[str]
 def test_growth_as_table_json_and_picture(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cost_growth, "LONG", triform.spec.replace(cost_growth.LONG, context=256))
+    monkeypatch.setattr(scaling, "LONG", triform.spec.replace(scaling.LONG, context=256))
     path = tmp_path / "growth.svg"
     code, out, _ = run(capsys, "--growth", "--plot", str(path))
     assert code == 0

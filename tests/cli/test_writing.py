@@ -13,13 +13,12 @@ import triform
 from triform import families
 from triform.cli import classify, fill, main
 from triform.errors import TriformError
+from triform.generation_defaults import Generation
 from triform.model import Model
 from triform.tasks.classify import Chance
 from triform.tasks.fill import Candidate, Filled
-from triform.text.chat import ChatTemplate
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
+from triform.text.chat_template import ChatTemplate
+from triform.text.train_tokenizer import train_tokenizer
 
 TEXTS = ["the fat ginger cat sat on a mat", "an apple and an orange", "one mole of carbon dioxide"] * 5
 SIZES = {"width": 16, "layers": 1, "heads": 2, "context": 64}
@@ -38,9 +37,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     network = triform.build(spec, seed=3).network
     template = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}", special=tokenizer.special)
-    loaded = Loaded(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    model = Model(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
     folder = tmp_path_factory.mktemp("models") / "decoder"
-    Model(loaded).save(folder)
+    model.save(folder)
     return folder
 
 
@@ -49,7 +48,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer(TEXTS, kind="wordpiece", vocab=200)
     spec = families.bert(vocab=tokenizer.vocab, **SIZES)
     folder = tmp_path_factory.mktemp("models") / "masked"
-    Model(Loaded(spec, triform.build(spec).network, tokenizer)).save(folder)
+    Model(spec, triform.build(spec).network, tokenizer).save(folder)
     return folder
 
 
@@ -304,7 +303,7 @@ def test_alternatives_are_shown_as_text(decoder: Path, capsys: pytest.CaptureFix
 def test_a_model_says_which_tokens_it_cannot_spell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = train_tokenizer(TEXTS, kind="characters", vocab=60)
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
-    Model(Loaded(spec, triform.build(spec).network, tokenizer)).save(tmp_path / "letters")
+    Model(spec, triform.build(spec).network, tokenizer).save(tmp_path / "letters")
     (tmp_path / "in.txt").write_text("a cat\n日本\n")
     base = ("--max-tokens", "2")
     assert "unknown tokens: 2" in run(capsys, "complete", str(tmp_path / "letters"), "日本", *base)[2]

@@ -5,8 +5,8 @@ import torch
 from families_tiny import EVERY
 
 import triform
-from triform.core.batch import Text
 from triform.core.cache import Cache
+from triform.core.texts import Text
 from triform.errors import InputError, SpecError
 
 

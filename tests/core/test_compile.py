@@ -14,7 +14,7 @@ import sys, warnings
 warnings.simplefilter("ignore")
 import torch, triform
 from families_tiny import EVERY
-from triform.core.batch import Pair, Text
+from triform.core.texts import Pair, Text
 
 for name in ("bert", "gpt2", "t5"):
     model = triform.build(EVERY[name])

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triform.core.attention import written_out
-from triform.core.batch import PackedText, Text
-from triform.door import logits
+from triform.core.initial_weights import build
+from triform.core.inputs import logits
+from triform.core.texts import PackedText, Text
 from triform.families import sized
-from triform.first_numbers import build
 from triform.spec import ModelSpec
 from triform.train.head_loss import head_loss
 from triform.train.objectives import means

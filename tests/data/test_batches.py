@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from triform.data import batches
 from triform.data.batches import by_tokens, pack
-from triform.data.order import order
+from triform.data.shuffle import order
 from triform.errors import TriformError
 
 lengths_of_texts = st.lists(st.integers(1, 60), max_size=200)

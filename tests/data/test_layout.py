@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from triform.data.columns import Layout
-from triform.data.files import DataError
+from triform.data.input_paths import splits
+from triform.data.line_reader import DataError
 from triform.data.lint import lint
 from triform.data.readers import read
 from triform.data.rows import Asking, Bad, Chat, Labelled, Pair, Question, Row, Scored, Tagged, Text
-from triform.data.sources import splits
 
 TICKETS = [("1001", "I was charged twice", "billing"), ("1002", "cannot sign in at all", "login"),
            ("1003", "refund this invoice please", "billing"), ("1004", "the password is refused", "login")]  # fmt: skip

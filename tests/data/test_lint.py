@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from triform.data import repeats
-from triform.data.files import DataError
+from triform.data import duplicate_rows
+from triform.data.duplicate_rows import Repeats
+from triform.data.line_reader import DataError
 from triform.data.lint import Report, lint
-from triform.data.repeats import Repeats
 from triform.data.rows import Chat, Document, Labelled, Pair, Question, Scored, Tagged, Text
 
 
@@ -212,13 +212,13 @@ def test_parts_give_the_same_answer(monkeypatch: pytest.MonkeyPatch):
     first: dict[int, int] = {}
     wanted = {(n, first[n * n % 1009]) for n in range(3000) if first.setdefault(n * n % 1009, n) != n}
     assert found() == wanted
-    monkeypatch.setattr(repeats, "PART", 100)
+    monkeypatch.setattr(duplicate_rows, "PART", 100)
     assert found() == wanted
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(repeats, "PART", 500)
-    monkeypatch.setattr(repeats, "HELD", 100)
+    monkeypatch.setattr(duplicate_rows, "PART", 500)
+    monkeypatch.setattr(duplicate_rows, "HELD", 100)
 
     def peak(count: int) -> int:
         path = tmp_path / f"{count}.tsv"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triform.data import order as module
-from triform.data.order import order
+from triform.data import shuffle as module
+from triform.data.shuffle import order
 from triform.errors import TriformError
 
 numbers = st.integers(0, 2**63 - 1)

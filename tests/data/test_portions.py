@@ -2,8 +2,8 @@
 
 import pytest
 
-from triform.data import portions as module
-from triform.data.portions import characters, portions
+from triform.data import chunks as module
+from triform.data.chunks import characters, portions
 from triform.data.rows import Answer, Question
 
 

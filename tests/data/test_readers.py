@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triform.data import files, jsons, plain, tables
+from triform.data import json_rows, line_reader, table_rows, text_rows
 from triform.data.columns import Layout
-from triform.data.files import DataError
+from triform.data.input_paths import splits
+from triform.data.line_reader import DataError
 from triform.data.readers import placed, read
 from triform.data.rows import (
     ROWS,
@@ -33,7 +34,6 @@ from triform.data.rows import (
     Tagged,
     Text,
 )
-from triform.data.sources import splits
 from triform.errors import TriformError
 
 some = settings(max_examples=30, deadline=None)  # files are slow and machines are shared
@@ -141,7 +141,7 @@ def test_squad_paragraph_by_paragraph(paragraphs, indent, block: int, tmp_path_f
         for question in questions
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsons, "BLOCK", block)  # so small that strings, keys and objects are cut everywhere
+        patch.setattr(json_rows, "BLOCK", block)  # so small that strings, keys and objects are cut everywhere
         assert good(path, Question) == wanted
 
 
@@ -151,7 +151,7 @@ def test_documents_joined_are_the_file(lines: list[str], piece: int, tmp_path_fa
     text = "".join(line + "\n" for line in ["start", *lines])
     path = write(tmp_path_factory.getbasetemp() / "book.txt", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "PIECE", piece)
+        patch.setattr(text_rows, "PIECE", piece)
         rows = good(path, Document)
     assert "".join(row.text for row in rows) == text
     assert [row.goes_on for row in rows] == [True] * (len(rows) - 1) + [False]
@@ -223,7 +223,7 @@ def test_bad_lines_of_text(tmp_path: Path):
 
 
 def test_a_line_beyond_measure_is_skipped_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "LONGEST", 1000)
+    monkeypatch.setattr(line_reader, "LONGEST", 1000)
     path = write(tmp_path / "a.txt", "x" * 999 + "\n" + "y" * 5000 + "\nz\n" + "w" * 1000)
     assert bad(path, Text) == [(2, "too long"), (4, "too long")]
 
@@ -268,18 +268,18 @@ def test_bad_rows_of_csv(tmp_path: Path):
 
 
 def test_an_endless_quote_costs_its_own_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "LONGEST", 1000)
+    monkeypatch.setattr(table_rows, "LONGEST", 1000)
     path = write(tmp_path / "a.csv", 'text,label\n"open,1\n' + "fine,0\n" * 500)
     assert bad(path, Labelled) == [(2, "broken CSV")]
     assert counts(path, Labelled)["good"] == 500
 
 
 def test_a_sentence_and_an_object_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plain, "LONGEST", 1000)
+    monkeypatch.setattr(text_rows, "LONGEST", 1000)
     path = write(tmp_path / "a.conll", "a\tO\n" * 900 + "\nb\tO\n")
     assert bad(path, Tagged) == [(900, "too long")]
-    monkeypatch.setattr(jsons, "LONGEST", 1000)
-    monkeypatch.setattr(jsons, "BLOCK", 100)
+    monkeypatch.setattr(json_rows, "LONGEST", 1000)
+    monkeypatch.setattr(json_rows, "BLOCK", 100)
     refuse(write(tmp_path / "a.json", '[{"text": "' + "a" * 2000 + '"}]'), Text, "an object without end after line 1")
     refuse(write(tmp_path / "b.json", "[" * 3000), Text, "an object without end after line 1")
 
@@ -362,7 +362,7 @@ def test_bad_questions(tmp_path: Path):
 
 @pytest.mark.parametrize("block", [20, 1000])
 def test_a_broken_element_of_an_array_costs_itself_only(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jsons, "BLOCK", block)
+    monkeypatch.setattr(json_rows, "BLOCK", block)
     path = write(tmp_path / "a.json", '[{"text": "a"},\n{"text": b},\n\n {"text":\n"c"},\n{"text": d}, {"text": e}]')
     assert bad(path, Text) == [(2, "not JSON"), (4, "not JSON"), (5, "not JSON")]
     assert [each.line for each in placed(path, kind=Text)] == [1, 2, 3, 4, 5]
@@ -522,8 +522,8 @@ def test_ten_times_the_file_in_the_same_memory(ending: str, tmp_path: Path, monk
             return "[" + ",\n".join(lines) + "]" if ending == ".json" else "\n".join(lines)
         return "text\n" + "\n".join(records)
 
-    monkeypatch.setattr(jsons, "BLOCK", 1 << 12)
-    monkeypatch.setattr(plain, "PIECE", 1 << 12)
+    monkeypatch.setattr(json_rows, "BLOCK", 1 << 12)
+    monkeypatch.setattr(text_rows, "PIECE", 1 << 12)
     small = write(tmp_path / f"small{ending}", content(500))
     large = write(tmp_path / f"large{ending}", content(5_000))
     kind = Document if ending == ".txt" else Text

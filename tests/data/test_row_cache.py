@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lock_holder import held_by_another
 
-from triform.data import cache, ragged
-from triform.data.cache import Part, Rows, TokenCache, digest, file_hash, place_of
+from triform.data import array_store, row_cache
+from triform.data.array_store import Cache
 from triform.data.columns import Layout
-from triform.data.files import DataError
-from triform.data.ragged import Cache
+from triform.data.line_reader import DataError
 from triform.data.readers import read
+from triform.data.row_cache import Part, Rows, TokenCache, digest, file_hash, place_of
 from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
 from triform.errors import TriformError
-from triform.locks import lock_beside
+from triform.files.locks import lock_beside
 
 
 def table(path: Path, count: int = 20) -> Path:
@@ -72,8 +72,8 @@ def test_every_kind_survives(kind: type[Row], record: dict, tmp_path: Path):
 
 def test_rows_are_made_once_and_again_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = []
-    real = cache.placed
-    monkeypatch.setattr(cache, "placed", lambda paths, **how: made.append(paths) or real(paths, **how))
+    real = row_cache.placed
+    monkeypatch.setattr(row_cache, "placed", lambda paths, **how: made.append(paths) or real(paths, **how))
     path, folder = table(tmp_path / "a.csv"), tmp_path / "cache"
 
     def fingerprint(**how: object) -> str:
@@ -125,8 +125,8 @@ def test_tokens_survive(lists: list[list[int]], together: int, tmp_path_factory:
     folder = tmp_path_factory.mktemp("tokens")
     rows = [Text(str(number)) for number in range(len(lists))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "TOGETHER", together)
-        patch.setattr(ragged, "CHUNK", 3)
+        patch.setattr(row_cache, "TOGETHER", together)
+        patch.setattr(array_store, "CHUNK", 3)
         stored = TokenCache.build(
             rows,
             lambda some: [{"ids": lists[int(row.text)], "twice": lists[int(row.text)] * 2} for row in some],
@@ -174,7 +174,7 @@ def test_what_nobody_uses_for_a_month_goes(tmp_path: Path):
     for name in ("used", "unused"):
         build(name)
     (tmp_path / ".half-made").mkdir()
-    long_ago = time.time() - ragged.UNUSED - 60
+    long_ago = time.time() - array_store.UNUSED - 60
     for place in tmp_path.iterdir():
         os.utime(place, (long_ago, long_ago))
     build("used")
@@ -215,7 +215,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ragged, "_to_disk", full)
+    monkeypatch.setattr(array_store, "_to_disk", full)
     with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
         TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")
     assert list(tmp_path.iterdir()) == []

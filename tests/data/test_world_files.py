@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from triform.data import world
+import little_world
+from little_world.export import _FORMATS
+from little_world.rows import rows
 from triform.data.lint import lint
 from triform.data.readers import read
 from triform.data.rows import Bad
-from triform.data.world.rows import rows
-from triform.data.world.writing import _FORMATS
 from triform.errors import InputError
 from triform.tasks import named
 
@@ -17,17 +17,17 @@ WAYS = [(task, ending) for ending, form in _FORMATS.items() for task in form.tas
 
 
 @pytest.mark.parametrize(("task", "ending"), WAYS)
-def test_written_read_and_linted(task: world.Task, ending: str, tmp_path: Path) -> None:
+def test_written_read_and_linted(task: little_world.Task, ending: str, tmp_path: Path) -> None:
     kind = named(task).kind
     train, valid = tmp_path / f"train{ending}", tmp_path / f"valid{ending}"
-    world.write(task, train, split="train", seed=3, count=300)
-    world.write(task, valid, split="test", seed=3, count=60)
+    little_world.write(task, train, split="train", seed=3, count=300)
+    little_world.write(task, valid, split="test", seed=3, count=60)
     found = list(read(train, kind=kind))
     assert not any(isinstance(row, Bad) for row in found)
     if (task, ending) != ("complete", ".txt"):  # lines of a text are one document there
         assert len(found) == 300
         from_json = tmp_path / "rows.jsonl"
-        world.write(task, from_json, split="train", seed=3, count=300)
+        little_world.write(task, from_json, split="train", seed=3, count=300)
         assert found == list(read(from_json, kind=kind))
     assert lint(train, kind=kind, valid=valid).problems == ()
 
@@ -39,6 +39,6 @@ def test_rows_are_different_and_begin_alike() -> None:
 
 
 def test_a_world_without_end_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(world.rows.__globals__["_MAKERS"], "complete", lambda random, split: {"text": "A lion."})
+    monkeypatch.setitem(little_world.rows.__globals__["_MAKERS"], "complete", lambda random, split: {"text": "A lion."})
     with pytest.raises(InputError, match="no more than about 1 such rows"):
         list(rows("complete", split="train", seed=1, count=2))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from triform.data.world import sentences, translate
-from triform.data.world.adjectives import ADJECTIVES
-from triform.data.world.german import after, decline, noun_form, past
-from triform.data.world.kinds import ANIMALS, THINGS
-from triform.data.world.nouns import (
+from little_world import sentences, translate
+from little_world.adjectives import ADJECTIVES
+from little_world.german import after, decline, noun_form, past
+from little_world.noun_groups import ANIMALS, THINGS
+from little_world.nouns import (
     BURROWS,
     DEVICES,
     EXPERIMENTS,
@@ -23,7 +23,7 @@ from triform.data.world.nouns import (
     TREATS,
     VESSELS,
 )
-from triform.data.world.verbs import VERBS
+from little_world.verbs import VERBS
 
 NOUNS = {
     noun.name: noun

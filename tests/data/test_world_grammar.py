@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triform.data.world import TOPICS, examples, grammatical, read, sentences, translate
-from triform.data.world.scenes import sentence
-from triform.data.world.telling import Dice, Menu, Teller, Telling, joined, readings, render
-from triform.data.world.words import Fixed, tagged
+from little_world import TOPICS, examples, grammatical, read, sentences, translate
+from little_world.grammar_engine import Dice, Menu, Teller, Telling, joined, readings, render
+from little_world.topics import sentence
+from little_world.word_types import Fixed, tagged
 from triform.errors import TriformError
 
 SAMPLE = list(sentences(split="train", seed=11, count=150)) + list(sentences(split="test", seed=11, count=150))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triform.data.files import DataError
-from triform.data.world import TASKS, TOPICS, Task, grammatical, read, rows, sentences, translate, write
+from little_world import TASKS, TOPICS, Task, grammatical, read, rows, sentences, translate, write
+from triform.data.line_reader import DataError
 from triform.errors import TriformError
 
 FIELDS = {
@@ -209,9 +209,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
     path = tmp_path / "rows.jsonl"
     write("complete", path, split="train", seed=1, count=2)
     before = path.read_bytes()
-    monkeypatch.setattr(
-        "triform.data.world.writing._json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left"))
-    )
+    monkeypatch.setattr("little_world.export._json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(DataError, match=r"cannot write .*rows.jsonl: No space left"):
         write("complete", path, split="train", seed=2, count=2)
     assert path.read_bytes() == before

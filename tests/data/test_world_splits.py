@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from triform.data.world import SPLITS, Sentence, Split, read, sentences
-from triform.data.world.kinds import some
-from triform.data.world.nouns import FRUIT, PEOPLE
-from triform.data.world.phrases import MOODY, SOME, core_menus
-from triform.data.world.telling import split_of
-from triform.data.world.where import TIMES
+from little_world import SPLITS, Sentence, Split, read, sentences
+from little_world.grammar_engine import split_of
+from little_world.noun_groups import some
+from little_world.nouns import FRUIT, PEOPLE
+from little_world.phrases import MOODY, SOME, core_menus
+from little_world.places_times import TIMES
 from triform.errors import TriformError
 
 
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_sentences_and_another_one_others() -> None
 
 def test_a_new_process_gives_the_same_sentences() -> None:
     """Python's own hash is salted in each process: nothing may depend on it."""
-    code = "from triform.data.world import *; print(*[s.english for s in sentences(split='test', seed=7, count=20)])"
+    code = "from little_world import *; print(*[s.english for s in sentences(split='test', seed=7, count=20)])"
     runs = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
     }

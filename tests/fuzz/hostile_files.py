@@ -11,10 +11,10 @@ import atheris
 
 with atheris.instrument_imports(include=["triform"]):
     from triform.errors import TriformError
-    from triform.text.chat import ChatTemplate
+    from triform.text.chat_template import ChatTemplate
     from triform.text.tokenizer import Tokenizer
     from triform.weights.gguf_file import GgufFile
-    from triform.weights.outline import described
+    from triform.weights.verify_folder import described
 
 FILES = {
     "config": "config.json",

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from families_tiny import EVERY
 
-from triform.first_numbers import build
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded, write
+from triform.core.initial_weights import build
+from triform.model import Model
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.model_folder import write
 
 RUNS = {"config": 20_000, "header": 20_000, "index": 20_000, "tokenizer": 3_000, "template": 300, "gguf": 20_000}
 
@@ -22,7 +23,7 @@ def test_no_file_crashes_us(kind: str, tmp_path: Path) -> None:
     spec = EVERY["gpt2"]
     tokenizer = train_tokenizer(["the fat ginger cat"] * 3, kind="wordpiece", vocab=29)
     shards = {"shard_bytes": 4000} if kind == "index" else {}
-    write(tmp_path / "m", model=Loaded(spec, build(spec), tokenizer), **shards)
+    write(tmp_path / "m", model=Model(spec, build(spec), tokenizer), **shards)
     (tmp_path / "m" / "manifest.json").unlink()
     seeds = tmp_path / "seeds"
     seeds.mkdir()

@@ -3,30 +3,26 @@
 from collections.abc import Iterable
 from functools import cache
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from families_tiny import EVERY
 from torch import Tensor
 
-from triform.core.batch import Pair, Text
-from triform.core.forms import Form
-from triform.first_numbers import build
+from triform.core.initial_weights import build
+from triform.core.texts import Pair, Text
 from triform.generate.engine import Engine
 from triform.generate.events import Event
 from triform.generate.sampling import draw, uniforms, weights
 from triform.generate.settings import Request, Settings
+from triform.model import Model
 from triform.spec import ModelSpec, Own, Tied
 
 START = 0
 WRITERS = [name for name, spec in EVERY.items() if spec.decoder is not None and isinstance(spec.head, Tied | Own)]
 
 
-class Tiny(NamedTuple):
-    spec: ModelSpec
-    network: Form
-    tokenizer: Any = None
-
+class Tiny(Model):
     def engine(self, **options: Any) -> Engine:
         return Engine(self.network, self.spec, self.tokenizer, start=START, **options)
 

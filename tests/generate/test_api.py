@@ -1,6 +1,6 @@
 """Text in, text out: pieces join to the whole, stop strings cut exactly, streamed is whole is batched."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import tokenizers
@@ -8,24 +8,18 @@ import torch
 from generate_tiny import START, tiny
 from tokenizers import decoders, models, pre_tokenizers
 
+from triform.core.initial_weights import build
 from triform.errors import InputError, UnknownName
 from triform.families import gpt2, t5
-from triform.first_numbers import build
 from triform.generate.api import Answer, complete, engine_of, stream
 from triform.generate.settings import Request, Settings
-from triform.text.stream import BYTE_OF
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.text.stream_decoder import BYTE_OF
 from triform.text.tokenizer import Tokenizer
-from triform.weights.generation import Generation
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 256
-
-
-class Model(NamedTuple):
-    spec: Any
-    network: Any
-    tokenizer: Any
-    generation: Any = None
 
 
 def letters() -> Tokenizer:
@@ -113,7 +107,7 @@ def test_the_end_of_the_tokenizer_ends_a_text_unless_told_otherwise() -> None:
 
 
 def test_what_the_model_likes_is_what_it_does() -> None:
-    likes = DECODER._replace(generation=Generation(eos=(EOS, 1), forced_first=65, forced_last=66))
+    likes = DECODER.replace(generation=Generation(eos=(EOS, 1), forced_first=65, forced_last=66))
     answer = complete(likes, ["a"], max_tokens=4)[0]
     assert answer.text[0] == letters().decode([65])
     assert answer.tokens[-1] == 66
@@ -129,7 +123,7 @@ def test_beams_are_the_best_first(of: Model) -> None:
     for first in (0, 3):
         scores = [answer.logprob for answer in answers[first : first + 3]]
         assert scores == sorted(scores, reverse=True)
-    sampling = of._replace(generation=Generation(sample=True, first=START))
+    sampling = of.replace(generation=Generation(sample=True, first=START))
     assert complete(sampling, ["abc", "d"], beams=4, n=3, max_tokens=8, length_penalty=0.0) == answers
     greedy = complete(of, ["abc", "d"], max_tokens=8)
     assert answers[0].logprob >= greedy[0].logprob - 1e-9
@@ -152,9 +146,9 @@ def test_an_engine_of_a_model_speaks_its_text() -> None:
         (DECODER, ["a" * 201], {}, "201 tokens, the model reads 200"),
         (DECODER, ["a"], {"max_tokens": 0}, "max_tokens=0"),
         (DECODER, ["a"], {"stop": 5}, "stop=5"),
-        (DECODER._replace(tokenizer=None), ["a"], {}, "no tokenizer"),
-        (DECODER._replace(tokenizer=None), [[1]], {"stop": "x"}, "tokenizer"),
-        (PAIR._replace(generation=None), ["a"], {}, "start"),
+        (DECODER.replace(tokenizer=None), ["a"], {}, "no tokenizer"),
+        (DECODER.replace(tokenizer=None), [[1]], {"stop": "x"}, "tokenizer"),
+        (PAIR.replace(generation=Generation()), ["a"], {}, "start"),
         (tiny("bert"), [[1]], {}, "encoder"),
     ],
 )

@@ -9,14 +9,14 @@ import torch
 from generate_tiny import START, Tiny, alone, tiny, tokens
 from torch import Tensor
 
-from triform.core.batch import Pair, Text
+from triform.core.initial_weights import build
+from triform.core.texts import Pair, Text
 from triform.errors import NotNumbers, TriformError
 from triform.families import llama, marian
-from triform.first_numbers import build
-from triform.generate import beam
-from triform.generate.beam import Ending, search
-from triform.generate.passes import Passes
-from triform.generate.rows import Biases, NextOfBeams, Span
+from triform.generate import beam_search
+from triform.generate.beam_search import Ending, search
+from triform.generate.model_runner import Passes
+from triform.generate.row_attention import Biases, NextOfBeams, Span
 from triform.generate.settings import Request, Settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -44,7 +44,7 @@ def request(prompt: tuple[int, ...], **asked: Any) -> Request:
 
 
 def find(model: Tiny, requests: list[Request], **plan: Any) -> list[list[Ending]]:
-    return search(model.network, model.spec, requests, plan=beam.Plan(**plan), start=START, rows=10)
+    return search(model.network, model.spec, requests, plan=beam_search.Plan(**plan), start=START, rows=10)
 
 
 @cache
@@ -97,7 +97,7 @@ def test_wide_enough_it_finds_what_trying_everything_finds(form: str, penalty: f
     assert ended > 0
 
 
-def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam.Plan) -> list[tuple[tuple[int, ...], float]]:
+def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam_search.Plan) -> list[tuple[tuple[int, ...], float]]:
     """The definition with plain lists: rank the continuations, put endings aside, go on with the rest."""
     running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     done: list[tuple[float, tuple[int, ...]]] = []
@@ -130,7 +130,7 @@ def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam.Plan) -> list[t
 def test_narrow_it_is_its_definition(form: str, stopping: Any) -> None:
     for seed, width, penalty in product(range(2), (1, 3), (0.0, 2.0)):
         model = small(form, seed)
-        plan = beam.Plan(width, penalty, stopping)
+        plan = beam_search.Plan(width, penalty, stopping)
         found = find(
             model,
             [request(prompt, n=width) for prompt in PROMPTS],
@@ -210,19 +210,23 @@ def broken(form: str = "decoder") -> bool:
 
 
 def test_eos_dropped_from_a_finished_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "Ending", lambda tokens, logprob, score: Ending(tokens[:-1], logprob, score))
+    monkeypatch.setattr(beam_search, "Ending", lambda tokens, logprob, score: Ending(tokens[:-1], logprob, score))
     assert broken()
 
 
 def test_a_penalty_on_unfinished_beams_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = beam.grown
-    monkeypatch.setattr(beam, "grown", lambda logprob, one, token: grown(logprob / (len(one.tokens) + 1), one, token))
+    grown = beam_search.grown
+    monkeypatch.setattr(
+        beam_search, "grown", lambda logprob, one, token: grown(logprob / (len(one.tokens) + 1), one, token)
+    )
     assert broken()
 
 
 def test_a_length_without_its_eos_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    score = beam.Search.score
-    monkeypatch.setattr(beam.Search, "score", lambda self, logprob, length: score(self, logprob, max(1, length - 1)))
+    score = beam_search.Search.score
+    monkeypatch.setattr(
+        beam_search.Search, "score", lambda self, logprob, length: score(self, logprob, max(1, length - 1))
+    )
     assert broken()
 
 
@@ -233,18 +237,18 @@ def test_rows_of_the_cache_left_where_they_were_are_noticed(monkeypatch: pytest.
 
 def test_beams_stay_in_their_rows() -> None:
     """Only the second beam that comes from a row is moved: copying a past costs more than anything else here."""
-    beams = [beam.Beam(row, (at,), 0.0, beam.Untouched()) for at, row in enumerate((6, 6, 4, 7))]
-    assert [one.tokens for one in beam.seated(beams, range(4, 8))] == [(2,), (1,), (0,), (3,)]
-    assert [one.tokens for one in beam.seated(beams, range(4))] == [(0,), (1,), (2,), (3,)]
+    beams = [beam_search.Beam(row, (at,), 0.0, beam_search.Untouched()) for at, row in enumerate((6, 6, 4, 7))]
+    assert [one.tokens for one in beam_search.seated(beams, range(4, 8))] == [(2,), (1,), (0,), (3,)]
+    assert [one.tokens for one in beam_search.seated(beams, range(4))] == [(0,), (1,), (2,), (3,)]
 
 
 def test_prompts_keep_their_rows() -> None:
     """The first of three is over: the last takes its rows, the second is not touched."""
-    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
-    searches = [beam.Search(plan, Settings(), first=first, limit=9) for _ in range(2)]
+    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
+    searches = [beam_search.Search(plan, Settings(), first=first, limit=9) for _ in range(2)]
     for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
         one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
-    assert beam.blocks(searches) == [range(2, 4), range(2)]
+    assert beam_search.blocks(searches) == [range(2, 4), range(2)]
 
 
 @pytest.mark.parametrize(
@@ -252,11 +256,11 @@ def test_prompts_keep_their_rows() -> None:
     [((2, 1), (range(2), range(2, 4))), ((1, 2), (range(1, 3), range(3, 5))), ((2, 2), (range(2), range(4, 6)))],
 )
 def test_rows_have_no_gap_where_a_prompt_has_fewer_beams(beams: tuple[int, ...], rows: tuple[range, ...]) -> None:
-    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
-    searches = [beam.Search(plan, Settings(), first=first, limit=9) for _ in beams]
+    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
+    searches = [beam_search.Search(plan, Settings(), first=first, limit=9) for _ in beams]
     for one, own, count in zip(searches, rows, beams, strict=True):
         one.rows, one.beams = own, [first] * count
-    blocks = beam.blocks(searches)
+    blocks = beam_search.blocks(searches)
     assert [len(rows) for rows in blocks] == list(beams)
     assert sorted(row for rows in blocks for row in rows) == list(range(sum(beams)))
 
@@ -267,11 +271,11 @@ def test_a_source_is_held_once_and_moved_once() -> None:
     passes = Passes(model.network, model.spec, rows=6, beams=2)
     assert passes.sources is not None
     assert passes.sources.rows == 3
-    plan, first = beam.Plan(2), beam.Beam(0, (), 0.0, beam.Untouched())
-    searches = [beam.Search(plan, Settings(), first=first._replace(row=at), limit=9) for at in (1, 2)]
+    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
+    searches = [beam_search.Search(plan, Settings(), first=first._replace(row=at), limit=9) for at in (1, 2)]
     for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
         one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
-    placed = beam.place(passes, searches)
+    placed = beam_search.place(passes, searches)
     assert [one.rows for one in placed] == [range(2), range(2, 4)]
     assert placed == searches[::-1]
     assert [one.source for one in placed] == [0, 1]
@@ -330,8 +334,8 @@ def test_prompts_read_in_groups_and_in_pieces_are_prompts_alone(name: str, monke
         for length in (3, 4, 20, 5)
     ]  # fmt: skip
     alone = [find(model, [one], width=2)[0] for one in requests]
-    monkeypatch.setattr(beam, "TOGETHER", 12)
-    monkeypatch.setattr(beam, "CHUNK", 6)
+    monkeypatch.setattr(beam_search, "TOGETHER", 12)
+    monkeypatch.setattr(beam_search, "CHUNK", 6)
     read: list[int] = []
     fresh = Passes.read_fresh
     monkeypatch.setattr(

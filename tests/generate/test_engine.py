@@ -9,9 +9,9 @@ from generate_tiny import START, WRITERS, Tiny, alone, bits, finish, some_reques
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from triform.core.initial_weights import build
 from triform.errors import InputError
 from triform.families import gpt2, llama, t5
-from triform.first_numbers import build
 from triform.generate.engine import DRAFT, Engine
 from triform.generate.events import Event
 from triform.generate.settings import Request, Settings

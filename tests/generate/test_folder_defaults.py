@@ -19,9 +19,10 @@ from triform.errors import TriformError
 from triform.generate import sampling
 from triform.generate.api import complete, plan_of, settings_of
 from triform.generate.settings import Settings, SettingsError
-from triform.weights import folder, generation
-from triform.weights.folder import Loaded
-from triform.weights.generation import FILE, HARMLESS, REFUSED, THEIRS, Generation
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.weights import generation_config, model_folder
+from triform.weights.generation_config import FILE, HARMLESS, REFUSED, THEIRS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 5
@@ -34,7 +35,7 @@ class Both(NamedTuple):
     """One tiny model as the reference and as ours, and the folder they read their defaults from."""
 
     theirs: Any
-    ours: Loaded
+    ours: Model
     path: Path
 
     def say(self, file: dict[str, Any] | None, **config: Any) -> "Both":
@@ -51,7 +52,7 @@ class Both(NamedTuple):
             self.theirs.generation_config = GenerationConfig.from_pretrained(
                 self.path, config_file_name="config.json", _from_model_config=True
             )
-        return self._replace(ours=self.ours._replace(generation=generation.read(fields | TOKENS | config, file)))
+        return self._replace(ours=self.ours.replace(generation=generation_config.read(fields | TOKENS | config, file)))
 
     def compare(self, **asked: Any) -> list[list[int]]:
         """What ours writes; the reference writes the same."""
@@ -77,7 +78,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
             token = model.get_input_embeddings().weight
             token[[EOS, OFTEN[name]]] = token[[OFTEN[name], EOS]]
         model.save_pretrained(path)
-        return Both(model, folder.read(path, dtype=torch.float64), path)
+        return Both(model, model_folder.read(path, dtype=torch.float64), path)
 
     return read
 
@@ -160,7 +161,7 @@ def test_older_models_say_it_in_config_json(both: Any) -> None:
 
 
 def test_the_eos_of_config_json_ends_texts_too(both: Any) -> None:
-    assert generation.read({"eos_token_id": 9}, {"temperature": 0.5}).ends == (9,)
+    assert generation_config.read({"eos_token_id": 9}, {"temperature": 0.5}).ends == (9,)
 
 
 # --- every field has a class -----------------------------------------------------------------------------------------
@@ -181,24 +182,24 @@ ACTIVE = {
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_what_cannot_be_done_is_refused_by_name(name: str, both: Any) -> None:
-    model = both("gpt2").ours._replace(generation=generation.read({}, {name: ACTIVE[name]}))
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {name: ACTIVE[name]}))
     with pytest.raises(SettingsError, match=f"{name}=.*not supported"):
         complete(model, PROMPTS)
     for value in (None, *REFUSED.get(name, ())):
-        assert generation.read({}, {name: value}).unsupported == ()
-    older = generation.read({name: ACTIVE[name]}, None)
+        assert generation_config.read({}, {name: value}).unsupported == ()
+    older = generation_config.read({name: ACTIVE[name]}, None)
     assert bool(older.unsupported) == (name in REFUSED)
 
 
 def test_harmless_fields_are_no_trouble() -> None:
-    assert generation.read({}, dict.fromkeys(HARMLESS, 1)).unsupported == ()
+    assert generation_config.read({}, dict.fromkeys(HARMLESS, 1)).unsupported == ()
 
 
 def test_a_refused_default_travels_with_the_folder(both: Any, tmp_path: Path) -> None:
     """Written and read again it is still there, and still refused."""
     path = both("gpt2").say({"penalty_alpha": 0.6, "top_k": 4, "min_new_tokens": 3}).path
-    folder.write(tmp_path / "again", model=folder.read(path))
-    again = folder.read(tmp_path / "again").generation
+    model_folder.write(tmp_path / "again", model=model_folder.read(path))
+    again = model_folder.read(tmp_path / "again").generation
     assert again.unsupported == ("penalty_alpha=0.6",)
     assert again.least_new == 3
 
@@ -269,7 +270,7 @@ WRONG: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, both: Any) -> None:
     """Whatever the caller asks for, and however little."""
-    model = both("gpt2").ours._replace(generation=generation.read({}, {name: WRONG[name]}), config={})
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {name: WRONG[name]}), config={})
     for asked in ({}, {"max_tokens": 3, "temperature": 0.5}):
         with pytest.raises(SettingsError, match=f"^generation_config.json: {name}=.* does not fit this model"):
             complete(model, PROMPTS, **asked)
@@ -277,20 +278,22 @@ def test_a_default_that_does_not_fit_is_refused_by_file_and_field(name: str, bot
 
 @pytest.mark.parametrize("eos", [-1, 10**18, [0, 100_000]])
 def test_an_end_that_no_row_belongs_to(eos: Any, both: Any) -> None:
-    model = both("gpt2").ours._replace(generation=generation.read({"eos_token_id": 0}, {"eos_token_id": eos}))
-    model = model._replace(config={"eos_token_id": 0})
+    model = both("gpt2").ours.replace(generation=generation_config.read({"eos_token_id": 0}, {"eos_token_id": eos}))
+    model = model.replace(config={"eos_token_id": 0})
     with pytest.raises(SettingsError, match=r"^generation_config.json or config.json: eos_token_id="):
         complete(model, PROMPTS)
 
 
 def test_the_first_token_of_a_target_has_a_row(both: Any) -> None:
     model = both("bart").ours
-    model = model._replace(generation=generation.read({}, {"decoder_start_token_id": model.spec.vocab}), config={})
+    model = model.replace(
+        generation=generation_config.read({}, {"decoder_start_token_id": model.spec.vocab}), config={}
+    )
     with pytest.raises(SettingsError, match=r"^generation_config.json: decoder_start_token_id="):
         complete(model, PROMPTS)
 
 
 def test_a_padding_token_that_nothing_uses_is_no_trouble(both: Any) -> None:
     """The first folders of Llama say -1."""
-    model = both("gpt2").ours._replace(generation=generation.read({}, {"pad_token_id": -1, "max_new_tokens": 1}))
+    model = both("gpt2").ours.replace(generation=generation_config.read({}, {"pad_token_id": -1, "max_new_tokens": 1}))
     assert len(complete(model, PROMPTS)) == len(PROMPTS)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from generate_tiny import START, tiny
 
+from triform.cooperative import pause, pausing
 from triform.generate.api import complete
-from triform.pauses import pause, pausing
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

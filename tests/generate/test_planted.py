@@ -10,11 +10,11 @@ from generate_tiny import alone, bits, some_request, tiny
 from test_engine import amid_traffic
 from test_roads import check
 
-from triform import packed
-from triform.generate import engine, prefixes, rows, sampling
+from triform.core import packed_linear
+from triform.generate import engine, prefix_cache, row_attention, sampling
 from triform.generate.engine import Engine
-from triform.generate.passes import Passes
-from triform.generate.rows import NextTokens, SourceRows
+from triform.generate.model_runner import Passes
+from triform.generate.row_attention import NextTokens, SourceRows
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -47,13 +47,13 @@ def window_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def bias_of_another_distance(patch: pytest.MonkeyPatch) -> None:
-    sight = rows.Biases.sight
+    sight = row_attention.Biases.sight
 
     def shifted(self: Any, *asked: Any) -> Any:
         found = sight(self, *asked)
         return found if found.added is None else found._replace(added=found.added.roll(1, -1))
 
-    patch.setattr(rows.Biases, "sight", shifted)
+    patch.setattr(row_attention.Biases, "sight", shifted)
 
 
 @mistake
@@ -104,7 +104,7 @@ def draft_believed(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def prefix_found_behind_other_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "link", lambda before, ids: prefixes.link(b"", ids[-1:]))
+    patch.setattr(engine, "link", lambda before, ids: prefix_cache.link(b"", ids[-1:]))
 
 
 @mistake
@@ -138,7 +138,7 @@ def test_the_roads_notice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_that_are_not_filled_up_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without filling, the plain product gives a row other bits alone than among others."""
-    monkeypatch.setattr(packed, "PLAIN_ROWS", 1)
+    monkeypatch.setattr(packed_linear, "PLAIN_ROWS", 1)
     assert differs(torch.float32)
 
 

@@ -10,7 +10,7 @@ import torch
 from parity.reference_models import CASES, PAD, VOCAB, NoStepDown, is_pair, reference
 
 from triform.generate.api import complete
-from triform.weights import folder
+from triform.weights import model_folder
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 NAMES = ["gpt2", "llama", "mistral", "qwen3", "t5", "t5-v1.1", "bart", "marian"]
@@ -34,7 +34,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def read(name: str) -> Any:
         path: Path = tmp_path_factory.mktemp(name)
         lively(name).save_pretrained(path)
-        return folder.read(path, dtype=torch.float64)
+        return model_folder.read(path, dtype=torch.float64)
 
     return read
 

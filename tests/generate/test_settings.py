@@ -7,7 +7,7 @@ import pytest
 
 from triform.errors import TriformError
 from triform.generate.settings import Settings, SettingsError, settings
-from triform.weights.generation import Generation
+from triform.generation_defaults import Generation
 
 BAD: list[tuple[str, Any]] = [
     ("max_tokens", 0),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triform.generate.stops import Stops
+from triform.generate.stop_strings import Stops
 
 letters = st.text("ab", max_size=12)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from triform.errors import UnknownName
-from triform.lecture import book, experiments, registry
-from triform.lecture.lesson import Done, Lesson, claim
-from triform.lecture.real import DataAbsent
+from triform_lectures import book, experiments, registry
+from triform_lectures.assets import DataAbsent
+from triform_lectures.lesson import Done, Lesson, claim
 
 BOOK = Path(__file__).resolve().parents[2] / "docs" / "lecture"
 
@@ -101,7 +101,7 @@ def test_notebooks_fit_the_schema(printed: book.Pages) -> None:
 
 
 def test_a_cell_of_a_notebook_runs() -> None:
-    from triform.lecture.notebook import show
+    from triform_lectures.notebook import show
 
     html = show("2.3")._repr_html_()
     assert "<svg" in html

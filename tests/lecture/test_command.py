@@ -5,7 +5,7 @@ import json
 import pytest
 
 from triform.cli import main
-from triform.lecture import slides
+from triform_lectures import slides
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -49,7 +49,7 @@ def test_a_lesson_whose_check_fails_gives_exit_code_1(
 
 
 def test_all_of_a_short_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from triform.lecture import registry
+    from triform_lectures import registry
 
     some = registry.chapter("similarity").lessons
     monkeypatch.setattr(registry, "lessons", lambda: some)

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from triform.lecture import registry
-from triform.lecture.lesson import (
+from triform_lectures import registry
+from triform_lectures.lesson import (
     CONDITION,
     HOLDS,
     MISTAKE,
@@ -18,7 +18,7 @@ from triform.lecture.lesson import (
     printed,
     slip,
 )
-from triform.lecture.plots import draw
+from triform_lectures.lesson_charts import draw
 
 COMPUTED = [lesson for lesson in registry.lessons() if lesson.kind == "computed"]
 TRAINED = [lesson for lesson in registry.lessons() if lesson.kind != "computed"]

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from triform.core import masks
-from triform.core.batch import Text
 from triform.core.cache import Cache
 from triform.core.positions import Sinusoid
-from triform.lecture import registry, slides
-from triform.lecture.chapters import cost, forms, queries, rnn
-from triform.lecture.lesson import Done, do
-from triform.observe import view_stream
+from triform.core.texts import Text
+from triform.inspect import residual_stream
+from triform_lectures import registry, slides
+from triform_lectures.chapters import cost, forms, queries, rnn
+from triform_lectures.lesson import Done, do
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -34,7 +34,7 @@ def wrong_vectors(patch: pytest.MonkeyPatch) -> None:
 
 def mask_multiplied(patch: pytest.MonkeyPatch) -> None:
     """A mask that lets one later key through."""
-    from triform.lecture.chapters import mask
+    from triform_lectures.chapters import mask
 
     right = mask.causal
 
@@ -51,8 +51,8 @@ def scores_of_another_row(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_entry_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = view_stream.ledger
-    patch.setattr(view_stream, "ledger", lambda *asked: right(*asked)[:-1])
+    right = residual_stream.ledger
+    patch.setattr(residual_stream, "ledger", lambda *asked: right(*asked)[:-1])
 
 
 def sines_only(patch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from triform.lecture import book, experiments, printing, registry
-from triform.lecture.lesson import Done, Table, do
+from triform_lectures import book, experiments, registry, terminal
+from triform_lectures.lesson import Done, Table, do
 
 BOOK = Path(__file__).resolve().parents[2] / "docs" / "lecture"
 
@@ -28,7 +28,7 @@ def every_lesson() -> list[Done]:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_cell_of_a_lesson_is_cut_off(width: int) -> None:
     for done in every_lesson():
-        text = shown(printing.lesson(done), width)
+        text = shown(terminal.lesson(done), width)
         room = width - 4  # of the panel
         for table in done.evidence.tables:
             words = [word for row in (table.columns, *table.rows) for cell in row for word in cell.split()]
@@ -42,7 +42,7 @@ def test_no_cell_of_a_lesson_is_cut_off(width: int) -> None:
 def test_a_wide_table_comes_in_parts_that_repeat_the_first_column() -> None:
     names = tuple(f"column{i}" for i in range(12))
     table = Table(title="wide", columns=("row", *names), rows=(("a", *names), ("b", *names)))
-    lines = shown(printing.WholeCells(table), 40).splitlines()
+    lines = shown(terminal.WholeCells(table), 40).splitlines()
     assert [line.split()[0] for line in lines if line.strip()] == ["wide", *["row", "a", "b"] * 3]
     assert all(sum(name in line.split() for line in lines) == 3 for name in names)
     assert all(len(line) <= 40 for line in lines)
@@ -50,4 +50,4 @@ def test_a_wide_table_comes_in_parts_that_repeat_the_first_column() -> None:
 
 def test_a_narrow_table_keeps_its_lines() -> None:
     table = Table(title="small", columns=("a", "b"), rows=(("1", "2"),))
-    assert "┃" in shown(printing.WholeCells(table), 80)
+    assert "┃" in shown(terminal.WholeCells(table), 80)

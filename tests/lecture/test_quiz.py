@@ -5,8 +5,8 @@ import torch
 
 from triform.core.blocks import PastOnly
 from triform.core.cache import Cache
-from triform.lecture import quiz_runs, slides
-from triform.lecture.quiz import QUESTIONS, Question, answer
+from triform_lectures import quiz_runs, slides
+from triform_lectures.quiz import QUESTIONS, Question, answer
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)

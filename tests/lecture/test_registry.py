@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from triform.errors import UnknownName
-from triform.lecture import experiments, registry, slides
+from triform_lectures import experiments, registry, slides
 
 
 def test_every_item_has_a_lesson() -> None:

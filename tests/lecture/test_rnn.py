@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from triform.core.batch import PackedText, Pair, Text
 from triform.core.forms import Form
-from triform.lecture.rnn import Bahdanau, Recurrent, alignment
-from triform.train.config import Config
-from triform.train.events import AnyEvent, Stepped
+from triform.core.texts import PackedText, Pair, Text
 from triform.train.examples import Listed, SourceTarget
-from triform.train.language import Translate
 from triform.train.loop import train
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Stepped
+from triform.train.token_objectives import Translate
+from triform_lectures.rnn import Bahdanau, Recurrent, alignment
 
 
 @pytest.fixture(params=[True, False], ids=["with attention", "without"])

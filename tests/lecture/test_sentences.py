@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from triform.lecture import registry, timing, trained
-from triform.lecture.chapters import cost_measured, forms, rnn
-from triform.lecture.lesson import CONDITION, HOLDS, MISTAKE, UNSETTLED, Claim, Done, Evidence, claim, do, timed_claim
-from triform.lecture.notebook import Shown
-from triform.lecture.untrained import compare
-from triform.observe.machine import Machine
-from triform.train.config import Config
+from triform.costs.machine import Machine
+from triform.train.run_config import Config
+from triform_lectures import registry, timing, trained_models
+from triform_lectures.chapters import cost_measured, forms, rnn
+from triform_lectures.lesson import CONDITION, HOLDS, MISTAKE, UNSETTLED, Claim, Done, Evidence, claim, do, timed_claim
+from triform_lectures.notebook import Shown
+from triform_lectures.random_models import compare
 
 
 def said(item: str, words: str) -> Claim:
@@ -98,8 +98,8 @@ def test_lessons_time_the_processor_in_one_thread(monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_translation_gets_no_tick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A translator that has learned for two steps writes no German."""
     monkeypatch.setenv("TRIFORM_LECTURE", str(tmp_path))
-    model = trained.little("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
-    monkeypatch.setattr(forms.trained, "little", lambda name: model)
+    model = trained_models.little("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
+    monkeypatch.setattr(forms.trained_models, "little", lambda name: model)
     evidence = registry.lesson("3.2").run()
     (writes,) = (each for each in evidence.claims if "→ tokens" in each.says)
     assert writes.verdict == MISTAKE

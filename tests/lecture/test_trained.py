@@ -8,17 +8,16 @@ import msgspec
 import pytest
 
 from triform.cli import main
+from triform.core.initial_weights import build
 from triform.errors import TriformError
-from triform.first_numbers import build
-from triform.lecture import experiments, registry, trained
-from triform.lecture.experiments import masks, recall, recurrent, trial, unmasked
-from triform.lecture.lesson import Evidence
-from triform.lecture.real import DataAbsent
-from triform.tasks import demo
 from triform.train import loop
-from triform.train.config import Config
-from triform.train.feed import Step
-from triform.weights import folder as folders
+from triform.train.batch_sampler import Step
+from triform.train.run_config import Config
+from triform.weights import model_folder as folders
+from triform_lectures import demo, experiments, registry, trained_models
+from triform_lectures.assets import DataAbsent
+from triform_lectures.experiments import masks, recall, recurrent, run_trial, unmasked
+from triform_lectures.lesson import Evidence
 
 SHORT = Config(seed=0, steps=2, batch_tokens=256, dropout=0.0)
 
@@ -26,41 +25,41 @@ SHORT = Config(seed=0, steps=2, batch_tokens=256, dropout=0.0)
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRIFORM_LECTURE", str(tmp_path))
-    trained.little.cache_clear()
+    trained_models.little.cache_clear()
     yield
-    trained.little.cache_clear()
+    trained_models.little.cache_clear()
 
 
 def test_a_little_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = trained.little("decoder", config=SHORT)
-    trained.little.cache_clear()
-    monkeypatch.setattr(trained, "train", lambda *args, **settings: pytest.fail("trained again"))
-    again = trained.little("decoder", config=SHORT)
+    first = trained_models.little("decoder", config=SHORT)
+    trained_models.little.cache_clear()
+    monkeypatch.setattr(trained_models, "train", lambda *args, **settings: pytest.fail("trained again"))
+    again = trained_models.little("decoder", config=SHORT)
     assert first.network.token.weight.equal(again.network.token.weight)
     assert again.tokenizer is not None
 
 
 def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
-    trained.little("decoder", config=SHORT)
+    trained_models.little("decoder", config=SHORT)
     (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
     (place / "config.json").write_text("{}")
-    trained.little.cache_clear()
-    assert trained.little("decoder", config=SHORT).spec.form == "decoder"
+    trained_models.little.cache_clear()
+    assert trained_models.little("decoder", config=SHORT).spec.form == "decoder"
 
 
 def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path) -> None:
     """As one that an older version kept after half a training; nor one whose files cannot be verified."""
-    whole = trained.little("decoder", config=SHORT)
+    whole = trained_models.little("decoder", config=SHORT)
     (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    for memo in ({}, {trained.STEPS: 1}):
-        folders.write(place, model=whole._replace(network=build(whole.spec, seed=9), memo=memo))
-        trained.little.cache_clear()
-        again = trained.little("decoder", config=SHORT)
+    for memo in ({}, {trained_models.STEPS: 1}):
+        folders.write(place, model=whole.replace(network=build(whole.spec, seed=9), memo=memo))
+        trained_models.little.cache_clear()
+        again = trained_models.little("decoder", config=SHORT)
         assert again.network.token.weight.equal(whole.network.token.weight)
-    folders.write(place, model=whole._replace(network=build(whole.spec, seed=9)))
+    folders.write(place, model=whole.replace(network=build(whole.spec, seed=9)))
     (place / "manifest.json").unlink()
     with pytest.raises(TriformError, match="manifest"):
-        trained.read_model(place, steps=SHORT.steps)
+        trained_models.read_model(place, steps=SHORT.steps)
 
 
 def interrupt_first_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -75,8 +74,8 @@ def interrupt_first_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 CALLERS = {
-    "little": lambda: trained.little("decoder", config=SHORT),
-    "trial": lambda: trial.learn(trial.fresh(trial.spec()), config=SHORT),
+    "little": lambda: trained_models.little("decoder", config=SHORT),
+    "trial": lambda: run_trial.learn(run_trial.fresh(run_trial.spec()), config=SHORT),
     "experiment": lambda: experiments.run(experiments.experiment("heads")),
     "recall": lambda: recall.recall(distances=(1,), steps=9),
     "race": lambda: experiments.run(experiments.experiment("rnn-world")),
@@ -121,9 +120,9 @@ def test_sigterm_between_trainings_ends_the_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_another_config_is_another_model() -> None:
-    recipe = trained.decoder()
+    recipe = trained_models.decoder()
     assert recipe.name(SHORT) != recipe.name(SHORT.replace(steps=3))
-    assert recipe.name(SHORT) != trained.pair().name(SHORT)
+    assert recipe.name(SHORT) != trained_models.pair().name(SHORT)
 
 
 def test_findings_are_remembered_until_something_changes(tmp_path: Path) -> None:
@@ -134,20 +133,20 @@ def test_findings_are_remembered_until_something_changes(tmp_path: Path) -> None
         return {"found": len(made)}
 
     ask = {"make": make, "kind": dict[str, int]}
-    assert trained.remembered("x", "a", **ask) == trained.remembered("x", "a", **ask) == {"found": 1}
-    assert trained.remembered("x", "b", **ask) == {"found": 2}
+    assert trained_models.remembered("x", "a", **ask) == trained_models.remembered("x", "a", **ask) == {"found": 1}
+    assert trained_models.remembered("x", "b", **ask) == {"found": 2}
     (kept,) = (path for path in tmp_path.glob("x-*.json") if b'"found":1' in path.read_bytes())
     kept.write_text("[")
-    assert trained.remembered("x", "a", **ask) == {"found": 3}
+    assert trained_models.remembered("x", "a", **ask) == {"found": 3}
     kept.write_bytes(kept.read_bytes().replace(b'"found":3', b'"found":4'))
-    assert trained.remembered("x", "a", **ask) == {"found": 4}, "made again: the changed file is not believed"
+    assert trained_models.remembered("x", "a", **ask) == {"found": 4}, "made again: the changed file is not believed"
     kept.write_text('{"found": 5}')
-    assert trained.remembered("x", "a", **ask) == {"found": 5}, "made again: nothing proves that it was finished"
+    assert trained_models.remembered("x", "a", **ask) == {"found": 5}, "made again: nothing proves that it was finished"
     assert len(made) == 5
 
 
 def test_every_word_of_the_world_is_a_token() -> None:
-    world = trained.world()
+    world = trained_models.world()
     text = "The fat ginger cat sat on a mat."
     assert len(world.tokenizer.encode(text, special=False).ids) == 9
     assert world.both.vocab > world.tokenizer.vocab
@@ -156,8 +155,8 @@ def test_every_word_of_the_world_is_a_token() -> None:
 @pytest.mark.parametrize("name", ["sqrt-d", "mask-after", "positions-joined"])
 def test_experiments_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps: not for the verdict, but every way of changing the network trains and is asked."""
-    monkeypatch.setattr(trial.learn, "__kwdefaults__", {"config": SHORT, "setting": trial.nothing})
-    monkeypatch.setattr(trial.unseen, "__defaults__", (8,))
+    monkeypatch.setattr(run_trial.learn, "__kwdefaults__", {"config": SHORT, "setting": run_trial.nothing})
+    monkeypatch.setattr(run_trial.unseen, "__defaults__", (8,))
     monkeypatch.setattr(masks, "WRITTEN", 2)
     done = experiments.run(experiments.experiment(name))
     assert done.evidence.tables

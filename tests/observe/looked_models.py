@@ -1,18 +1,16 @@
 """Tiny models with numbers that differ from head to head, and two texts for them."""
 
 from functools import cache
-from typing import NamedTuple
 
 import tokenizers
 import torch
 from families_tiny import EVERY
 from torch import Tensor
 
-from triform import door
-from triform.core.forms import Form
-from triform.first_numbers import build
-from triform.observe.view import View, look
-from triform.spec import ModelSpec
+from triform.core import inputs
+from triform.core.initial_weights import build
+from triform.inspect.view import View, look
+from triform.model import Model
 from triform.text.tokenizer import Tokenizer
 
 SOURCE = (3, 4, 5, 3, 9, 11, 2)
@@ -20,18 +18,10 @@ TARGET = (1, 5, 6, 2)
 HOSTILE = '</script><img/src=x/onerror="alert(1)">&\u202e\x1b[31m'
 
 
-class Subject(NamedTuple):
-    """All that `look` asks of a model."""
-
-    spec: ModelSpec
-    network: Form
-    tokenizer: Tokenizer | None = None
-
-
 @cache
-def model_of(name: str, dtype: torch.dtype = torch.float32) -> Subject:
+def model_of(name: str, dtype: torch.dtype = torch.float32) -> Model:
     """Every number moved a little, so that norms and biases are not the 1 and 0 they begin with."""
-    model = Subject(EVERY[name], build(EVERY[name], dtype=dtype))
+    model = Model(EVERY[name], build(EVERY[name], dtype=dtype))
     dice = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.network.parameters():
@@ -39,21 +29,21 @@ def model_of(name: str, dtype: torch.dtype = torch.float32) -> Subject:
     return model
 
 
-def seen(model: Subject, ids: tuple[int, ...] = SOURCE) -> View:
+def seen(model: Model, ids: tuple[int, ...] = SOURCE) -> View:
     return look(model, ids, TARGET) if model.spec.form == "encoder-decoder" else look(model, ids)
 
 
 @torch.no_grad()
 def logits(
-    model: Subject, ids: tuple[int, ...] = SOURCE, *, target: tuple[int, ...] = TARGET, keep: object = None
+    model: Model, ids: tuple[int, ...] = SOURCE, *, target: tuple[int, ...] = TARGET, keep: object = None
 ) -> Tensor:
     """Without a tap: through the front door."""
     goal = [target] if model.spec.form == "encoder-decoder" else None
     rows = [ids] if isinstance(ids[0], int) else ids
-    return door.logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
+    return inputs.logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
 
 
-def kernels(model: Subject) -> list[dict[str, object]]:
+def kernels(model: Model) -> list[dict[str, object]]:
     """Where there is attention: arguments for `view.attention` and its like."""
     cross = model.spec.form == "encoder-decoder"
     return [

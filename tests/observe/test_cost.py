@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from triform import families
-from triform.core.batch import Pair, Text
 from triform.core.build import Form, cache_for, skeleton
 from triform.core.cache import Cache, Memory
+from triform.core.initial_weights import build
+from triform.core.texts import Pair, Text
+from triform.costs import activation_memory, operations
+from triform.costs.flop_counter import ByPath, count_flops, count_kept
+from triform.costs.predict import Cost, cost
+from triform.costs.stack_rows import Walk
 from triform.errors import InputError, TriformError, UnknownName
-from triform.first_numbers import build
-from triform.inventory import parameters
-from triform.observe import cost_kept, cost_rows
-from triform.observe.cost import Cost, cost
-from triform.observe.cost_walk import Walk
-from triform.observe.count import ByPath, count_flops, count_kept
+from triform.parameters import parameters
 from triform.spec import ModelSpec
 
 SIZED = {f"tiny {name}": families.sized(name, "tiny", vocab=101) for name in families.FAMILIES}
@@ -257,12 +257,12 @@ def test_a_wrong_constant_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(EVERY["gpt2"])
     counted = bench.count(lambda: bench.network(bench.input))
     assert differences(bench.cost("reading"), counted) == []
-    honest = cost_rows.linear
+    honest = operations.linear
 
     def careless(walk: Walk, name: str, part: str, formula: str, widths: int) -> object:
         return honest(walk, name, part, formula.replace("4 b N d f", "2 b N d f"), widths)
 
-    monkeypatch.setattr(cost_rows, "linear", careless)
+    monkeypatch.setattr(operations, "linear", careless)
     wrong = differences(bench.cost("reading"), counted)
     assert [path for path, _, _ in wrong] == ["decoder.blocks.*.feedforward.f", ""]
 
@@ -272,7 +272,7 @@ def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.network.train()
     kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
     # the quotient of RMS forgotten
-    monkeypatch.setattr(cost_kept, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
+    monkeypatch.setattr(activation_memory, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
     assert abs(bench.cost("training").memory.kept / kept - 1) > 0.05
 
 
@@ -333,11 +333,11 @@ def test_no_torch_is_needed() -> None:
 import sys
 sys.modules["torch"] = None
 from triform.families import RELEASED, named
-from triform.observe.cost import cost
-from triform.observe.cost_fit import fit
-from triform.observe.cost_limits import crossovers, roofline
-from triform.observe.cost_plot import crossing, roof, shares
-from triform.observe.machine import Machine
+from triform.costs.predict import cost
+from triform.costs.fit_memory import fit
+from triform.costs.roofline import crossovers, roofline
+from triform.costs.draw import crossing, roof, shares
+from triform.costs.machine import Machine
 from rich import print
 for name, spec in RELEASED.items():
     crossovers(spec)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from triform.costs.predict import Cost, cost
+from triform.costs.roofline import crossovers
 from triform.families import named, sized
-from triform.observe.cost import Cost, cost
-from triform.observe.cost_limits import crossovers
 from triform.spec import ModelSpec, replace
 
 PLAIN = named("gpt2-small")

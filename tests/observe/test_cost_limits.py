@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from triform.core.batch import Text
+from triform.core.initial_weights import build
+from triform.core.texts import Text
+from triform.costs import machine, scaling
+from triform.costs.compare import beside
+from triform.costs.draw import crossing, roof, shares
+from triform.costs.fit_memory import bytes_of, fit, largest
+from triform.costs.flop_counter import count_flops, count_seconds
+from triform.costs.machine import Machine
+from triform.costs.predict import cost
+from triform.costs.roofline import roofline, turning_batch
+from triform.costs.scaling import measure_growth, slope
 from triform.errors import InputError
 from triform.families import named
-from triform.first_numbers import build
-from triform.observe import cost_growth, machine
-from triform.observe.cost import cost
-from triform.observe.cost_beside import beside
-from triform.observe.cost_fit import bytes_of, fit, largest
-from triform.observe.cost_growth import measure_growth, slope
-from triform.observe.cost_limits import roofline, turning_batch
-from triform.observe.cost_plot import crossing, roof, shares
-from triform.observe.count import count_flops, count_seconds
-from triform.observe.machine import Machine
 
 FAST = Machine(peak_flops=3e11, bandwidth=3e10, memory=24 * 10**9)
 SMALL = named("gpt2-small")
@@ -141,7 +141,7 @@ def test_predicted_counted_and_measured_side_by_side() -> None:
 
 def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least time of a prefill grows faster than n, that of a cached token slower; the plot has all three."""
-    monkeypatch.setattr(cost_growth, "SECONDS", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS", 0.0)
     spec = EVERY["gpt2"]
     sizes = (1, 16, 128)
     found = measure_growth(build(spec), spec=spec, lengths=sizes, contexts=sizes, machine=FAST)
@@ -155,7 +155,7 @@ def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_growth_goes_only_as_far_as_the_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_growth, "SECONDS", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS", 0.0)
     spec, heard = EVERY["gpt2"], []
     found = measure_growth(
         build(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), said=heard.append

@@ -9,13 +9,13 @@ from families_tiny import RELATIVES
 from rich.console import Console
 
 from triform import families
+from triform.core.initial_weights import build
+from triform.costs import operations
+from triform.costs.machine import Machine
+from triform.costs.measure import run_beside
+from triform.costs.overview import cost_of, overview, phases
 from triform.errors import InputError
 from triform.families import named
-from triform.first_numbers import build
-from triform.observe import cost_rows
-from triform.observe.cost_overview import cost_of, overview, phases
-from triform.observe.cost_run import run_beside
-from triform.observe.machine import Machine
 from triform.spec import ModelSpec
 
 SPECS = {f"tiny {name}": families.sized(name, "tiny", vocab=101) for name in families.FAMILIES} | RELATIVES
@@ -43,7 +43,7 @@ def test_a_real_run_counts_what_was_predicted(name: str, phase: str) -> None:
 
 def test_a_wrong_prediction_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS["tiny gpt2"]
-    monkeypatch.setattr(cost_rows, "linear", lambda walk, name, part, formula, widths: walk.row(name, f"x.{part}"))
+    monkeypatch.setattr(operations, "linear", lambda walk, name, part, formula, widths: walk.row(name, f"x.{part}"))
     found = run_beside(build(spec), spec=spec, costs=cost_of(spec, phase="step", context=4), machine=FAST, rounds=1)
     assert not found.equal
     assert "NOT equal" in shown(found)

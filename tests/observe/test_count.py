@@ -5,12 +5,12 @@ import torch
 from families_tiny import EVERY
 from torch import nn
 
-from triform.core.batch import PackedText, Pair, Text
 from triform.core.build import cache_for
-from triform.first_numbers import build
-from triform.observe import count
-from triform.observe.cost import cost
-from triform.observe.count import count_flops, count_kept, count_seconds
+from triform.core.initial_weights import build
+from triform.core.texts import PackedText, Pair, Text
+from triform.costs import flop_counter
+from triform.costs.flop_counter import count_flops, count_kept, count_seconds
+from triform.costs.predict import cost
 
 
 def ids(count: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ def test_torch_alone_does_not_count_the_kernel(monkeypatch: pytest.MonkeyPatch) 
     """The negative control: without our formulas, attention is missing and only attention."""
     spec = EVERY["gpt2"]
     network, text = build(spec), Text.of(ids(10).view(2, 5))
-    monkeypatch.setattr(count, "KERNELS", {})
+    monkeypatch.setattr(flop_counter, "KERNELS", {})
     counted = count_flops(network, lambda: network(text).sum().backward())
     costs = cost(spec, phase="training", batch=2, length=5)
     missing = sum(row.flops for row in costs.operations if row.path.endswith("attend"))

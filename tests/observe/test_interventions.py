@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from families_tiny import EVERY, FAMILIES
-from looked_models import SOURCE, TARGET, Subject, kernels, logits, model_of, seen
+from looked_models import SOURCE, TARGET, kernels, logits, model_of, seen
 
 from triform.core.build import skeleton
 from triform.core.forms import Form
+from triform.core.initial_weights import build
 from triform.errors import InputError
-from triform.first_numbers import build
-from triform.observe.interventions import (
+from triform.inspect.interventions import (
     patched,
     shuffled,
     with_mask,
@@ -25,7 +25,8 @@ from triform.observe.interventions import (
     without_feedforward,
     without_heads,
 )
-from triform.observe.view import look
+from triform.inspect.view import look
+from triform.model import Model
 from triform.spec import NoPosition, NormSpec, replace
 
 ENCODERS = [name for name, spec in EVERY.items() if spec.form == "encoder" and spec.head == EVERY["bert"].head]
@@ -40,11 +41,11 @@ WAYS: dict[str, Callable[[Form], AbstractContextManager[None]]] = {
 }
 
 
-def with_changed(model: Subject, change: Callable[[Form], None]) -> Subject:
+def with_changed(model: Model, change: Callable[[Form], None]) -> Model:
     network = deepcopy(model.network)
     with torch.no_grad():
         change(network)
-    return Subject(model.spec, network)
+    return Model(model.spec, network)
 
 
 def hooks(network: Form) -> int:
@@ -101,7 +102,7 @@ def test_nothing_is_added_even_behind_a_norm_with_a_bias() -> None:
     """A layer norm after the feed-forward would make its bias of nothing."""
     spec = EVERY["sandwich norm"]
     spec = replace(spec, decoder=msgspec.structs.replace(spec.decoder, norm=NormSpec()))
-    model = Subject(spec, build(spec))
+    model = Model(spec, build(spec))
     for block in model.network.get_submodule("decoder.blocks"):
         torch.nn.init.ones_(block.feedforward.after.bias)
     with without_feedforward(model.network, [1]):
@@ -145,13 +146,13 @@ def test_without_positions_an_encoder_moves_with_its_words(name: str) -> None:
 def test_positions_removed_are_the_model_without_them(name: str) -> None:
     """Against the same numbers under a spec without positions; yarn sharpens q and k beside turning them."""
     model = model_of(name, torch.float64)
-    blind = Subject(replace(model.spec, position=NoPosition()), skeleton_with(model))
+    blind = Model(replace(model.spec, position=NoPosition()), skeleton_with(model))
     with with_positions(model.network, "removed"):
         got = logits(model)
     assert torch.allclose(got, logits(blind), rtol=0, atol=1e-12) is (name != "yarn scaling")
 
 
-def skeleton_with(model: Subject) -> Form:
+def skeleton_with(model: Model) -> Form:
     network = skeleton(replace(model.spec, position=NoPosition())).eval()
     state = model.network.state_dict()
     network.load_state_dict({path: state[path] for path in network.state_dict()}, assign=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from triform import charts
+from triform.charts import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short, stacked
 from triform.errors import InputError, TriformError
-from triform.observe import plot
-from triform.observe.plot import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short, stacked
 
 HOSTILE = '</script><img src=x onerror="alert(1)">&\u202e\x00\x1b[31m'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -156,5 +156,5 @@ def test_numbers_for_the_eye(number: float, unit: str, said: str) -> None:
 
 
 def test_every_colour_is_defined_twice() -> None:
-    for colour in range(plot.COLOURS):
-        assert plot.STYLE.count(f"--c{colour}:") == 2
+    for colour in range(charts.COLOURS):
+        assert charts.STYLE.count(f"--c{colour}:") == 2

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from triform.errors import InputError
-from triform.observe import taps
-from triform.observe.taps import entered, recorded, tapped
+from triform.inspect import taps
+from triform.inspect.taps import entered, recorded, tapped
 
 
 def network() -> nn.Module:

@@ -10,9 +10,9 @@ from looked_models import SOURCE, TARGET, kernels, logits, model_of, seen
 
 from triform.core.attention import Attend
 from triform.errors import InputError
-from triform.observe import view_attention
-from triform.observe.taps import tapped
-from triform.observe.view import look
+from triform.inspect import attention_view
+from triform.inspect.taps import tapped
+from triform.inspect.view import look
 
 BOUNDS = {torch.float32: 1e-6, torch.float64: 1e-12}
 SPEAKING = [name for name, spec in EVERY.items() if type(spec.head).__name__ in ("Tied", "Own", "Transformed")]
@@ -86,10 +86,10 @@ def test_a_wrong_recomputation_shows_its_error(monkeypatch: pytest.MonkeyPatch) 
     view = seen(model_of("qwen2"))
     assert view.attention(0).error < 1e-6
     with monkeypatch.context() as patch:
-        patch.setattr(view_attention.Asked, "added", lambda self, head, queries: torch.zeros(1, 1, 7, 7))
+        patch.setattr(attention_view.Asked, "added", lambda self, head, queries: torch.zeros(1, 1, 7, 7))
         assert view.attention(0).error > 1e-3
     with monkeypatch.context() as patch:
-        patch.setattr(view_attention.Asked, "places", lambda self, head: (head, 0, 0))
+        patch.setattr(attention_view.Asked, "places", lambda self, head: (head, 0, 0))
         assert view.attention(0, 0).error < 1e-6
         assert view.attention(0, 3).error > 1e-3
     with monkeypatch.context() as patch:
@@ -244,8 +244,8 @@ def test_texts_that_cannot_be_looked_at() -> None:
 def test_a_million_weights_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("gpt2")
     view = look(model, SOURCE * 18)  # 126 tokens
-    monkeypatch.setattr(view_attention, "MOST_NUMBERS", 126 * 126)
-    monkeypatch.setattr(view_attention, "written_out", None)
+    monkeypatch.setattr(attention_view, "MOST_NUMBERS", 126 * 126)
+    monkeypatch.setattr(attention_view, "written_out", None)
     with pytest.raises(InputError, match=r"4 heads × 126 queries × 126 keys are 63,504 weights, the limit is 15,876;"):
         view.attention(0)
     monkeypatch.undo()

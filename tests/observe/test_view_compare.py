@@ -6,9 +6,9 @@ import torch
 from looked_models import SOURCE, model_of, seen
 
 from triform.errors import InputError
-from triform.observe.interventions import without_heads
-from triform.observe.view import look
-from triform.observe.view_compare import compare, in_contexts
+from triform.inspect.compare_views import compare, in_contexts
+from triform.inspect.interventions import without_heads
+from triform.inspect.view import look
 
 
 def test_a_run_compared_with_itself_is_the_same() -> None:

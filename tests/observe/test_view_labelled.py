@@ -16,9 +16,9 @@ from rich.console import Console
 from safetensors import safe_open
 
 from triform.errors import InputError
-from triform.observe import labelled
-from triform.observe.labelled import Axis, Labelled
-from triform.observe.view import View, look
+from triform.inspect import labelled_array
+from triform.inspect.labelled_array import Axis, Labelled
+from triform.inspect.view import View, look
 
 
 def small(*shape: int) -> Labelled:
@@ -28,7 +28,7 @@ def small(*shape: int) -> Labelled:
 
 def hostile_view() -> View:
     model = model_of("gpt2")
-    return look(model._replace(tokenizer=hostile_tokenizer()), f"the {HOSTILE} w3")
+    return look(model.replace(tokenizer=hostile_tokenizer()), f"the {HOSTILE} w3")
 
 
 class Tags(HTMLParser):
@@ -126,7 +126,7 @@ def test_json_is_plain_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said["values"][1][0] == pytest.approx(float(masked.numpy()[1, 0]))
     assert said["axes"][0]["name"] == "query"
     assert said["error"] < 1e-6
-    monkeypatch.setattr(labelled, "MOST_NUMBERS", 5)
+    monkeypatch.setattr(labelled_array, "MOST_NUMBERS", 5)
     with pytest.raises(InputError, match=r"6 numbers are more than the 5 that are sent at once; take a part"):
         small(2, 3).to_json()
 
@@ -173,7 +173,7 @@ def test_a_text_is_read_by_the_models_own_tokenizer() -> None:
     view = hostile_view()
     assert view.texts["decoder"].ids == (0, 1, 3 + 2)
     assert view.attention(0, 0).axes[1].labels == ("the", HOSTILE, "w3")
-    reader = model_of("t5")._replace(tokenizer=hostile_tokenizer())
+    reader = model_of("t5").replace(tokenizer=hostile_tokenizer())
     view = look(reader, "w1 w2 <end>", "w3 w4 <end>", start=0)
     assert view.attention(0, 0, kind="cross").axes == (
         Axis("query", ("the", "w3", "w4")),

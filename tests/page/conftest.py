@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from page_models import FORMS, looker, run
 
-from triform.page.file import page_file
-from triform.serve import lessons
-from triform.serve.page import app
+from triform.page.export_html import page_file
+from triform.serve.page_routes import app
+from triform_lectures import page_lessons
 
 CHAPTERS = ("mask", "positions")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -35,8 +35,8 @@ def browser() -> Iterator[object]:
 
 def some_lessons() -> dict[str, object]:
     """Two chapters: the others are made alike, and take longer."""
-    contents = [one for one in lessons.contents() if one["name"] in CHAPTERS]
-    return {"contents": contents, "chapters": {name: lessons.chapter(name) for name in CHAPTERS}}
+    contents = [one for one in page_lessons.contents() if one["name"] in CHAPTERS]
+    return {"contents": contents, "chapters": {name: page_lessons.chapter(name) for name in CHAPTERS}}
 
 
 @pytest.fixture(scope="session")

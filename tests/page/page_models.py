@@ -6,13 +6,13 @@ import tokenizers
 import torch
 
 from triform import families
-from triform.first_numbers import build
-from triform.page.ask import Run
-from triform.page.looker import Looker
+from triform.core.initial_weights import build
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.page.requests import Run
+from triform.page.session import Looker
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
 
 HOSTILE = '</script><img/src=x/onerror="document.title=1">\u202e\u2066&amp;'
 WORDS = ["the", "fat", "ginger", "cat", "sat", "on", "a", "mat", "mole", "sea", "lion", HOSTILE, "<mask>"]
@@ -37,7 +37,7 @@ def words() -> Tokenizer:
 
 
 @cache
-def loaded(form: str) -> Loaded:
+def loaded(form: str) -> Model:
     """First numbers are too small for heads to matter: matrices are made larger."""
     network = build(SPECS[form])
     dice = torch.Generator().manual_seed(3)
@@ -45,7 +45,7 @@ def loaded(form: str) -> Loaded:
         for parameter in network.parameters():
             if parameter.dim() > 1:
                 parameter.copy_(torch.randn(parameter.shape, generator=dice) * 1.5 / parameter.shape[-1] ** 0.5)
-    return Loaded(SPECS[form], network, words(), generation=Generation(first=0))
+    return Model(SPECS[form], network, words(), generation=Generation(first=0))
 
 
 def looker(form: str) -> Looker:

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from page_models import HOSTILE, LONG, looker, run
 
-from triform.page import file
-from triform.page.file import bundle, hashed, page_file, static
-from triform.serve.page import HEADERS, NAMES
+from triform.page import export_html
+from triform.page.export_html import bundle, hashed, page_file, static
+from triform.serve.page_routes import HEADERS, NAMES
 
 
 class Seen(HTMLParser):
@@ -64,8 +64,8 @@ def test_every_module_is_in_the_bundle_once() -> None:
 def test_a_module_gives_what_others_take() -> None:
     """A name that is imported but not exported would be undefined in the file and an error when served."""
     for name in (name for name in NAMES if name.endswith(".js")):
-        for taken, path in file.IMPORT.findall(static(name)):
-            given = set(file.EXPORT.findall(static(file.resolved(name, path))))
+        for taken, path in export_html.IMPORT.findall(static(name)):
+            given = set(export_html.EXPORT.findall(static(export_html.resolved(name, path))))
             assert {one.strip() for one in taken.split(",")} <= given, f"{name} takes too much from {path}"
 
 
@@ -77,12 +77,12 @@ def test_text_never_becomes_markup() -> None:
 
 
 def test_page_and_file_agree_on_windows() -> None:
-    assert f"export const WINDOW = {file.WINDOW};" in static("state.js")
-    for word, texts in file.CONTEXTS.items():
+    assert f"export const WINDOW = {export_html.WINDOW};" in static("state.js")
+    for word, texts in export_html.CONTEXTS.items():
         assert f"{word}: [{', '.join(f'{chr(34)}{text}{chr(34)}' for text in texts)}]" in static("views/stream.js")
 
 
 def test_a_file_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(export_html, "MOST_BYTES", 200_000)
     html = page_file(looker("decoder"), run(LONG))
     assert len(html) < 200_000 + 150_000  # answers, and the page itself

@@ -12,62 +12,62 @@ from hypothesis import strategies as st
 from page_models import FORMS, LONG, TEXT, loaded, looker, run
 from serve.served_models import encoder, opinionated
 
-from triform import door
+from triform.core import inputs
+from triform.core.initial_weights import build
 from triform.errors import TriformError
-from triform.first_numbers import build
-from triform.inventory import parameters
-from triform.observe.taps import tapped
-from triform.observe.view import look
-from triform.page import ask
-from triform.page.answers import ANSWERS, answer
-from triform.page.ask import Change, OffFeedforward, OffHead, Run
+from triform.inspect.taps import tapped
+from triform.inspect.view import look
+from triform.model import Model
+from triform.page import requests
+from triform.page.answer_requests import ANSWERS, answer
 from triform.page.diagram import diagram
-from triform.page.looker import Looker
-from triform.page.numbers import MOST, listed
-from triform.page.saying import ranges
+from triform.page.prediction_answers import ranges
+from triform.page.requests import Change, OffFeedforward, OffHead, Run
+from triform.page.rounding import MOST, listed
+from triform.page.session import Looker
+from triform.parameters import parameters
 from triform.spec import replace
 from triform.tasks.classify import Classify
-from triform.weights.folder import Loaded
 
 IDS = "3 4 5 6 7 8 9"
 
 
-def questions(looker: Looker, run: Run) -> list[ask.AnyAsk]:
+def questions(looker: Looker, run: Run) -> list[requests.AnyAsk]:
     """One of every kind that this model can answer."""
-    start = answer(looker, ask.Start(run=run))
+    start = answer(looker, requests.Start(run=run))
     stack = list(start["stacks"])[-1]
     n = len(start["stacks"][stack]["tokens"])
     own = {"run": run, "stack": stack, "kind": "self", "layer": 1}
     off = Change(
         heads=(OffHead(stack=stack, kind="self", layer=0, head=1),), feedforward=(OffFeedforward(stack=stack, layer=1),)
     )
-    asks: list[ask.AnyAsk] = [
-        ask.Heads(**own, queries=(0, n), keys=(0, n)),
-        ask.Formula(**own, head=1, queries=(0, n), keys=(0, n)),
-        ask.Overview(**own, head=1),
-        ask.Added(**own, head=1, query=1),
-        ask.Stream(run=run, stack=stack, tokens=(0, n)),
-        ask.Positions(stack=stack),
-        ask.Costs(phase="reading"),
-        ask.Answer(run=run, position=1),
-        ask.Answer(run=msgspec.structs.replace(run, change=off), position=1),
+    asks: list[requests.AnyAsk] = [
+        requests.Heads(**own, queries=(0, n), keys=(0, n)),
+        requests.Formula(**own, head=1, queries=(0, n), keys=(0, n)),
+        requests.Overview(**own, head=1),
+        requests.Added(**own, head=1, query=1),
+        requests.Stream(run=run, stack=stack, tokens=(0, n)),
+        requests.Positions(stack=stack),
+        requests.Costs(phase="reading"),
+        requests.Answer(run=run, position=1),
+        requests.Answer(run=msgspec.structs.replace(run, change=off), position=1),
     ]
     if start["speaks"]:
-        asks.append(ask.Lens(run=run, tokens=(0, 2)))
+        asks.append(requests.Lens(run=run, tokens=(0, 2)))
     if start["writes"]:
-        asks.append(ask.Steps(run=run, count=3))
+        asks.append(requests.Steps(run=run, count=3))
     return asks
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_family_answers_every_question(name: str) -> None:
-    one = Looker(name, Loaded(EVERY[name], build(EVERY[name])))
+    one = Looker(name, Model(EVERY[name], build(EVERY[name])))
     for question in questions(one, Run(text=IDS)):
         assert b"NaN" not in msgspec.json.encode(answer(one, question))
 
 
 def test_no_question_is_forgotten() -> None:
-    assert set(ANSWERS) == set(ask.AnyAsk.__args__)
+    assert set(ANSWERS) == set(requests.AnyAsk.__args__)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -83,9 +83,9 @@ def test_the_diagram_holds_every_parameter(name: str) -> None:
 def test_one_head_adds_up(form: str) -> None:
     one, given = looker(form), run()
     stack = list(one.model.spec.stacks)[-1]
-    n = len(answer(one, ask.Start(run=given))["stacks"][stack]["tokens"])
+    n = len(answer(one, requests.Start(run=given))["stacks"][stack]["tokens"])
     where = {"run": given, "stack": stack, "kind": "self", "layer": 1}
-    found = answer(one, ask.Formula(**where, head=2, queries=(0, n), keys=(0, n)))
+    found = answer(one, requests.Formula(**where, head=2, queries=(0, n), keys=(0, n)))
     mask = np.array([[-np.inf if x is None else x for x in row] for row in found["mask"]])
     masked = np.array(found["scores"]) + mask
     weights = np.exp(masked) / np.exp(masked).sum(-1, keepdims=True)
@@ -94,9 +94,9 @@ def test_one_head_adds_up(form: str) -> None:
     assert (
         np.abs(np.array(found["q"]) @ np.array(found["k"]).T * found["scale"] - np.array(found["scores"])).max() < 2e-3
     )
-    together = answer(one, ask.Heads(**where, queries=(0, n), keys=(0, n)))
+    together = answer(one, requests.Heads(**where, queries=(0, n), keys=(0, n)))
     assert together["weights"][2] == found["weights"]
-    sum_of = answer(one, ask.Added(**where, head=2, query=1))
+    sum_of = answer(one, requests.Added(**where, head=2, query=1))
     parts = sum(np.array(sum_of[name]["numbers"]) for name in ("before", "head", "others"))
     assert np.abs(parts - np.array(sum_of["after"]["numbers"])).max() < 1e-3
 
@@ -104,7 +104,7 @@ def test_one_head_adds_up(form: str) -> None:
 def test_keys_outside_the_window_are_told_as_a_sum() -> None:
     one = looker("decoder")
     found = answer(
-        one, ask.Formula(run=run(), stack="decoder", kind="self", layer=1, head=0, queries=(5, 8), keys=(5, 8))
+        one, requests.Formula(run=run(), stack="decoder", kind="self", layer=1, head=0, queries=(5, 8), keys=(5, 8))
     )
     assert np.abs(np.array(found["weights"]).sum(-1) + np.array(found["outside"]) - 1).max() < 1e-4
     assert max(found["outside"]) > 0.01
@@ -119,14 +119,14 @@ def test_looking_is_not_felt_outside(form: str) -> None:
     goal = [one.target(run())] if one.pair else None
 
     def logits() -> torch.Tensor:
-        return door.logits(model.network, model.spec, ids, target=goal)
+        return inputs.logits(model.network, model.spec, ids, target=goal)
 
     before = logits()
     heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
-    from triform.page.changing import changed
+    from triform.page.apply_change import changed
 
     with changed(one.model.network, Change(heads=heads, temperature=3.0)):
-        inside = door.logits(one.model.network, model.spec, ids, target=goal)
+        inside = inputs.logits(one.model.network, model.spec, ids, target=goal)
         assert torch.equal(logits(), before)
     assert not torch.equal(inside, before)
     shared = {x.data_ptr() for x in model.network.parameters()}
@@ -138,8 +138,8 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
     one = looker(form)
     stack = list(one.model.spec.stacks)[-1]
     off = Change(heads=(OffHead(stack=stack, kind="self", layer=1, head=0),))
-    at = answer(one, ask.Start(run=run()))["position_asked"]
-    found = answer(one, ask.Answer(run=run(change=off), position=at))
+    at = answer(one, requests.Start(run=run()))["position_asked"]
+    found = answer(one, requests.Answer(run=run(change=off), position=at))
     assert found["was"]["before"] != found["was"]["after"]
     assert found["parted"] > 0
     assert max(found["turned"]) > 0
@@ -147,15 +147,15 @@ def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> None:
-    model = encoder("classify")._replace(memo={"several": several})
+    model = encoder("classify").replace(memo={"several": several})
     text = "the fat ginger cat sat on a mat"
     (said,) = Classify().run([text], model=model, top=3)
-    found = answer(Looker("labels", model), ask.Answer(run=Run(text=text), position=0))
+    found = answer(Looker("labels", model), requests.Answer(run=Run(text=text), position=0))
     assert dict(zip(found["labels"], found["chances"], strict=True)) == pytest.approx(
         {one.label: one.probability for one in said.chances}, rel=1e-4
     )
     off = Change(heads=(OffHead(stack="encoder", kind="self", layer=0, head=1),))
-    changed = answer(Looker("labels", model), ask.Answer(run=Run(text=text, change=off), position=0))
+    changed = answer(Looker("labels", model), requests.Answer(run=Run(text=text, change=off), position=0))
     assert changed["was"]["before"] == found["chances"]
     assert changed["was"]["after"] == changed["chances"] != found["chances"]
 
@@ -163,15 +163,15 @@ def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> Non
 def test_a_head_of_one_label_gives_its_score() -> None:
     model = encoder("classify")
     spec = replace(model.spec, head=replace(model.spec.head, labels=1))
-    looked = Looker("score", model._replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
-    found = answer(looked, ask.Answer(run=Run(text="the cat"), position=0))
+    looked = Looker("score", model.replace(spec=spec, network=opinionated(build(spec)), labels=("LABEL_0",)))
+    found = answer(looked, requests.Answer(run=Run(text="the cat"), position=0))
     assert (found["labels"], found["chances"]) == ([], [])
     assert found["score"] == pytest.approx(float(looked.view(Run(text="the cat")).logits[0, 0]), rel=1e-4)
 
 
 def test_a_word_in_its_contexts_begins_as_one_vector() -> None:
     one = looker("encoder")
-    found = answer(one, ask.Contexts(texts=("the fat cat", "a cat sat on the mat", "cat"), word="cat"))
+    found = answer(one, requests.Contexts(texts=("the fat cat", "a cat sat on the mat", "cat"), word="cat"))
     assert found["at"] == [2, 1, 0]
     assert found["tokens"] == ["cat"] * 3
     assert np.array(found["degrees"][0]).max() < 1e-3
@@ -182,7 +182,7 @@ def test_a_word_in_its_contexts_begins_as_one_vector() -> None:
 
 def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
     one = looker("decoder")
-    found = answer(one, ask.Steps(run=run(), count=3))
+    found = answer(one, requests.Steps(run=run(), count=3))
     assert found["steps"][0]["computed"] == [[0, found["read"]]]
     assert [step["computed"] for step in found["steps"][1:]] == [
         [[9 + i, 10 + i]] for i in range(len(found["steps"]) - 1)
@@ -193,14 +193,14 @@ def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
 def test_an_encoder_decoder_writes_its_target_from_the_start_token() -> None:
     """Also where a target is given: what the decoder reads is one thing, what the model writes another."""
     one = looker("encoder-decoder")
-    target = answer(one, ask.Start(run=run()))["stacks"]["decoder"]["tokens"]
+    target = answer(one, requests.Start(run=run()))["stacks"]["decoder"]["tokens"]
     for asked in (run(), run(target="a mat")):
-        found = answer(one, ask.Steps(run=asked, count=64))
+        found = answer(one, requests.Steps(run=asked, count=64))
         assert found["read"] == 1
         assert found["tokens"][: len(target)] == target
         assert [step["token"] for step in found["steps"]][: len(target) - 1] == target[1:]
         assert found["steps"][0]["computed"] == [[0, 1]]
-    assert answer(one, ask.Start(run=run()))["position_asked"] == 0
+    assert answer(one, requests.Start(run=run()))["position_asked"] == 0
 
 
 def test_a_change_rewrites_the_whole_target() -> None:
@@ -209,7 +209,7 @@ def test_a_change_rewrites_the_whole_target() -> None:
         OffHead(stack="decoder", kind="cross", layer=layer, head=head) for layer in (0, 1) for head in range(4)
     )
     before, after = (
-        [step["token"] for step in answer(one, ask.Steps(run=run(change=change), count=64))["steps"]]
+        [step["token"] for step in answer(one, requests.Steps(run=run(change=change), count=64))["steps"]]
         for change in (Change(), Change(heads=heads))
     )
     assert len(before) == len(after) == 64
@@ -218,7 +218,7 @@ def test_a_change_rewrites_the_whole_target() -> None:
 
 def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
     one = looker("decoder")
-    found = answer(one, ask.Overview(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))
+    found = answer(one, requests.Overview(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))
     view = one.view(run(LONG))
     peak = max(float(view.attention(1, 1, queries=slice(at, at + 250)).values.max()) for at in range(0, 2000, 250))
     assert (found["step"], len(found["cells"]), len(found["cells"][0])) == (16, 125, 125)
@@ -228,14 +228,14 @@ def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [answer(looker(form), question) for question in questions(looker(form), run())]
-    monkeypatch.setattr("triform.page.looker.KEPT", 0)
-    monkeypatch.setattr("triform.page.looker.HELD", 0)
+    monkeypatch.setattr("triform.page.session.KEPT", 0)
+    monkeypatch.setattr("triform.page.session.HELD", 0)
     assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
 
 
 def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer above the one that is asked for, and the head at the one position that is."""
-    monkeypatch.setattr("triform.page.looker.KEPT", 0)
+    monkeypatch.setattr("triform.page.session.KEPT", 0)
     one, ran = looker("decoder"), list[tuple[str, int]]()
     where = {"run": run(), "stack": "decoder", "kind": "self", "layer": 0}
 
@@ -243,10 +243,10 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
         ran.append((path, output.shape[1]))
 
     with tapped(one.model.network, "decoder.blocks.? readout", note):
-        answer(one, ask.Formula(**where, head=0, queries=(0, 3), keys=(0, 3)))
-        answer(one, ask.Overview(**where, head=3))
+        answer(one, requests.Formula(**where, head=0, queries=(0, 3), keys=(0, 3)))
+        answer(one, requests.Overview(**where, head=3))
         assert ran == [("decoder.blocks.0", 9)]
-        answer(one, ask.Answer(run=run(), position=4))
+        answer(one, requests.Answer(run=run(), position=4))
         assert ran[1:] == [("decoder.blocks.0", 9), ("decoder.blocks.1", 9), ("readout", 1)]
 
 
@@ -254,24 +254,28 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
 
 HERE = {"run": run(), "stack": "decoder", "kind": "self"}
 REFUSED = {
-    f"are 4,000,000 numbers, a page takes {MOST:,} at once; ask for fewer": ask.Formula(
+    f"are 4,000,000 numbers, a page takes {MOST:,} at once; ask for fewer": requests.Formula(
         **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
     ),
-    "4 heads × 2,000 queries": ask.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
-    "layer 2 is not in this decoder; its layers are 0 to 1": ask.Heads(**HERE, layer=2, queries=(0, 2), keys=(0, 2)),
-    "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": ask.Formula(
+    "4 heads × 2,000 queries": requests.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
+    "layer 2 is not in this decoder; its layers are 0 to 1": requests.Heads(
+        **HERE, layer=2, queries=(0, 2), keys=(0, 2)
+    ),
+    "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": requests.Formula(
         **HERE, layer=0, head=4, queries=(0, 2), keys=(0, 2)
     ),
-    "queries 3 to 90 are not in this text; it has 0 to 9": ask.Heads(**HERE, layer=0, queries=(3, 90), keys=(0, 2)),
-    "query 9 is not in this text": ask.Added(**HERE, layer=0, head=0, query=9),
-    "stack='encoder' is not in this model": ask.Positions(stack="encoder"),
-    "has 3,000 tokens, this model reads at most 2,100": ask.Start(run=run("cat " * 3000)),
-    "the text is empty": ask.Start(run=run("")),
-    "a target is for encoder-decoders": ask.Start(run=run(target="cat")),
-    "'dog' is not in 'the cat'": ask.Contexts(texts=("the cat",), word="dog"),
-    "ask for 32 at most": ask.Lens(run=run(LONG), tokens=(0, 100)),
-    "position 99 is not in this text": ask.Answer(run=run(), position=99),
-    "temperature=0.0 is out of range": ask.Answer(run=run(change=Change(temperature=0.0)), position=0),
+    "queries 3 to 90 are not in this text; it has 0 to 9": requests.Heads(
+        **HERE, layer=0, queries=(3, 90), keys=(0, 2)
+    ),
+    "query 9 is not in this text": requests.Added(**HERE, layer=0, head=0, query=9),
+    "stack='encoder' is not in this model": requests.Positions(stack="encoder"),
+    "has 3,000 tokens, this model reads at most 2,100": requests.Start(run=run("cat " * 3000)),
+    "the text is empty": requests.Start(run=run("")),
+    "a target is for encoder-decoders": requests.Start(run=run(target="cat")),
+    "'dog' is not in 'the cat'": requests.Contexts(texts=("the cat",), word="dog"),
+    "ask for 32 at most": requests.Lens(run=run(LONG), tokens=(0, 100)),
+    "position 99 is not in this text": requests.Answer(run=run(), position=99),
+    "temperature=0.0 is out of range": requests.Answer(run=run(change=Change(temperature=0.0)), position=0),
 }  # fmt: skip
 
 
@@ -284,10 +288,10 @@ def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
 
 
 def test_a_model_without_tokenizer_reads_ids() -> None:
-    one = Looker("bare", loaded("decoder")._replace(tokenizer=None))
-    assert answer(one, ask.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
+    one = Looker("bare", loaded("decoder").replace(tokenizer=None))
+    assert answer(one, requests.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
     with pytest.raises(TriformError, match="no tokenizer, so it reads no words; give token ids"):
-        answer(one, ask.Start(run=run()))
+        answer(one, requests.Start(run=run()))
 
 
 @given(st.lists(st.floats(-1e30, 1e30), min_size=1))
@@ -312,7 +316,7 @@ def test_old_passes_are_dropped_before_a_new_one_is_made(monkeypatch: pytest.Mon
         kept.append(len(one._views))
         return look(*given, **more)
 
-    monkeypatch.setattr("triform.page.looker.look", noted)
+    monkeypatch.setattr("triform.page.session.look", noted)
     for one_run in (runs[0], runs[1], runs[1], runs[0]):
         one.view(one_run)
     assert kept == [0, 0, 0]

@@ -14,12 +14,12 @@ from page_models import HOSTILE
 from page_reader import Reader, check_no_barrier, reading
 from serve.served_models import TEXTS, all_models, encoder
 
-from triform.serve.app import app
-from triform.serve.log import Log
+from triform.serve.http.app import app
+from triform.serve.http.log import Log
 from triform.serve.playground import FIELDS, forms
 from triform.serve.routes import ROUTES
-from triform.serve.service import Service
-from triform.tasks import index
+from triform.serve.worker.service import Service
+from triform.tasks import vector_index
 
 TASKS = {
     "cat": ["complete", "chat"],
@@ -36,8 +36,8 @@ TASKS = {
 def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
     folder = tmp_path_factory.mktemp("playground")
     (folder / "passages.txt").write_text("\n".join([*TEXTS[:4], HOSTILE]), encoding="utf-8")
-    index.make([folder / "passages.txt"], model=encoder("embed"), name="embed", out=folder / "index")
-    found = {"texts": index.read(folder / "index")}
+    vector_index.make([folder / "passages.txt"], model=encoder("embed"), name="embed", out=folder / "index")
+    found = {"texts": vector_index.read(folder / "index")}
     return Service(all_models(), indexes=found, log=Log(io.StringIO()))
 
 

@@ -11,10 +11,10 @@ import uvicorn
 from page_reader import check_no_barrier, reading
 from serve.served_models import decoder
 
-from triform.serve.app import app
-from triform.serve.guard import Access
-from triform.serve.log import Log
-from triform.serve.service import Service
+from triform.serve.http.app import app
+from triform.serve.http.auth import Access
+from triform.serve.http.log import Log
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 

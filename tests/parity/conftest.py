@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference_models import reference
 
-from triform.weights import folder
+from triform.weights import model_folder
 
 
 @pytest.fixture(scope="session")
@@ -24,4 +24,4 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="session")
 def ours(folders: Any) -> Any:
-    return cache(lambda name: folder.read(folders(name), dtype=torch.float64))
+    return cache(lambda name: model_folder.read(folders(name), dtype=torch.float64))

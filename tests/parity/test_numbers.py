@@ -21,10 +21,10 @@ from reference_models import (
 )
 from torch import Tensor
 
-from triform import door
-from triform.weights import folder
+from triform.core import inputs
+from triform.model import Model
+from triform.weights import model_folder
 from triform.weights.architectures import expressing
-from triform.weights.folder import Loaded
 
 CASTING = [name for name, case in CASES.items() if case.family in CASTS]
 QUICK = [(1, length, "none") for length in LENGTHS] + [
@@ -38,17 +38,17 @@ EVERYTHING = [(batch, length, side) for batch in (1, 3, 8) for length in LENGTHS
 KERNELS = ("eager", "sdpa")
 
 
-def our_answer(model: Loaded, given: Texts, name: str) -> Tensor:
+def our_answer(model: Model, given: Texts, name: str) -> Tensor:
     kinds = given.kinds if model.spec.embedding.kinds > 1 else None
     if is_pair(name):
-        return door.logits(
+        return inputs.logits(
             model.network, model.spec, given.ids, target=given.target, keep=given.keep, target_keep=given.target_keep
         )
-    return door.logits(model.network, model.spec, given.ids, keep=given.keep, kinds=kinds)
+    return inputs.logits(model.network, model.spec, given.ids, keep=given.keep, kinds=kinds)
 
 
 def compare(
-    name: str, model: Loaded, inputs: list[tuple[int, int, str]], limit: float, kernels: tuple[str, ...] = KERNELS
+    name: str, model: Model, inputs: list[tuple[int, int, str]], limit: float, kernels: tuple[str, ...] = KERNELS
 ) -> None:
     their = reference(name)
     for attention in kernels:
@@ -116,7 +116,7 @@ def gradients(network: torch.nn.Module, loss: Tensor) -> dict[str, Tensor | None
     return dict(zip(parameters, found, strict=True))
 
 
-def in_their_words(model: Loaded, ours: dict[str, Tensor | None]) -> dict[str, Tensor]:
+def in_their_words(model: Model, ours: dict[str, Tensor | None]) -> dict[str, Tensor]:
     family, architecture = expressing(model.spec, model.config).architecture
     parts = family.table(architecture, bare=family.heads[architecture].bare).parts(model.spec)
     return {part.name: part.view(x) for part in parts if (x := ours.get(part.path)) is not None}
@@ -126,7 +126,7 @@ def in_their_words(model: Loaded, ours: dict[str, Tensor | None]) -> dict[str, T
 @torch.no_grad()
 def test_float32_is_at_most_twice_as_far_from_the_truth(name: str, ours: Any, folders: Any) -> None:
     """Root mean square over a thousand tokens and more; the truth is our float64, proved above."""
-    narrow, their = folder.read(folders(name)), copy.deepcopy(reference(name)).float()
+    narrow, their = model_folder.read(folders(name)), copy.deepcopy(reference(name)).float()
     their.set_attn_implementation("sdpa")
     mine, theirs = [], []
     for seed in range(4):

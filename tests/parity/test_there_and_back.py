@@ -11,7 +11,8 @@ import transformers
 from reference_models import CASES, CASTS, EVERY, answer, apart, real, reference, texts
 from safetensors.torch import load_file, save_file
 
-from triform.weights import folder
+from triform.model import Model
+from triform.weights import model_folder
 
 # Tensors of the reference that we lay aside; a folder of ours does not have them.
 ASIDE = {"bert-pretraining": ("bert.pooler", "cls.seq_relationship")}
@@ -49,7 +50,7 @@ def same_tensors(name: str, model: Any) -> None:
 @EVERY
 @torch.no_grad()
 def test_bits_and_answers_come_back(name: str, ours: Any, tmp_path: Path) -> None:
-    folder.write(tmp_path / "out", model=ours(name))
+    model_folder.write(tmp_path / "out", model=ours(name))
     model = back(name, tmp_path / "out")
     same_tensors(name, model)
     given = texts(3, 33, "right")
@@ -74,17 +75,17 @@ def same_config(one: Any, other: Any) -> bool:
 def test_shards_both_ways(name: str, ours: Any, tmp_path: Path) -> None:
     reference(name).save_pretrained(tmp_path / "theirs", max_shard_size="9KB")
     assert len(list((tmp_path / "theirs").glob("*.safetensors"))) > 3
-    read = folder.read(tmp_path / "theirs", dtype=torch.float64)
+    read = model_folder.read(tmp_path / "theirs", dtype=torch.float64)
     assert read.spec == ours(name).spec
     assert same_state(read, ours(name))
-    folder.write(tmp_path / "ours", model=read, shard_bytes=9000)
+    model_folder.write(tmp_path / "ours", model=read, shard_bytes=9000)
     shards = sorted((tmp_path / "ours").glob("*.safetensors"))
     assert len(shards) > 3
     assert all(path.stat().st_size < 9000 + 4000 for path in shards if len(load_file(path)) > 1)
     same_tensors(name, back(name, tmp_path / "ours"))
 
 
-def same_state(one: folder.Loaded, other: folder.Loaded) -> bool:
+def same_state(one: Model, other: Model) -> bool:
     pairs = zip(one.network.state_dict().items(), other.network.state_dict().items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 
@@ -103,16 +104,16 @@ def test_both_generations_of_rope(name: str, folders: Any, ours: Any, tmp_path: 
             folders(name), tmp_path / called, rope_parameters=None, rope_theta=theta, rope_scaling=scaling,
             dtype=None, torch_dtype="float64",
         )  # fmt: skip
-        assert folder.read(old, dtype=torch.float64).spec == ours(name).spec
+        assert model_folder.read(old, dtype=torch.float64).spec == ours(name).spec
 
 
 @pytest.mark.parametrize("name", ["llama-3", "llama-yarn", "qwen2-windowed", "mistral-unwindowed"])
 def test_ours_says_it_in_both_generations(name: str, ours: Any, tmp_path: Path) -> None:
-    folder.write(tmp_path / "out", model=ours(name)._replace(config={}))
+    model_folder.write(tmp_path / "out", model=ours(name).replace(config={}))
     for gone in (("rope_parameters", "dtype"), ("rope_theta", "rope_scaling", "torch_dtype")):
         half = edited(tmp_path / "out", tmp_path / gone[0], **dict.fromkeys(gone))
         (half / "manifest.json").unlink()
-        assert folder.read(half, dtype=torch.float64).spec == ours(name).spec
+        assert model_folder.read(half, dtype=torch.float64).spec == ours(name).spec
 
 
 def test_both_generations_of_t5(folders: Any, ours: Any, tmp_path: Path) -> None:
@@ -122,11 +123,14 @@ def test_both_generations_of_t5(folders: Any, ours: Any, tmp_path: Path) -> None
     assert not newer["scale_decoder_outputs"]
     older = {"tie_word_embeddings": False, "scale_decoder_outputs": None, "dense_act_fn": None, "is_gated_act": None}
     assert (
-        folder.read(edited(folders("t5-v1.1"), tmp_path / "4", **older), dtype=torch.float64).spec
+        model_folder.read(edited(folders("t5-v1.1"), tmp_path / "4", **older), dtype=torch.float64).spec
         == ours("t5-v1.1").spec
     )
     plain = {"tie_word_embeddings": None, "scale_decoder_outputs": None}
-    assert folder.read(edited(folders("t5"), tmp_path / "plain", **plain), dtype=torch.float64).spec == ours("t5").spec
+    assert (
+        model_folder.read(edited(folders("t5"), tmp_path / "plain", **plain), dtype=torch.float64).spec
+        == ours("t5").spec
+    )
 
 
 @pytest.mark.parametrize("name", ["bert-masked", "distilbert-tag", "roberta-span", "gpt2", "llama", "bart", "marian"])
@@ -135,14 +139,14 @@ def test_names_without_the_prefix(name: str, folders: Any, ours: Any, tmp_path: 
         CASES[name].family, f"{CASES[name].family.lower()}."
     )
     rewritten(folders(name), tmp_path / "bare", lambda key: key.removeprefix(prefix))
-    assert same_state(folder.read(tmp_path / "bare", dtype=torch.float64), ours(name))
+    assert same_state(model_folder.read(tmp_path / "bare", dtype=torch.float64), ours(name))
 
 
 @pytest.mark.parametrize("name", ["gpt2-bare", "llama-bare", "bart-bare", "distilbert", "bert"])
 def test_names_with_a_prefix_of_a_model_without_a_head(name: str, folders: Any, ours: Any, tmp_path: Path) -> None:
     prefix = {"gpt2-bare": "transformer.", "llama-bare": "model.", "bart-bare": "model."}.get(name, f"{name}.")
     rewritten(folders(name), tmp_path / "prefixed", lambda key: prefix + key)
-    assert same_state(folder.read(tmp_path / "prefixed", dtype=torch.float64), ours(name))
+    assert same_state(model_folder.read(tmp_path / "prefixed", dtype=torch.float64), ours(name))
 
 
 def test_norms_called_gamma_and_beta(folders: Any, ours: Any, tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_norms_called_gamma_and_beta(folders: Any, ours: Any, tmp_path: Path) ->
         return next((key.replace(new, name) for new, name in old.items() if key.endswith(new)), key)
 
     rewritten(folders("bert-masked"), tmp_path / "old", older)
-    assert same_state(folder.read(tmp_path / "old", dtype=torch.float64), ours("bert-masked"))
+    assert same_state(model_folder.read(tmp_path / "old", dtype=torch.float64), ours("bert-masked"))
 
 
 def rewritten(source: Path, target: Path, rename: Any) -> None:
@@ -169,9 +173,9 @@ def test_labels_defaults_and_unknown_fields_are_kept(folders: Any, tmp_path: Pat
     source = edited(
         folders("bert-classify"), tmp_path / "in", id2label=labels, label2id=None, problem_type="regression"
     )
-    read = folder.read(source, dtype=torch.float64)
+    read = model_folder.read(source, dtype=torch.float64)
     assert read.labels == ("sad", "so so", "glad")
-    folder.write(tmp_path / "out", model=read)
+    model_folder.write(tmp_path / "out", model=read)
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["id2label"] == labels
     assert config["label2id"] == {"sad": 0, "so so": 1, "glad": 2}
@@ -183,11 +187,11 @@ def test_generation_defaults_come_and_go(folders: Any, tmp_path: Path) -> None:
     source = edited(folders("llama"), tmp_path / "in")
     said = {"eos_token_id": [2, 5], "do_sample": True, "temperature": 0.6, "top_p": 0.9, "renormalize_logits": True}
     (source / "generation_config.json").write_text(json.dumps(said))
-    read = folder.read(source, dtype=torch.float64)
+    read = model_folder.read(source, dtype=torch.float64)
     assert read.generation.ends == (2, 5)
     assert read.generation.temperature == 0.6
     assert read.generation.bos == 1  # said in config.json only
-    folder.write(tmp_path / "out", model=read)
+    model_folder.write(tmp_path / "out", model=read)
     again = json.loads((tmp_path / "out/generation_config.json").read_text())
     assert again.items() >= said.items()
     assert transformers.GenerationConfig.from_pretrained(tmp_path / "out").eos_token_id == [2, 5]
@@ -195,10 +199,10 @@ def test_generation_defaults_come_and_go(folders: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [torch.bfloat16, torch.float16])
 def test_half_precision_files_come_back_bit_equal(kept: torch.dtype, tmp_path: Path, ours: Any) -> None:
-    folder.write(tmp_path / "half", model=ours("llama"), dtype=kept)
-    wide = folder.read(tmp_path / "half")
+    model_folder.write(tmp_path / "half", model=ours("llama"), dtype=kept)
+    wide = model_folder.read(tmp_path / "half")
     assert wide.network.token.weight.dtype == torch.float32
-    folder.write(tmp_path / "again", model=wide, dtype=kept)
+    model_folder.write(tmp_path / "again", model=wide, dtype=kept)
     one, other = (load_file(tmp_path / path / "model.safetensors") for path in ("half", "again"))
     assert all(x.dtype == kept and torch.equal(x, other[key]) for key, x in one.items())
     model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "half")
@@ -208,7 +212,7 @@ def test_half_precision_files_come_back_bit_equal(kept: torch.dtype, tmp_path: P
 def test_a_planted_mistake_in_a_table_is_noticed(ours: Any, monkeypatch: pytest.MonkeyPatch, folders: Any) -> None:
     """Gate and up have the same shape: only the numbers can tell that they were exchanged."""
     from triform.weights import architectures
-    from triform.weights.names import Row
+    from triform.weights.name_rules import Row
     from triform.weights.tables import llama
 
     def exchanged(rule: Any) -> Any:
@@ -217,4 +221,4 @@ def test_a_planted_mistake_in_a_table_is_noticed(ours: Any, monkeypatch: pytest.
 
     wrong = llama.LLAMA._replace(names=tuple(map(exchanged, llama.LLAMA.names)))
     monkeypatch.setattr(architectures, "FAMILIES", (wrong,))
-    assert not same_state(folder.read(folders("llama"), dtype=torch.float64), ours("llama"))
+    assert not same_state(model_folder.read(folders("llama"), dtype=torch.float64), ours("llama"))

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triform
-from triform.core.batch import PackedText, Text
-from triform.observe.lab import Lab, distance, each_row
+from triform.check.fixtures import Lab, each_row
+from triform.core.texts import PackedText, Text
+from triform.precision import distance
 
 BOUND = 1e-9
 
@@ -21,7 +22,7 @@ def test_every_proof_holds(name: str) -> None:
 
 def test_each_kind_of_claim_was_made() -> None:
     """A proof that applies nowhere would prove nothing."""
-    from triform.observe.claims import CLAIMS
+    from triform.check.checks import CLAIMS
 
     for claim in CLAIMS:
         assert any(claim.applies(spec) for spec in FAMILIES.values()), claim.name

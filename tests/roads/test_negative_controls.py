@@ -11,18 +11,17 @@ from torch import nn
 from torch.nn import functional as F
 
 import triform
-from triform import door
-from triform.core import masks, positions
+from triform.check.checks import CLAIMS
+from triform.check.run_checks import check
+from triform.core import inputs, masks, positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
-from triform.core.batch import PackedText, Text, UnequalRows
 from triform.core.blocks import Dropout, PastOnly, Residual
 from triform.core.cache import Cache, Writing
-from triform.core.heads import TiedHead
 from triform.core.masks import View
 from triform.core.norms import LayerNorm, RmsNorm
+from triform.core.output_heads import TiedHead
+from triform.core.texts import PackedText, Text, UnequalRows
 from triform.families import sized
-from triform.observe.claims import CLAIMS
-from triform.observe.proofs import check
 from triform.spec import replace
 
 Plant = Callable[[pytest.MonkeyPatch, triform.Model], None]
@@ -109,7 +108,7 @@ def window_forgotten(monkeypatch, model):
     stack = model.spec.decoder
     narrow = replace(stack, attention=replace(stack.attention, window=3))
     # the network was built for a window of 4096
-    model.loaded = model.loaded._replace(spec=replace(model.spec, decoder=narrow))
+    object.__setattr__(model, "spec", replace(model.spec, decoder=narrow))
 
 
 @mistake("gpt2", "no leak: neighbours")
@@ -130,7 +129,7 @@ def source_padding_unmasked(monkeypatch, model):
 
 @mistake("bert", "no leak: padding")
 def padding_not_removed(monkeypatch, model):
-    monkeypatch.setattr(door.Rows, "full", property(lambda self: True))
+    monkeypatch.setattr(inputs.Rows, "full", property(lambda self: True))
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ def positions_not_moved_by_the_cache(monkeypatch, model):
 
 @mistake("gpt2", "padded = unpadded")
 def left_padding_counted_as_positions(monkeypatch, model):
-    pack = door.Rows.pack
+    pack = inputs.Rows.pack
 
     class Counted(PackedText):
         def positions(self, past):
@@ -155,7 +154,7 @@ def left_padding_counted_as_positions(monkeypatch, model):
         object.__setattr__(counted, "columns", unpack.columns)
         return counted, unpack
 
-    monkeypatch.setattr(door.Rows, "pack", packing)
+    monkeypatch.setattr(inputs.Rows, "pack", packing)
 
 
 @mistake("gpt2", "packed = separate")

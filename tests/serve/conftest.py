@@ -8,8 +8,8 @@ import pytest
 from served_models import TEXTS, all_models, encoder
 from served_process import ALONE, STARTED, Process
 
-from triform.tasks import index
-from triform.weights import folder
+from triform.tasks import vector_index
+from triform.weights import model_folder
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +25,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a person has them."""
     root = tmp_path_factory.mktemp("served")
     for name, model in all_models().items():
-        folder.write(root / name, model=model)
+        model_folder.write(root / name, model=model)
     (root / "passages.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    index.make([root / "passages.txt"], model=encoder("embed"), name="embed", out=root / "index")
+    vector_index.make([root / "passages.txt"], model=encoder("embed"), name="embed", out=root / "index")
     return root
 
 

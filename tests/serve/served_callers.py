@@ -12,11 +12,11 @@ import pytest
 from served_models import decoder
 
 from triform.generate.engine import Engine
-from triform.serve.app import app
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
-from triform.weights.folder import Loaded
+from triform.model import Model
+from triform.serve.http.app import app
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.worker.service import Service
 
 LONG: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 100, "ignore_eos": True}
 
@@ -74,7 +74,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def standing(models: dict[str, Loaded] | None = None, **limits: Any) -> AsyncIterator[tuple[Service, Any]]:
+async def standing(models: dict[str, Model] | None = None, **limits: Any) -> AsyncIterator[tuple[Service, Any]]:
     """A service and its application, for callers; a gate that is shut is no stalled worker here."""
     service = Service(models or {"cat": decoder()}, limits=Limits(stalled_seconds=60, **limits), log=Log(io.StringIO()))
     made = app(service)

@@ -11,19 +11,19 @@ import httpx2
 import torch
 
 from triform import families
-from triform.first_numbers import build
-from triform.serve.app import app
-from triform.serve.guard import Access
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
+from triform.core.initial_weights import build
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.pooling import Pooling
+from triform.serve.http.app import app
+from triform.serve.http.auth import Access
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.worker.service import Service
 from triform.spec import Classify, NoHead, Span, Tag, replace
-from triform.text.chat import ChatTemplate
+from triform.text.chat_template import ChatTemplate
 from triform.text.tokenizer import Tokenizer
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
-from triform.weights.sentence import Pooling
+from triform.text.train_tokenizer import train_tokenizer
 
 TEXTS = ["the fat ginger cat sat on a mat", "a mole digs a hole", "apples and oranges are fruit", "lions eat meat"] * 4
 SIZES = {"width": 32, "layers": 2, "heads": 4, "context": 128}
@@ -47,23 +47,23 @@ def opinionated(network: Any, seed: int = 1) -> Any:
 
 
 @cache
-def decoder() -> Loaded:
+def decoder() -> Model:
     tokenizer = words("bpe")
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     template = ChatTemplate(TEMPLATE, special=tokenizer.special)
-    return Loaded(spec, opinionated(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    return Model(spec, opinionated(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
 
 
 @cache
-def pair() -> Loaded:
+def pair() -> Model:
     tokenizer = words("unigram", ends=True)
     spec = families.t5(vocab=tokenizer.vocab, **SIZES)
     generation = Generation(first=0, eos=tokenizer.eos)
-    return Loaded(spec, opinionated(build(spec)), tokenizer, generation=generation)
+    return Model(spec, opinionated(build(spec)), tokenizer, generation=generation)
 
 
 @cache
-def encoder(kind: str) -> Loaded:
+def encoder(kind: str) -> Model:
     tokenizer = words("wordpiece")
     base = families.bert(vocab=tokenizer.vocab, **SIZES)
     heads = {
@@ -75,24 +75,24 @@ def encoder(kind: str) -> Loaded:
     spec = replace(base, head=heads[kind]) if kind in heads else base
     labels = {"classify": ("good", "bad", "so"), "tag": ("O", "B-animal", "I-animal")}.get(kind, ())
     pooling = Pooling("mean", normalise=True) if kind == "embed" else None
-    return Loaded(spec, opinionated(build(spec)), tokenizer, labels=labels, pooling=pooling)
+    return Model(spec, opinionated(build(spec)), tokenizer, labels=labels, pooling=pooling)
 
 
 MODELS = {
     "cat": decoder,
     "pair": pair,
-    "taught": lambda: decoder()._replace(memo={"task": "translate"}),
+    "taught": lambda: decoder().replace(memo={"task": "translate"}),
     **{name: (lambda name=name: encoder(name)) for name in ("fill", "embed", "classify", "tag", "answer")},
 }
 
 
-def all_models() -> dict[str, Loaded]:
+def all_models() -> dict[str, Model]:
     return {name: make() for name, make in MODELS.items()}
 
 
 @asynccontextmanager
 async def serving(
-    models: dict[str, Loaded] | None = None, *, access: Access | None = None, indexes: Any = None, **limits: Any
+    models: dict[str, Model] | None = None, *, access: Access | None = None, indexes: Any = None, **limits: Any
 ) -> AsyncIterator[tuple[Service, httpx2.AsyncClient]]:
     """A service in this very process, and a client for it. A slow machine is no stalled worker."""
     bounds = Limits(**({"stalled_seconds": 60.0} | limits))

@@ -115,7 +115,7 @@ sys.addaudithook(alone)
 
 # Every step of a long request waits for a byte, and is told of by one; at the end of the file all may run.
 GATED = """
-import os, triform.generate.engine as engine, triform.serve.worker as worker
+import os, triform.generate.engine as engine, triform.serve.worker.model_worker as worker
 worker.PUSH = 0  # what a step has written goes out before the next one
 step = engine.Engine.step
 def gated(self):

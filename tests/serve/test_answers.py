@@ -17,8 +17,8 @@ from served_models import all_models, decoder, encoder, pair, run, serving
 from triform.generate.api import complete
 from triform.serve.routes import ROUTES
 from triform.tasks import named
-from triform.tasks.index import read as read_index
-from triform.tasks.spans import Asked
+from triform.tasks.answer_spans import Asked
+from triform.tasks.vector_index import read as read_index
 
 TEXTS = ["the cat", "a mole digs", "apples are fruit", "lions", "the fat ginger cat sat on a mat and sat"]
 

@@ -9,16 +9,16 @@ import torch
 from served_callers import LONG, Caller, Gate, standing, until
 from served_models import ASKS, all_models, decoder, encoder, opinionated, pair, run, serving, words
 
+from triform.cooperative import pause
 from triform.core.forms import EncoderOnly
-from triform.first_numbers import build
+from triform.core.initial_weights import build
 from triform.generate.api import complete
-from triform.pauses import pause
-from triform.serve import plainly
-from triform.serve.lanes import MAX_TOKENIZED
-from triform.serve.worker import Worker
+from triform.model import Model
+from triform.serve import small_routes
+from triform.serve.worker.bounded_queues import MAX_TOKENIZED
+from triform.serve.worker.model_worker import Worker
 from triform.tasks import named
 from triform.tasks.embed import Embed
-from triform.weights.folder import Loaded
 
 # --- refused at once ------------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_what_a_task_would_refuse_reaches_no_worker(monkeypatch: pytest.MonkeyPatch, folders: Any) -> None:
-    from triform.tasks.index import read
+    from triform.tasks.vector_index import read
 
     def never(self: Worker, job: Any) -> Any:
         raise AssertionError("a worker was asked")
@@ -122,7 +122,7 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_texts_are_cut_for_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who hang up keep their places until their threads have ended; the process waits for none of them."""
-    gate = Gate(monkeypatch, plainly, "tokenized")
+    gate = Gate(monkeypatch, small_routes, "tokenized")
     gate.open.clear()
     body = ASKS["/v1/tokenize"]
 
@@ -193,14 +193,14 @@ def test_embeddings_of_token_ids_are_those_of_the_text() -> None:
 # --- numbers that are none ------------------------------------------------------------------------------------------
 
 
-def poisoned(kind: str, word: str) -> Loaded:
+def poisoned(kind: str, word: str) -> Model:
     """The vector of a word's tokens is NaN."""
     model = encoder(kind)
     network = opinionated(build(model.spec))
     with torch.no_grad():
         for id in model.tokenizer.encode(word, special=False).ids:
             network.token.weight[id] = math.nan
-    return model._replace(network=network)
+    return model.replace(network=network)
 
 
 @pytest.mark.parametrize("task", ["embeddings", "classify", "tag", "fill"])
@@ -240,7 +240,7 @@ def values(text: str) -> dict[str, float]:
 
 def test_prompts_are_counted_one_by_one_and_once() -> None:
     """Three prompts in a request are three readings, not one of their joint length; what is recalled is not read."""
-    from triform.serve.metrics import Costs
+    from triform.serve.http.metrics import Costs
 
     long = [1 + at % 200 for at in range(120)]
     model = decoder()
@@ -263,7 +263,7 @@ def test_prompts_are_counted_one_by_one_and_once() -> None:
 
 
 def test_a_long_text_costs_what_its_windows_do() -> None:
-    from triform.serve.metrics import Costs
+    from triform.serve.http.metrics import Costs
 
     costs = Costs(encoder("embed").spec)
     assert costs.reading(3 * 128 + 5)[0] == pytest.approx(3 * costs.reading(128)[0] + costs.reading(5)[0])
@@ -271,7 +271,7 @@ def test_a_long_text_costs_what_its_windows_do() -> None:
 
 def test_long_gaps_between_tokens_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds between two steps, by a clock of our own; the time in which nothing is written is no gap."""
-    from triform.serve import metrics
+    from triform.serve.http import metrics
 
     now = [0.0]
 
@@ -295,7 +295,7 @@ def test_long_gaps_between_tokens_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_batch_of_a_model_that_also_writes_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    from triform.generate.beam import Search
+    from triform.generate.beam_search import Search
 
     async def ask() -> None:
         async with standing({"pair": pair()}) as (service, made):

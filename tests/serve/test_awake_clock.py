@@ -6,8 +6,8 @@ import pytest
 from served_callers import until
 from served_models import run, serving
 
-from triform.serve import awake_clock
-from triform.serve.awake_clock import AwakeClock
+from triform.serve.worker import awake_clock
+from triform.serve.worker.awake_clock import AwakeClock
 
 
 def test_a_long_gap_counts_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,18 @@ import torch
 from served_callers import LONG, Caller, Gate, standing, until
 from served_models import decoder, encoder, opinionated, pair, run, serving
 
+from triform.core.initial_weights import build
 from triform.errors import TriformError
-from triform.first_numbers import build
 from triform.generate.api import complete
 from triform.generate.engine import Engine
-from triform.serve import looking
-from triform.serve.pace import Pace
-from triform.serve.service import Service
-from triform.serve.worker import Worker
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.serve import look_route
+from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.service import Service
+from triform.serve.worker.wait_estimate import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
 
 
 @pytest.fixture
@@ -244,10 +244,10 @@ def test_nan_logits_fail_alone() -> None:
         assert tuple(answer.json()["choices"][0]["token_ids"]) == offline.tokens
 
 
-def untied(model: Loaded) -> Loaded:
+def untied(model: Model) -> Model:
     """Its head has numbers of its own: a poisoned embedding is not also a poisoned logit."""
     spec = replace(model.spec, head=Own())
-    return model._replace(spec=spec, network=opinionated(build(spec)))
+    return model.replace(spec=spec, network=opinionated(build(spec)))
 
 
 def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", [{"eos": 100_000}, {"temperature": -1.0}, {"top_p": 7.0}, {"forbidden": ((600,),)}])
 def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any]) -> None:
-    model = decoder()._replace(generation=Generation(**wrong), config={})
+    model = decoder().replace(generation=Generation(**wrong), config={})
     with pytest.raises(TriformError, match=r"the model 'cat' cannot be served: generation_config.json: "):
         Service({"cat": model})
 
@@ -385,7 +385,7 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
 
 def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
-    gate = Gate(monkeypatch, looking, "answer")
+    gate = Gate(monkeypatch, look_route, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -408,7 +408,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
-    gate = Gate(monkeypatch, looking, "answer")
+    gate = Gate(monkeypatch, look_route, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -449,8 +449,8 @@ def test_metrics_count_what_was_done() -> None:
 
 def test_the_quick_cost_is_the_cost() -> None:
     """What a step is counted for, row by row, is what the cost model says of it."""
-    from triform.observe.cost import cost
-    from triform.serve.metrics import Costs
+    from triform.costs.predict import cost
+    from triform.serve.http.metrics import Costs
 
     spec = decoder().spec
     costs = Costs(spec)

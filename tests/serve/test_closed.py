@@ -34,7 +34,7 @@ def test_a_connection_would_be_noticed(does: str) -> None:
 
 WITHOUT_ASSERTS = """
 from triform.errors import TriformError
-from triform.serve.guard import access
+from triform.serve.http.auth import access
 if __debug__:
     raise SystemExit("asserts are on")
 try:

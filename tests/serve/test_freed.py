@@ -10,10 +10,10 @@ import pytest
 from served_callers import Caller, standing, until
 from served_models import decoder, encoder, run, serving
 
-from triform.serve.app import forget_frames
-from triform.serve.beside import beside
-from triform.serve.call import Call
-from triform.serve.faults import Refusal
+from triform.serve.http.app import forget_frames
+from triform.serve.http.http_errors import Refusal
+from triform.serve.http.request_context import Call
+from triform.serve.worker.daemon_thread import beside
 
 GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {

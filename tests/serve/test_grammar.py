@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from served_models import decoder, pair, run, serving
 
-from triform.serve import grammar
-from triform.serve.worker import Worker
+from triform.serve.openai import response_format
+from triform.serve.worker.model_worker import Worker
 
 pytest.importorskip("llguidance")
 
@@ -105,7 +105,7 @@ def test_a_grammar_that_costs_too_much_reaches_no_worker(monkeypatch: pytest.Mon
 
 def test_a_grammar_that_fails_later_is_the_requests_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not tried beforehand, the same grammar fails in the worker: 400 as well, and its neighbour is answered."""
-    monkeypatch.setattr(grammar, "TRIED", 0)
+    monkeypatch.setattr(response_format, "TRIED", 0)
     free = {"model": "cat", "prompt": "the cat", "max_tokens": 4}
     failed, neighbour = ask([free | {"response_format": HOSTILE[0]}, free])
     assert (failed.status_code, failed.json()["error"]["param"]) == (400, "response_format")

@@ -10,13 +10,13 @@ import pytest
 from served_models import decoder, run, serving
 
 from triform.errors import TriformError
-from triform.serve import guard
-from triform.serve.app import app
-from triform.serve.guard import Access
-from triform.serve.log import Log
-from triform.serve.openapi import DESCRIBING
+from triform.serve.http import auth
+from triform.serve.http.app import app
+from triform.serve.http.auth import Access
+from triform.serve.http.log import Log
+from triform.serve.http.openapi import DESCRIBING
 from triform.serve.routes import ROUTES
-from triform.serve.service import Service
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 
@@ -82,23 +82,23 @@ def test_other_origins_are_not_answered_unless_given() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", "::"])
 def test_no_open_port_without_a_key(host: str) -> None:
     with pytest.raises(TriformError, match="no API key"):
-        guard.access(host=host, keys=[], hosts=[], origins=[])
-    assert guard.access(host=host, keys=[KEY], hosts=[], origins=[]).keys == (KEY,)
+        auth.access(host=host, keys=[], hosts=[], origins=[])
+    assert auth.access(host=host, keys=[KEY], hosts=[], origins=[]).keys == (KEY,)
 
 
 @pytest.mark.parametrize("key", ["short", "with a space", "tabs\tand\x00", "schlüssel-schlüssel"])
 def test_keys_that_are_none(key: str) -> None:
     with pytest.raises(TriformError, match="API key needs"):
-        guard.access(host="127.0.0.1", keys=[key], hosts=[], origins=[])
+        auth.access(host="127.0.0.1", keys=[key], hosts=[], origins=[])
 
 
 def test_key_files(tmp_path: Any) -> None:
     (tmp_path / "keys").write_text(f"# mine\n{KEY}\n\n")
-    assert guard.keys_in(tmp_path / "keys") == [KEY]
+    assert auth.keys_in(tmp_path / "keys") == [KEY]
     (tmp_path / "none").write_text("# nothing\n")
     for name in ("none", "missing"):
         with pytest.raises(TriformError):
-            guard.keys_in(tmp_path / name)
+            auth.keys_in(tmp_path / name)
 
 
 SECRETS = ("PROMPT-SECRET", "ANSWER-SECRET", KEY, "QUERY-SECRET")

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from triform.cli import main
-from triform.serve.indexes import described
-from triform.tasks.index import NOTE, PASSAGES, VECTORS
-from triform.weights import manifest
+from triform.files import manifest
+from triform.serve.worker.served_indexes import described
+from triform.tasks.vector_index import NOTE, PASSAGES, VECTORS
 
 
 def checked(*given: str) -> int:

@@ -13,10 +13,10 @@ import pytest
 from served_callers import Caller, Gate, standing, until
 from served_models import decoder, run, serving
 
-from triform.serve.faults import Refusal
-from triform.serve.lanes import Lane
-from triform.serve.log import Log, logged_stderr
-from triform.text.chat import ChatTemplate
+from triform.serve.http.http_errors import Refusal
+from triform.serve.http.log import Log, logged_stderr
+from triform.serve.worker.bounded_queues import Lane
+from triform.text.chat_template import ChatTemplate
 from triform.text.tokenizer import Tokenizer
 
 TALK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -46,7 +46,7 @@ def test_a_lane_is_bounded_and_a_client_that_leaves_frees_its_place() -> None:
 def test_a_lane_refuses_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """By how long the last ones took: here an hour."""
     times = iter([0.0, 3600.0, 3600.0, 3600.0, 3600.0])
-    monkeypatch.setattr("triform.serve.lanes.monotonic", lambda: next(times))
+    monkeypatch.setattr("triform.serve.worker.bounded_queues.monotonic", lambda: next(times))
 
     async def fill() -> None:
         lane, may = Lane(threads=1, most=9, wait_seconds=10), threading.Event()
@@ -74,7 +74,7 @@ def test_a_template_that_hangs_holds_up_its_own_model_only(monkeypatch: pytest.M
         return render(self, *given, **named)
 
     monkeypatch.setattr(ChatTemplate, "render", hanging)
-    bad, good = decoder()._replace(template=held), decoder()
+    bad, good = decoder().replace(template=held), decoder()
 
     async def talk() -> None:
         async with standing({"bad": bad, "good": good}) as (service, made):
@@ -108,7 +108,7 @@ def test_no_text_is_cut_into_tokens_on_the_event_loop(monkeypatch: pytest.Monkey
 
 PANICS = """
 import os, sys
-from triform.serve.log import Log, logged_stderr
+from triform.serve.http.log import Log, logged_stderr
 log = Log()
 with logged_stderr(log):
     os.write(2, b"thread '<unnamed>' panicked at src/lib.rs:3:5:\\nSECRET text\\nnote: run with RUST_BACKTRACE=1\\n")

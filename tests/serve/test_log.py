@@ -9,7 +9,7 @@ from pathlib import Path
 
 from served_models import decoder, run, serving
 
-from triform.serve.log import Log
+from triform.serve.http.log import Log
 
 
 class Disk(io.StringIO):
@@ -51,7 +51,7 @@ def test_failed_writes_are_counted_and_told() -> None:
 # What libraries write to standard error goes on being read while nothing of it can be written, and afterwards too.
 WRITING = """
 import os, resource, sys
-from triform.serve.log import Log, logged_stderr
+from triform.serve.http.log import Log, logged_stderr
 log, (soft, hard) = Log(), resource.getrlimit(resource.RLIMIT_FSIZE)
 with logged_stderr(log):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))

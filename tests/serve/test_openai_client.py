@@ -10,7 +10,7 @@ import pytest
 from served_models import all_models, decoder, encoder, run, serving
 
 from triform.generate.api import complete
-from triform.serve.guard import Access
+from triform.serve.http.auth import Access
 from triform.tasks import named
 
 KEY = "a-long-enough-key"

@@ -14,9 +14,9 @@ from openapi_spec_validator import validate
 from served_models import all_models, decoder, encoder
 from served_process import Process
 
-from triform.serve.log import Log
-from triform.serve.openapi import description
-from triform.serve.service import Service
+from triform.serve.http.log import Log
+from triform.serve.http.openapi import description
+from triform.serve.worker.service import Service
 
 SERVICES = {
     "one model": lambda: {"cat": decoder()},

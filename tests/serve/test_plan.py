@@ -7,8 +7,8 @@ import pytest
 from triform import families
 from triform.cli.serve import limits_of
 from triform.errors import TriformError
-from triform.serve.limits import Limits
-from triform.serve.plan import REST, Source, check_fits, plan
+from triform.serve.http.limits import Limits
+from triform.serve.worker.memory_plan import REST, Source, check_fits, plan
 from triform.spec import ModelSpec, replace
 
 SIZES = {"vocab": 1000, "width": 256, "layers": 4, "heads": 4, "context": 512}

@@ -9,12 +9,12 @@ import pytest
 from served_callers import until
 from served_models import ASKS, all_models, run, serving
 
-from triform.serve.faults import Refusal
-from triform.serve.openapi import description
-from triform.serve.reading import each_once
+from triform.serve.http.http_errors import Refusal
+from triform.serve.http.openapi import description
+from triform.serve.http.request_body import each_once
 from triform.serve.routes import ROUTES
-from triform.serve.worker import Worker
-from triform.tasks.index import read as read_index
+from triform.serve.worker.model_worker import Worker
+from triform.tasks.vector_index import read as read_index
 from triform.text.tokenizer import Tokenizer
 
 

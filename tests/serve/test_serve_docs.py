@@ -80,8 +80,8 @@ def test_the_planned_cache_is_the_cache(folders: Path) -> None:
     from served_models import decoder, pair
 
     from triform.generate.api import engine_of
-    from triform.serve.limits import Limits
-    from triform.serve.plan import need
+    from triform.serve.http.limits import Limits
+    from triform.serve.worker.memory_plan import need
 
     for model in (decoder(), pair()):
         for rows in (1, 3, 16):

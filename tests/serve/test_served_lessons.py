@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from triform.errors import UnknownName
-from triform.lecture import registry, slides
-from triform.serve import lessons
+from triform_lectures import page_lessons, registry, slides
 
 
 def plot(id: str, at: int = 0) -> Any:
@@ -18,18 +17,18 @@ def plot(id: str, at: int = 0) -> Any:
 
 
 def numbers(id: str, name: str) -> Any:
-    found = lessons.NUMBERS[id]()["numbers"][name]
+    found = page_lessons.NUMBERS[id]()["numbers"][name]
     return np.array([[np.nan if x is None else x for x in row] for row in found])
 
 
 def test_every_lesson_is_listed() -> None:
-    listed = [id for one in lessons.contents() for id, _ in one["lessons"]]
+    listed = [id for one in page_lessons.contents() for id, _ in one["lessons"]]
     assert listed == [one.id for one in registry.lessons()]
 
 
 def test_a_chapter_is_what_its_run_found() -> None:
-    found = lessons.chapter("mask")
-    assert found is lessons.chapter("mask")  # run once
+    found = page_lessons.chapter("mask")
+    assert found is page_lessons.chapter("mask")  # run once
     by_id = {one["id"]: one for one in found["lessons"]}
     assert by_id["4.6"]["verdict"] == "mistake on the slide"
     assert all(one["trouble"] == "" for one in found["lessons"])
@@ -38,14 +37,14 @@ def test_a_chapter_is_what_its_run_found() -> None:
 
 def test_what_trains_is_told_without_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = next(one for one in registry.lessons() if one.kind == "trained")
-    told = lessons.told(msgspec.structs.replace(trained, run=pytest.fail))
+    told = page_lessons.told(msgspec.structs.replace(trained, run=pytest.fail))
     assert "verdict" not in told
     assert told["kind"] == "trained"
 
 
 def test_an_unknown_chapter_is_one_line() -> None:
     with pytest.raises(UnknownName, match="mask"):
-        lessons.chapter("maks")
+        page_lessons.chapter("maks")
 
 
 def test_views_get_the_numbers_of_the_run() -> None:
@@ -58,7 +57,7 @@ def test_views_get_the_numbers_of_the_run() -> None:
     assert np.isneginf(np.where(np.isnan(numbers("4.5", "mask")), -np.inf, 0)).sum() == 66
     assert np.allclose(numbers("0.16", "weights").T, plot("0.16"))
     assert np.abs(numbers("1.13", "vectors")[:48] - plot("1.13")).max() < 1e-4
-    row = lessons.NUMBERS["2.6"]()["numbers"]["weights"][0]
+    row = page_lessons.NUMBERS["2.6"]()["numbers"]["weights"][0]
     assert [f"{x:.2f}" for x in row] == [f"{float(x):.2f}" for x in slides.SOFTMAX]
 
 
@@ -72,6 +71,6 @@ def test_another_number_on_the_slide_is_another_number_in_the_view(monkeypatch: 
 
 def test_links_lead_somewhere() -> None:
     views = {one.name.removesuffix(".js") for one in (files("triform.page") / "static" / "views").iterdir()}
-    assert set(lessons.SEEN_IN.values()) <= views
-    assert set(lessons.SEEN_IN) <= set(registry.CHAPTERS)
-    assert set(lessons.NUMBERS) <= {one.id for one in registry.lessons()}
+    assert set(page_lessons.SEEN_IN.values()) <= views
+    assert set(page_lessons.SEEN_IN) <= set(registry.CHAPTERS)
+    assert set(page_lessons.NUMBERS) <= {one.id for one in registry.lessons()}

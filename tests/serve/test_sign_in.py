@@ -9,12 +9,12 @@ import httpx2
 import pytest
 from served_models import ASKS, decoder, run, serving
 
-from triform.serve.app import app
-from triform.serve.guard import COOKIE, Access
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.service import Service
-from triform.serve.sessions import MINUTE, Sessions
+from triform.serve.http.app import app
+from triform.serve.http.auth import COOKIE, Access
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.http.sessions import MINUTE, Sessions
+from triform.serve.worker.service import Service
 
 KEY = "a-long-enough-key"
 ACCESS = Access(keys=("another-long-key", KEY), hosts=("localhost", "models.example.org"))

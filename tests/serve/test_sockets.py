@@ -13,10 +13,10 @@ import uvicorn
 from served_models import run
 from uvicorn.server import ServerState
 
-from triform.serve.http_parser import MAX_PIECES
-from triform.serve.limits import Limits
-from triform.serve.log import Log
-from triform.serve.sockets import DISCARD_BYTES, LINGER_SECONDS, LOOKS, READ_BYTES, Watched, watched
+from triform.serve.http.bounded_parser import MAX_PIECES
+from triform.serve.http.connections import DISCARD_BYTES, LINGER_SECONDS, LOOKS, READ_BYTES, Watched, watched
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LIMITS = Limits(idle_seconds=LOOKS, header_bytes=100)  # one look a second

@@ -11,10 +11,10 @@ from served_models import all_models, encoder, pair, run, serving
 
 from triform.core.forms import EncoderOnly
 from triform.generate.api import complete, engine_of
-from triform.generate.beam import Search
+from triform.generate.beam_search import Search
 from triform.generate.engine import Engine
 from triform.tasks import named
-from triform.tasks.reading import PASS_TOKENS
+from triform.tasks.encoder_batches import PASS_TOKENS
 
 TEXT = "the fat ginger cat sat on a mat"
 SEARCH: dict[str, Any] = {"model": "pair", "text": TEXT, "beams": 3, "max_tokens": 8}
@@ -133,7 +133,7 @@ def test_a_long_reading_is_no_stalled_worker(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times a full pass, measured before anybody asks."""
-    from triform.serve import worker as workers
+    from triform.serve.worker import model_worker as workers
 
     monkeypatch.setattr(workers, "first_steps", lambda model, engine: iter([7.0]))
 
@@ -149,15 +149,15 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["cat", "pair", "embed"])
 def test_the_longest_step_is_made_warm_before_anybody_asks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A source is read at once, however long; by a clock of our own each step takes a second, cold ones none."""
-    from triform.serve import warming
+    from triform.serve.worker import warmup
 
     ticks = count()
-    monkeypatch.setattr(warming, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(warmup, "monotonic", lambda: next(ticks))
     model = all_models()[name]
     engine = engine_of(model, rows=2, start=0 if name == "pair" else None) if name != "embed" else None
     longest = 0
     seconds = []
-    for took in warming.first_steps(model, engine):
+    for took in warmup.first_steps(model, engine):
         seconds.append(took)
         longest = max([longest, *(end for _, end in engine.read)]) if engine is not None else 0
     half = len(seconds) // 2

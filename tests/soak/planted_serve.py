@@ -27,7 +27,7 @@ def plant_clock() -> None:
 
 def plant_failures(replies: int) -> None:
     from triform.generate.engine import Engine
-    from triform.serve.worker import Worker
+    from triform.serve.worker.model_worker import Worker
 
     step, ask = Engine.step, Worker._ask
 

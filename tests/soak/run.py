@@ -29,9 +29,9 @@ from soak_report import BUCKET, Report, Sample, floors, show, slope_of
 from soak_server import Counts, Server
 from soak_traffic import Traffic
 
-from triform.tasks import index
-from triform.text.chat import FILE as TEMPLATE
-from triform.weights import folder
+from triform.tasks import vector_index
+from triform.text.chat_template import FILE as TEMPLATE
+from triform.weights import model_folder
 
 EVERY = 60.0  # seconds from one fault to the next
 PROGRESS = 30.0
@@ -48,8 +48,8 @@ LIMITS = {"stalled_seconds": DEAD / 2, "dead_seconds": DEAD, "look_bytes": 2**22
 def write_folders(root: Path, oracle_models: dict[str, Any]) -> None:
     """Every model, one with a template that never ends, an index and another one to put in its place."""
     for name, model in oracle_models.items():
-        folder.write(root / name, model=model)
-    folder.write(root / "bomb", model=oracle_models["cat"])
+        model_folder.write(root / name, model=model)
+    model_folder.write(root / "bomb", model=oracle_models["cat"])
     (root / "bomb" / "manifest.json").unlink()
     (root / "bomb" / TEMPLATE).write_text(BOMB, encoding="utf-8")
 
@@ -61,7 +61,7 @@ def write_indexes(root: Path) -> None:
         texts.mkdir()
         for number in range(PASSAGES):
             (texts / f"{number}.txt").write_text(some_text(random.Random(f"{name} {number}")), encoding="utf-8")
-        index.make([texts], model=encoder("embed"), name="embed", out=root / name)
+        vector_index.make([texts], model=encoder("embed"), name="embed", out=root / name)
     shutil.copytree(root / "index", root / "untouched")
 
 

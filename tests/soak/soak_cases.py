@@ -17,16 +17,16 @@ import httpx2
 import msgspec
 from serve.served_models import TEXTS, all_models
 
+from triform.costs.predict import cost
 from triform.generate.api import complete
-from triform.inventory import parameters
-from triform.observe.cost import cost
-from triform.page.answers import answer as look
-from triform.page.ask import AnyAsk
-from triform.page.looker import Looker
-from triform.serve.service import tasks_of
+from triform.page.answer_requests import answer as look
+from triform.page.requests import AnyAsk
+from triform.page.session import Looker
+from triform.parameters import parameters
+from triform.serve.worker.service import tasks_of
 from triform.tasks import named
-from triform.tasks.index import read as read_index
-from triform.tasks.spans import Asked
+from triform.tasks.answer_spans import Asked
+from triform.tasks.vector_index import read as read_index
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 POOL = 400  # requests that are kept to be sent again
@@ -254,10 +254,10 @@ class Oracle:
     def _tokenize(self, rng: random.Random) -> Case:
         name, text, special = rng.choice(list(self.models)), some_text(rng, most=40), rng.random() < 0.5
         model = self.models[name]
-        encoding = model.words.encode(text, special=special)
+        encoding = model.require_tokenizer().encode(text, special=special)
         right = {
             "ids": list(encoding.ids),
-            "tokens": [model.words.token_of(id) for id in encoding.ids],
+            "tokens": [model.require_tokenizer().token_of(id) for id in encoding.ids],
             "offsets": [list(pair) for pair in encoding.offsets],
             "count": len(encoding.ids),
             "context": model.spec.context,

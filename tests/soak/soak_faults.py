@@ -23,7 +23,7 @@ from soak_cases import Case
 from soak_server import Server
 from soak_traffic import DEADLINE, Traffic
 
-from triform.tasks.index import PASSAGES, VECTORS
+from triform.tasks.vector_index import PASSAGES, VECTORS
 
 SEARCHES = 5  # while an index is not as it was
 CHUNKS = b"1\r\nx\r\n" * 10_000

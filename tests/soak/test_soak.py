@@ -14,7 +14,7 @@ from soak_report import MORE, MiB, Report, Sample, floors, slope_of
 from soak_server import Counts
 from soak_traffic import error_code
 
-from triform.serve.openapi import DESCRIBING
+from triform.serve.http.openapi import DESCRIBING
 from triform.serve.routes import ROUTES
 
 HERE = Path(__file__).parent

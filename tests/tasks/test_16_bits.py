@@ -9,12 +9,12 @@ from tiny_tasks import ALIKE, LABELLED, QUESTIONS, TAGGED, begun
 
 from triform.data.rows import Text
 from triform.errors import NotNumbers
+from triform.model import Model
 from triform.precision import check_scores
 from triform.tasks import named
-from triform.tasks.reading import says_nothing
-from triform.tasks.spans import Asked
-from triform.train.validation import mean_loss
-from triform.weights.folder import Loaded
+from triform.tasks.answer_spans import Asked
+from triform.tasks.encoder_batches import says_nothing
+from triform.train.validation_loss import mean_loss
 
 ROADS: dict[str, tuple[Any, Any]] = {
     "classify": (LABELLED, "Jack loves Rome."),
@@ -25,7 +25,7 @@ ROADS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def answer(task: str, model: Loaded) -> Any:
+def answer(task: str, model: Model) -> Any:
     return next(named(task).run([ROADS[task][1]], model=model))
 
 
@@ -35,8 +35,8 @@ def test_losses_and_answers_in_16_bits(task: str, dtype: torch.dtype) -> None:
     """Near those of the same weights in float64: losses are sums in float32."""
     doing, rows = named(task), ROADS[task][0]
     model = begun(doing, rows)
-    half = model._replace(network=copy.deepcopy(model.network).to(dtype))
-    wide = half._replace(network=copy.deepcopy(half.network).double())
+    half = model.replace(network=copy.deepcopy(model.network).to(dtype))
+    wide = half.replace(network=copy.deepcopy(half.network).double())
     objective = doing.objective(model=model, config=doing.recipe("encoder", fresh=True))
     examples = doing.examples(rows, model=model)
     near, far = (mean_loss(each.network, objective=objective, examples=examples).value for each in (half, wide))

@@ -6,9 +6,9 @@ from tasks import tiny_tasks as tiny
 from triform.data.rows import Answer, Question
 from triform.tasks import named
 from triform.tasks.answer import Answered
-from triform.tasks.contexts import rows_of, windows
-from triform.tasks.spans import Asked
-from triform.tasks.writing import Writing, prompt_ids
+from triform.tasks.answer_spans import Asked
+from triform.tasks.context_windows import rows_of, windows
+from triform.tasks.text_to_text import Writing, prompt_ids
 
 SENTENCES = [f"{name} went to {place}." for name in tiny.NAMES for place in tiny.PLACES]
 LONG = " ".join(3 * SENTENCES)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import little_world
 from triform.cli import main
-from triform.data import world
-from triform.observe import machine
-from triform.tasks import demo
-from triform.weights import folder
-from triform.weights.errors import WeightsError
+from triform.costs import machine
+from triform.files.errors import WeightsError
+from triform.weights import model_folder
+from triform_lectures import demo
 
 MACHINE = machine.Machine(peak_flops=1e11, bandwidth=1e10)
 TINY = demo.Sizes(sentences=400, judged=12, encoder=2, decoder=2, both=2)
@@ -67,18 +67,18 @@ def test_its_models_are_ordinary_folders(place: Path, capsys: pytest.CaptureFixt
 
 
 def test_its_figures_come_from_sentences_that_no_choice_has_seen() -> None:
-    looked_at = {one.english for one in world.sentences(split="test", seed=demo.SEED, count=demo.LOOKED_AT)}
+    looked_at = {one.english for one in little_world.sentences(split="test", seed=demo.SEED, count=demo.LOOKED_AT)}
     judged = demo.unseen(200)
     assert len(judged) == 200
     assert {one.split for one in judged} == {"test"}
     assert not looked_at & {one.english for one in judged}
-    drawn = world.sentences(split="test", seed=demo.JUDGING_SEED, count=200)
+    drawn = little_world.sentences(split="test", seed=demo.JUDGING_SEED, count=200)
     assert looked_at & {one.english for one in drawn}  # another seed alone would not do
 
 
 def test_costs_are_as_predicted(place: Path) -> None:
     for lesson in demo.LESSONS:
-        model = folder.read(place / lesson.name)
+        model = model_folder.read(place / lesson.name)
         line = demo.a_step(demo.Learned(lesson.name, model, {}, ()), machine=MACHINE)
         assert line.predicted == line.counted
 

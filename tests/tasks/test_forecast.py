@@ -5,24 +5,24 @@ import sys
 
 import pytest
 
+from triform.costs.predict import cost
 from triform.families import gpt2, sized
-from triform.observe.cost import cost
-from triform.tasks import forecast
-from triform.train.config import Config
+from triform.pipeline import memory_forecast
 from triform.train.examples import Listed, SourceTarget, Tokens, TwoTexts
 from triform.train.head_loss import CHUNK
+from triform.train.run_config import Config
 
 RUN = """
 import sys
 import numpy as np
-from triform.first_numbers import build
+from triform.core.initial_weights import build
 from triform.families import sized
-from triform.tasks.forecast import forecast
-from triform.train.config import Config
+from triform.pipeline.memory_forecast import forecast
+from triform.train.run_config import Config
 from triform.train.examples import Listed, SourceTarget, Tokens
-from triform.train.language import MaskedToken, NextToken, Translate
+from triform.train.token_objectives import MaskedToken, NextToken, Translate
 from triform.train.loop import ready
-from triform.train.process import peak
+from triform.train.process_memory import peak
 
 family, size, rows, length, passes, optimizer, shortest, steps = sys.argv[1:]
 rows, length, passes, shortest, steps = map(int, (rows, length, passes, shortest, steps))
@@ -72,7 +72,7 @@ def test_more_passes_need_less_and_one_row_is_the_least() -> None:
     examples = Listed([Tokens(range(5, 262)) for _ in range(64)], lengths=[256] * 64)
     config = Config(steps=1, batch_tokens=64 * 256)
     needs = [
-        forecast.growth(spec, forecast.pass_of(spec, examples, config=smaller), config=smaller)
+        memory_forecast.growth(spec, memory_forecast.pass_of(spec, examples, config=smaller), config=smaller)
         for smaller in (config.replace(accumulate=passes) for passes in (1, 4, 16, 64, 256))
     ]
     assert needs[:4] == sorted(needs[:4], reverse=True)
@@ -81,20 +81,20 @@ def test_more_passes_need_less_and_one_row_is_the_least() -> None:
 
 def test_what_learns_decides_what_the_optimizer_holds() -> None:
     spec = sized("gpt2", "mini")
-    everything = forecast.trained(spec, Config())
-    assert forecast.trained(spec, Config(freeze=("token.weight",))) == everything - spec.vocab * spec.width
-    rank = forecast.trained(spec, Config(lora=("*.attention.f.qkv",), lora_rank=4))
+    everything = memory_forecast.trained(spec, Config())
+    assert memory_forecast.trained(spec, Config(freeze=("token.weight",))) == everything - spec.vocab * spec.width
+    rank = memory_forecast.trained(spec, Config(lora=("*.attention.f.qkv",), lora_rank=4))
     assert rank == 4 * (128 + 3 * 128) * 4
-    assert forecast.moments_of(spec, everything, Config(optimizer="muon")) < 2 * everything
+    assert memory_forecast.moments_of(spec, everything, Config(optimizer="muon")) < 2 * everything
 
 
 def test_both_sides_and_both_texts_are_counted() -> None:
     config = Config(steps=1, batch_tokens=1000)
     pairs = Listed([SourceTarget(range(100), range(50))] * 20, lengths=[100] * 20)
-    load = forecast.pass_of(sized("vaswani", "tiny"), pairs, config=config).load
+    load = memory_forecast.pass_of(sized("vaswani", "tiny"), pairs, config=config).load
     assert (load.batch, load.source, load.length) == (10, 100, 50)
     twins = Listed([TwoTexts(range(40), range(10))] * 40, lengths=[50] * 40)
-    assert forecast.pass_of(sized("bert", "tiny"), twins, config=config).load.batch == 40
+    assert memory_forecast.pass_of(sized("bert", "tiny"), twins, config=config).load.batch == 40
 
 
 @pytest.mark.parametrize(("length", "logits"), [(4, 4 * 8192), (4096, CHUNK)])
@@ -102,4 +102,4 @@ def test_the_head_holds_one_chunk_of_logits_at_most(length: int, logits: int) ->
     """Beside it the gradients of its matrix: as a head and, being tied, as the embedding."""
     spec = gpt2(vocab=8192, width=8, layers=1, heads=2, context=4096)
     a_pass = cost(spec, phase="training", batch=1, length=length)
-    assert forecast.head_of(spec, a_pass) == 4 * (logits + 2 * 8192 * 8)
+    assert memory_forecast.head_of(spec, a_pass) == 4 * (logits + 2 * 8192 * 8)

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from lock_holder import held_by_another
 from tiny_tasks import SCORED, begun
 
-from triform.data.files import DataError
+from triform.data.line_reader import DataError
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_beside
-from triform.tasks import index as indexes
+from triform.files.locks import FolderBusy, lock_beside
+from triform.model import Model
 from triform.tasks import named
+from triform.tasks import vector_index as indexes
 from triform.tasks.embed import Embed
-from triform.tasks.index import make, opened, read
-from triform.tasks.passages import cut, passages_of
-from triform.weights.folder import Loaded
+from triform.tasks.passage_splitter import cut, passages_of
+from triform.tasks.vector_index import make, opened, read
 
 
 @pytest.fixture(scope="module")
-def model() -> Loaded:
+def model() -> Model:
     return begun(named("embed"), SCORED)
 
 
@@ -61,7 +61,7 @@ def test_passages_stand_where_they_say(docs: Path) -> None:
     assert [passage.line for passage in passages_of(docs / "rows.jsonl")] == [1, 2]
 
 
-def test_an_index_may_be_read_by_whom_the_umask_lets(docs: Path, model: Loaded, tmp_path: Path) -> None:
+def test_an_index_may_be_read_by_whom_the_umask_lets(docs: Path, model: Model, tmp_path: Path) -> None:
     """A service under a user of its own reads it."""
     before = os.umask(0o022)
     try:
@@ -75,7 +75,7 @@ def test_an_index_may_be_read_by_whom_the_umask_lets(docs: Path, model: Loaded, 
 
 
 def test_a_missing_package_is_said_before_anything_is_embedded(
-    docs: Path, model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Path, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "usearch", None)
     monkeypatch.setattr(indexes, "_embedded", lambda *args: pytest.fail("texts were embedded"))
@@ -93,7 +93,7 @@ def test_a_long_file_keeps_its_places(tmp_path: Path) -> None:
     assert found[-1].line == 1 + text[: found[-1].start].count("\n")
 
 
-def test_made_read_and_searched(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_made_read_and_searched(model: Model, docs: Path, tmp_path: Path) -> None:
     done = make([docs], model=model, name="tiny", out=tmp_path / "index")
     assert (done.added, done.kept, done.removed, done.skipped) == (3, 0, 0, {})
     found = read(tmp_path / "index")
@@ -109,7 +109,7 @@ def test_made_read_and_searched(model: Loaded, docs: Path, tmp_path: Path) -> No
 
 
 def test_only_what_changed_is_embedded(
-    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "index"
     make([docs], model=model, name="tiny", out=out)
@@ -127,14 +127,14 @@ def test_only_what_changed_is_embedded(
     torch.testing.assert_close(fresh.made.vectors, done.made.vectors)
 
 
-def test_an_index_among_its_files_is_not_one_of_them(model: Loaded, docs: Path) -> None:
+def test_an_index_among_its_files_is_not_one_of_them(model: Model, docs: Path) -> None:
     first = make([docs], model=model, name="tiny", out=docs / "index")
     again = make([docs], model=model, name="tiny", out=docs / "index")
     assert (first.added, again.added, again.kept) == (3, 0, 3)
 
 
 def test_stopped_it_keeps_what_was_done(
-    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "TOGETHER", 1)
 
@@ -149,7 +149,7 @@ def test_stopped_it_keeps_what_was_done(
     assert (done.kept, done.added) == (1, 2)
 
 
-def test_a_graph_finds_the_same(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_a_graph_finds_the_same(model: Model, docs: Path, tmp_path: Path) -> None:
     pytest.importorskip("usearch")
     make([docs], model=model, name="tiny", out=tmp_path / "index", graph=True)
     found = read(tmp_path / "index")
@@ -161,7 +161,7 @@ def test_a_graph_finds_the_same(model: Loaded, docs: Path, tmp_path: Path) -> No
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-4)
 
 
-def test_exact_search_is_exact(model: Loaded) -> None:
+def test_exact_search_is_exact(model: Model) -> None:
     generator = torch.Generator().manual_seed(1)
     vectors = torch.nn.functional.normalize(torch.randn(500, 16, generator=generator), dim=-1)
     index = indexes.of_passages(["Jack"], model=model)._replace(passages=[None] * 500, vectors=vectors)  # type: ignore[list-item]
@@ -174,7 +174,7 @@ def test_exact_search_is_exact(model: Loaded) -> None:
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
-def test_an_index_of_another_model_is_left_alone(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_an_index_of_another_model_is_left_alone(model: Model, docs: Path, tmp_path: Path) -> None:
     make([docs], model=model, name="tiny", out=tmp_path / "index")
     other = begun(named("embed"), SCORED)
     with torch.no_grad():
@@ -187,7 +187,7 @@ def test_an_index_of_another_model_is_left_alone(model: Loaded, docs: Path, tmp_
 
 
 @pytest.mark.parametrize("file", ["index.json", "passages.jsonl", "vectors.safetensors"])
-def test_damage_is_found(model: Loaded, docs: Path, tmp_path: Path, file: str) -> None:
+def test_damage_is_found(model: Model, docs: Path, tmp_path: Path, file: str) -> None:
     make([docs], model=model, name="tiny", out=tmp_path / "index")
     path = tmp_path / "index" / file
     data = bytearray(path.read_bytes())
@@ -197,7 +197,7 @@ def test_damage_is_found(model: Loaded, docs: Path, tmp_path: Path, file: str) -
         read(tmp_path / "index")
 
 
-def test_what_is_no_index_and_what_has_no_text(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_what_is_no_index_and_what_has_no_text(model: Model, docs: Path, tmp_path: Path) -> None:
     with pytest.raises(TriformError, match="holds no index"):
         read(docs)
     with pytest.raises(TriformError, match="holds no index"):
@@ -214,13 +214,13 @@ def test_what_is_no_index_and_what_has_no_text(model: Loaded, docs: Path, tmp_pa
     assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == "tiny"
 
 
-def test_search_without_an_index_is_one_line(model: Loaded) -> None:
+def test_search_without_an_index_is_one_line(model: Model) -> None:
     with pytest.raises(TriformError, match="needs an index"):
         list(named("search").run(["Jack"], model=model))
 
 
 def test_a_file_that_cannot_be_read_is_skipped_and_named(
-    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vanished = docs / "one.txt"
     real = indexes.file_hash
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_read_is_skipped_and_named(
     assert made.added > 0
 
 
-def test_what_becomes_of_its_files_changes_nothing(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_what_becomes_of_its_files_changes_nothing(model: Model, docs: Path, tmp_path: Path) -> None:
     """Mapped, a file that is cut ends the process by a signal."""
     make([docs], model=model, name="m", out=tmp_path / "index")
     index = read(tmp_path / "index")
@@ -246,7 +246,7 @@ def test_what_becomes_of_its_files_changes_nothing(model: Loaded, docs: Path, tm
 
 
 def test_written_to_while_it_is_opened_it_is_refused(
-    model: Loaded, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make([docs], model=model, name="m", out=tmp_path / "index")
     path, real = tmp_path / "index" / indexes.VECTORS, indexes.header
@@ -264,7 +264,7 @@ def test_written_to_while_it_is_opened_it_is_refused(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_one_process_makes_it_at_a_time(model: Loaded, docs: Path, tmp_path: Path) -> None:
+def test_one_process_makes_it_at_a_time(model: Model, docs: Path, tmp_path: Path) -> None:
     with held_by_another(lambda: lock_beside(tmp_path / "index")), pytest.raises(FolderBusy):
         make([docs], model=model, name="m", out=tmp_path / "index")
     assert not (tmp_path / "index").exists()

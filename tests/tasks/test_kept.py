@@ -22,14 +22,15 @@ from tiny_tasks import (
     begun,
 )  # fmt: skip
 
-from triform.data import cache as data_cache
-from triform.data import portions
-from triform.data.ragged import Cache
+from triform.data import chunks
+from triform.data import row_cache as data_cache
+from triform.data.array_store import Cache
 from triform.data.rows import Chat, Document, Message, Row, Text
-from triform.tasks import beginning, named, training
+from triform.pipeline import base_model, run_training
+from triform.pipeline.run_training import Wish
+from triform.tasks import named
 from triform.tasks.complete import Complete, joined_ids
-from triform.tasks.training import Wish
-from triform.train import stored
+from triform.train import stored_examples
 from triform.train.examples import Examples, Place, plain
 
 TEXTS = [Text(row.text) for row in LABELLED] + [Text(" ".join(row.text for row in LABELLED))]
@@ -71,7 +72,7 @@ def same(one: Examples[Any], other: Examples[Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "TOGETHER", 3)
+    monkeypatch.setattr(stored_examples, "TOGETHER", 3)
     monkeypatch.setattr(data_cache, "TOGETHER", 3)
     name, form, rows = CASES[case]
     task = named(name)
@@ -89,7 +90,7 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("case", ["classify", "answer", "fill", "complete short texts"])
 def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, the row makes this very example; a long one makes several."""
-    monkeypatch.setattr(stored, "TOGETHER", 5)
+    monkeypatch.setattr(stored_examples, "TOGETHER", 5)
     name, form, rows = CASES[case]
     task = named(name)
     model = begun(task, rows, form=form, context=24)
@@ -164,17 +165,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_second_run_reuses_and_other_data_or_settings_do_not(home: Path, tmp_path: Path) -> None:
     data = tmp_path / "text.txt"
     data.write_text("the cat sat on the mat\n" * 200)
-    training.train(wish(data, tmp_path / "one"))
+    run_training.train(wish(data, tmp_path / "one"))
     weights = (tmp_path / "one" / "model.safetensors").read_bytes()
 
     def caches(**changes: Any) -> list[str]:
-        prepared = training.prepare(wish(data, tmp_path / "two", **changes))
+        prepared = run_training.prepare(wish(data, tmp_path / "two", **changes))
         prepared.lock.release()
         return prepared.cache.made
 
-    training.train(wish(data, tmp_path / "two"))
+    run_training.train(wish(data, tmp_path / "two"))
     assert (tmp_path / "two" / "model.safetensors").read_bytes() == weights
-    resumed = training.prepare(wish(data, tmp_path / "one", resume=True, size=None))
+    resumed = run_training.prepare(wish(data, tmp_path / "one", resume=True, size=None))
     assert (resumed.cache.made, len(resumed.cache.reused)) == ([], 2)
     (tmp_path / "two").rename(tmp_path / "away")
     assert caches() == []
@@ -190,7 +191,7 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
             patch.setattr(Complete, "kept", lambda self, rows, *, model, **_: self.examples(rows, model=model))
         tracemalloc.start()
         try:
-            prepared = training.prepare(wish(data, out))
+            prepared = run_training.prepare(wish(data, out))
             for row in range(0, len(prepared.examples.lengths), 97):
                 prepared.examples.at(Place(0, 0, row))
             return tracemalloc.get_traced_memory()[1]
@@ -199,8 +200,8 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
 
 
 def test_memory_does_not_grow_with_the_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginning, "CHARACTERS", 50_000)
-    monkeypatch.setattr(portions, "CHARACTERS", 1 << 17)
+    monkeypatch.setattr(base_model, "CHARACTERS", 50_000)
+    monkeypatch.setattr(chunks, "CHARACTERS", 1 << 17)
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("to be or not to be, that is the question\n" * 4_000)
     large.write_text("to be or not to be, that is the question\n" * 40_000)

@@ -6,35 +6,35 @@ import pytest
 import torch
 from tiny_tasks import LABELLED, QUESTIONS, SEVERAL, TAGGED, base, begun, learned, there_and_back, tokenizer
 
+from triform.core.initial_weights import build
 from triform.data.rows import Answer as Right
 from triform.data.rows import Labelled, Question
 from triform.errors import InputError, TriformError
-from triform.first_numbers import build
+from triform.model import Model
 from triform.spec import Tag as TagHead
 from triform.spec import replace
 from triform.tasks import named
 from triform.tasks.answer import best_threshold
+from triform.tasks.answer_spans import Found
 from triform.tasks.calibration import LEAST_ROWS, ROWS_TO_SHARPEN, calibrate, temperature
 from triform.tasks.classify import read_texts
-from triform.tasks.joint import joint_examples, joint_labels
-from triform.tasks.reading import through
-from triform.tasks.spans import Found
+from triform.tasks.encoder_batches import through
+from triform.tasks.tag_and_classify import joint_examples, joint_labels
 from triform.tasks.task import CannotDo
-from triform.train.config import Config
-from triform.train.labels import TokenLabels
+from triform.train.label_objectives import TokenLabels
 from triform.train.loop import train
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights import model_folder
 
 
-def joint() -> Loaded:
+def joint() -> Model:
     labels = joint_labels(TAGGED, LABELLED)
     spec = replace(base("encoder"), head=TagHead(labels=len(labels)))
-    return Loaded(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer("encoder"), labels=labels)
+    return Model(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer("encoder"), labels=labels)
 
 
 @pytest.fixture(scope="module")
-def both() -> Loaded:
+def both() -> Model:
     model = joint()
     config = Config(steps=160, batch_tokens=600, learning_rate=1e-2, warmup=0.1)
     examples = joint_examples(TAGGED, LABELLED, model=model)
@@ -42,7 +42,7 @@ def both() -> Loaded:
     return model
 
 
-def test_one_encoder_tags_and_classifies(both: Loaded, tmp_path: Path) -> None:
+def test_one_encoder_tags_and_classifies(both: Model, tmp_path: Path) -> None:
     assert both.labels == ("O", "B-person", "I-person", "B-place", "I-place", "bad", "good")
     again = there_and_back(named("classify").finished(LABELLED, model=both), tmp_path / "both")
     for model in (both, again):
@@ -51,7 +51,7 @@ def test_one_encoder_tags_and_classifies(both: Loaded, tmp_path: Path) -> None:
     assert "calibration" in again.memo
 
 
-def test_each_task_sees_its_own_labels_only(both: Loaded) -> None:
+def test_each_task_sees_its_own_labels_only(both: Model) -> None:
     (answer,) = named("classify").run(["Jack loves Rome."], model=both)
     assert {chance.label for chance in answer.chances} == {"good", "bad"}
     assert sum(chance.probability for chance in answer.chances) == pytest.approx(1)
@@ -95,7 +95,7 @@ def test_a_model_without_the_head_says_what_it_can_do() -> None:
     with pytest.raises(CannotDo, match="it can: classify, tag"):
         list(named("embed").run(["Jack"], model=joint()))
     with pytest.raises(CannotDo, match="no tokenizer"):
-        list(named("tag").run(["Jack"], model=model._replace(tokenizer=None)))
+        list(named("tag").run(["Jack"], model=model.replace(tokenizer=None)))
 
 
 def test_unseen_labels_are_counted_and_wrong() -> None:
@@ -169,11 +169,11 @@ def test_calibration_changes_probabilities_and_not_labels(tmp_path: Path) -> Non
 def test_an_older_folder_answers_as_before_with_its_temperature_in_the_head(tmp_path: Path, which: str) -> None:
     task = named("classify")
     model = joint() if which == "joint" else begun(task, SEVERAL if which == "several" else LABELLED)
-    model = model._replace(network=model.network.double())
+    model = model.replace(network=model.network.double())
     texts = ["Jack loves Rome.", "Rose hates Paris."]
     scores, _ = read_texts(texts, model=model)
-    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 3.0}))
-    again = folder.read(tmp_path / "older", dtype=torch.float64)
+    model_folder.write(tmp_path / "older", model=model.replace(memo={**model.memo, "temperature": 3.0}))
+    again = model_folder.read(tmp_path / "older", dtype=torch.float64)
     assert "temperature" not in again.memo
     torch.testing.assert_close(read_texts(texts, model=again)[0], scores / 3)
     if which == "joint":  # tags are not said of a text
@@ -183,9 +183,9 @@ def test_an_older_folder_answers_as_before_with_its_temperature_in_the_head(tmp_
 
 def test_a_damaged_temperature_is_refused(tmp_path: Path) -> None:
     model = begun(named("classify"), LABELLED)
-    folder.write(tmp_path / "older", model=model._replace(memo={**model.memo, "temperature": 0}))
+    model_folder.write(tmp_path / "older", model=model.replace(memo={**model.memo, "temperature": 0}))
     with pytest.raises(TriformError, match=r"triform\.json: temperature=0 is not a number above 0"):
-        folder.read(tmp_path / "older")
+        model_folder.read(tmp_path / "older")
 
 
 def test_several_labels_may_be_none() -> None:

@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from triform.data.folds import number_folds
 from triform.data.rows import Labelled
-from triform.tasks import bag_of_words, linear_fit
-from triform.tasks.folds import number_folds
-from triform.tasks.label_score import label_matrix
+from triform.metrics.labels import label_matrix
+from triform.tasks import bag_of_words, logistic_regression
 
 NAMES = ("a", "b", "c")
 
@@ -25,7 +25,7 @@ def clusters(rows: int = 90, *, noise: float = 1.0) -> tuple[torch.Tensor, list[
 def test_the_fit_is_the_one_of_scikit_learn(strength: float) -> None:
     x, labels = clusters()
     right = label_matrix([(label,) for label in labels], NAMES)
-    found = linear_fit.fit_with(x, right, strength=strength, several=False)
+    found = logistic_regression.fit_with(x, right, strength=strength, several=False)
     reference = LogisticRegression(C=strength, tol=1e-8, max_iter=1000).fit(x.numpy(), labels)
     sure = found.scores(x).softmax(-1).numpy()
     np.testing.assert_allclose(sure, reference.predict_proba(x.numpy()), atol=2e-3)
@@ -35,8 +35,8 @@ def test_a_sparse_matrix_gives_the_same_fit() -> None:
     x, labels = clusters()
     right = label_matrix([(label,) for label in labels], NAMES)
     folds = [at % 5 for at in range(len(labels))]
-    dense = linear_fit.fit(x, right, several=False, folds=folds)
-    sparse = linear_fit.fit(x.to_sparse().coalesce(), right, several=False, folds=folds)
+    dense = logistic_regression.fit(x, right, several=False, folds=folds)
+    sparse = logistic_regression.fit(x.to_sparse().coalesce(), right, several=False, folds=folds)
     assert dense.strength == sparse.strength
     torch.testing.assert_close(dense.weight, sparse.weight)
 
@@ -47,15 +47,22 @@ def test_c_is_chosen_on_rows_that_were_not_seen() -> None:
     right = label_matrix([(label,) for label in labels], NAMES)
     folds = [at // 3 % 5 for at in range(len(labels))]
     empty = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert linear_fit.choose_strength(empty, right, several=False, folds=folds) == linear_fit.STRENGTHS[0]
-    assert linear_fit.choose_strength(x, right, several=False, folds=folds) == linear_fit.STRENGTHS[-1]
-    assert linear_fit.choose_strength(x, right, several=False, folds=[0] * len(labels)) == 1.0  # nothing to hold out
+    assert (
+        logistic_regression.choose_strength(empty, right, several=False, folds=folds)
+        == logistic_regression.STRENGTHS[0]
+    )
+    assert (
+        logistic_regression.choose_strength(x, right, several=False, folds=folds) == logistic_regression.STRENGTHS[-1]
+    )
+    assert (
+        logistic_regression.choose_strength(x, right, several=False, folds=[0] * len(labels)) == 1.0
+    )  # nothing to hold out
 
 
 def test_several_labels_may_hold() -> None:
     x, labels = clusters(noise=0.1)
     right = label_matrix([(label, "c") if label == "a" else (label,) for label in labels], NAMES)
-    found = linear_fit.fit_with(x, right, strength=100.0, several=True)
+    found = logistic_regression.fit_with(x, right, strength=100.0, several=True)
     assert ((found.scores(x) > 0).double() == right).all()
 
 

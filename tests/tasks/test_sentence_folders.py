@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 import triform
 from triform.errors import TriformError
-from triform.tasks import index as indexes
+from triform.tasks import vector_index as indexes
 from triform.tasks.embed import Embed
 from triform.tasks.search import Search
-from triform.weights import folder
+from triform.weights import model_folder
 
 LIMIT = 20
 TEXTS = [" ".join(f"w{(7 * i + k) % 40}" for i in range(n)) for k, n in enumerate((3, 12, 30, 90))]
@@ -66,7 +66,7 @@ def theirs(path: Path, texts: list[str], *, limit: int = LIMIT) -> Tensor:
 def test_the_limit_of_tokenizer_config_json_cuts(made: Path) -> None:
     model = triform.load(made, dtype="float64")
     torch.testing.assert_close(model.embed(TEXTS), theirs(made, TEXTS))
-    assert [answer.cut for answer in Embed().run(TEXTS, model=model.loaded)] == [0, 0, 12, 72]
+    assert [answer.cut for answer in Embed().run(TEXTS, model=model)] == [0, 0, 12, 72]
 
 
 def test_the_limit_of_sentence_bert_config_json_goes_before(made: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_tokenizer_without_a_limit_leaves_the_models(made: Path, tmp_path: Pat
     (tmp_path / "copy" / "sentence_bert_config.json").unlink()
     (tmp_path / "copy" / "manifest.json").unlink()
     again = triform.load(tmp_path / "copy", dtype="float64")
-    assert again.loaded.pooling is not None
-    assert again.loaded.pooling.longest is None
+    assert again.pooling is not None
+    assert again.pooling.longest is None
     torch.testing.assert_close(again.embed(TEXTS), theirs(made, TEXTS, limit=64))
 
 
@@ -121,26 +121,26 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
     (tmp_path / "docs" / "a.txt").write_text("\n\n".join(TEXTS[:2]) + "\n\n" + TEXTS[3])
     for windows in (False, True):
         out = tmp_path / f"index-{windows}"
-        made_index = indexes.make([tmp_path / "docs"], model=prompted.loaded, name="m", out=out, windows=windows).made
+        made_index = indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out, windows=windows).made
         texts = [passage.text for passage in made_index.passages]
         expected = prompted.embed(texts, windows=windows, role="document").float()
         torch.testing.assert_close(made_index.vectors, expected)
         assert indexes.read(out).note.windows is windows
-        assert indexes.make([tmp_path / "docs"], model=prompted.loaded, name="m", out=out).kept == 1
+        assert indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
         with pytest.raises(TriformError, match="was made with" if windows else "was made without"):
-            indexes.make([tmp_path / "docs"], model=prompted.loaded, name="m", out=out, windows=not windows)
-        (found,) = Search().run([TEXTS[3]], model=prompted.loaded, index=indexes.read(out), k=1)
+            indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out, windows=not windows)
+        (found,) = Search().run([TEXTS[3]], model=prompted, index=indexes.read(out), k=1)
         query = prompted.embed(TEXTS[3], windows=windows, role="query").float()
         assert found.hits[0].score == pytest.approx(float((made_index.vectors @ query).max()), abs=1e-6)
         assert found.cut == (0 if windows else 74)
 
 
 def test_an_index_of_other_prompts_is_of_another_model(prompted: triform.Model, made: Path) -> None:
-    plain = triform.load(made, dtype="float64").loaded
-    other = plain._replace(pooling=plain.pooling._replace(prompts=(("query", "q: "),)))  # type: ignore[union-attr]
+    plain = triform.load(made, dtype="float64")
+    other = plain.replace(pooling=plain.pooling._replace(prompts=(("query", "q: "),)))  # type: ignore[union-attr]
     assert indexes.numbers_of(plain) != indexes.numbers_of(other)
     bare = plain.pooling._replace(prompts=(), default_prompt=None)  # type: ignore[union-attr]
-    assert indexes.numbers_of(plain._replace(pooling=bare)) != indexes.numbers_of(plain)
+    assert indexes.numbers_of(plain.replace(pooling=bare)) != indexes.numbers_of(plain)
 
 
 def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:
@@ -151,11 +151,11 @@ def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:
         ):
             say(made, "config_sentence_transformers.json", **said)
             with pytest.raises(TriformError, match=trouble):
-                folder.read(made)
+                model_folder.read(made)
         say(made, "config_sentence_transformers.json", prompts=PROMPTS)
         say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=False)
         with pytest.raises(TriformError, match="include_prompt is false"):
-            folder.read(made)
+            model_folder.read(made)
     finally:
         (made / "config_sentence_transformers.json").unlink()
         say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=True)

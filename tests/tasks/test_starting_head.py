@@ -11,19 +11,20 @@ import torch
 from tiny_tasks import base, tokenizer
 from torch.nn import functional as F
 
+from triform.core.initial_weights import build
 from triform.data.rows import Labelled
-from triform.first_numbers import build
+from triform.model import Model
+from triform.pipeline import cross_validation, run_training
+from triform.pipeline.report import Finished
+from triform.pipeline.run_training import Wish
 from triform.spec import NoHead, Tag, replace
-from triform.tasks import cross_validation, head_start, training
-from triform.tasks.averaging import add_averaging_block, can_average
+from triform.tasks import initial_head
+from triform.tasks.averaging_block import add_averaging_block, can_average
 from triform.tasks.classify import Classify, read_texts
 from triform.tasks.embed import POOLS
-from triform.tasks.reading import window_means, windows_of
-from triform.tasks.record import Finished
-from triform.tasks.training import Wish
+from triform.tasks.encoder_batches import window_means, windows_of
 from triform.train.objectives import laid_out
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
 
 WORDS = {"good": ("loves", "goes"), "bad": ("hates", "went"), "ugly": ("Where", "did")}
 ROWS = [
@@ -41,15 +42,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
 
 
-def known(form: str = "encoder") -> Loaded:
+def known(form: str = "encoder") -> Model:
     spec = base(form)
     spec = replace(spec, head=NoHead()) if form == "encoder" else spec
-    return Loaded(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form))
+    return Model(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form))
 
 
 @pytest.fixture
 def known_folder(tmp_path: Path) -> Path:
-    folder.write(tmp_path / "known", model=known())
+    model_folder.write(tmp_path / "known", model=known())
     return tmp_path / "known"
 
 
@@ -73,7 +74,7 @@ def wish(data: Path, base: Path, out: Path, *settings: str, **changes: Any) -> W
 
 def test_the_block_gives_the_first_token_the_mean_of_all() -> None:
     model = known()
-    model = model._replace(network=model.network.double())
+    model = model.replace(network=model.network.double())
     more = add_averaging_block(model, seed=0)
     text = laid_out([[2, 9, 11, 40, 3]], device=torch.device("cpu"))
     with torch.no_grad():
@@ -99,10 +100,10 @@ def test_only_blocks_that_can_average_are_added() -> None:
 
 @pytest.mark.parametrize("form", ["encoder", "decoder"])
 def test_before_the_first_step_the_model_is_the_linear_fit(form: str, tmp_path: Path, data: Path) -> None:
-    folder.write(tmp_path / "known", model=known(form))
-    prepared = training.prepare(wish(data, tmp_path / "known", tmp_path / "out", "folds=0"))
+    model_folder.write(tmp_path / "known", model=known(form))
+    prepared = run_training.prepare(wish(data, tmp_path / "known", tmp_path / "out", "folds=0"))
     texts = [row.text for row in ROWS]
-    vectors = head_start.read_vectors(texts, model=prepared.model)
+    vectors = initial_head.read_vectors(texts, model=prepared.model)
     out = prepared.model.network.state_dict()
     scores = vectors @ out["readout.out.weight"].double().T + out.get("readout.out.bias", torch.zeros(1)).double()
     torch.testing.assert_close(read_texts(texts, model=prepared.model)[0], scores, atol=1e-4, rtol=1e-4)
@@ -113,9 +114,9 @@ def test_before_the_first_step_the_model_is_the_linear_fit(form: str, tmp_path: 
 def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
     tmp_path: Path, data: Path, known_folder: Path
 ) -> None:
-    first = training.train(wish(data, known_folder, tmp_path / "first"))
+    first = run_training.train(wish(data, known_folder, tmp_path / "first"))
     other = written(tmp_path / "other.csv", [Labelled(row.text, (f"not {row.labels[0]}",)) for row in ROWS])
-    prepared = training.prepare(wish(other, tmp_path / "first", tmp_path / "second", "folds=0"))
+    prepared = run_training.prepare(wish(other, tmp_path / "first", tmp_path / "second", "folds=0"))
     old, new = first.model.network.state_dict(), prepared.model.network.state_dict()
     assert prepared.model.spec.encoder == first.model.spec.encoder  # no second block
     assert all(torch.equal(new[path], old[path]) for path in old if not path.startswith("readout.out."))
@@ -124,17 +125,17 @@ def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
 
 def test_frozen_vectors_are_the_means_of_the_base() -> None:
     texts = [row.text for row in ROWS[:5]]
-    found = head_start.frozen_vectors(texts, base=known())
+    found = initial_head.frozen_vectors(texts, base=known())
     means = window_means(windows_of(texts, model=known()), model=known(), read=POOLS["mean"])
     torch.testing.assert_close(found, F.normalize(means, dim=-1).double())
-    assert head_start.frozen_vectors(texts, base=known("decoder")).shape == (5, 16)
+    assert initial_head.frozen_vectors(texts, base=known("decoder")).shape == (5, 16)
 
 
 # --- the best of start and steps ------------------------------------------------------------------------------------
 
 
 def test_few_rows_are_all_learned_and_judged_in_turn(tmp_path: Path, data: Path, known_folder: Path) -> None:
-    done = training.train(wish(data, known_folder, tmp_path / "out"))
+    done = run_training.train(wish(data, known_folder, tmp_path / "out"))
     assert done.folds == 3
     assert len(done.material.train) == len(ROWS)
     assert done.scores is not None
@@ -152,8 +153,8 @@ def test_few_rows_are_all_learned_and_judged_in_turn(tmp_path: Path, data: Path,
 @pytest.mark.parametrize("valid", [False, True])
 def test_steps_that_spoil_the_start_are_not_kept(valid: bool, tmp_path: Path, data: Path, known_folder: Path) -> None:
     asked = wish(data, known_folder, tmp_path / "out", "learning_rate=50", valid=data if valid else None)
-    start = training.prepare(asked).model
-    done = training.train(asked)
+    start = run_training.prepare(asked).model
+    done = run_training.train(asked)
     texts = [row.text for row in ROWS]
     assert (done.outcome.best_step if valid else done.outcome.step) == 0
     answers = (Classify().run(texts, model=model) for model in (start, done.model))
@@ -162,16 +163,16 @@ def test_steps_that_spoil_the_start_are_not_kept(valid: bool, tmp_path: Path, da
 
 def test_a_length_that_is_asked_for_is_kept(tmp_path: Path, data: Path, known_folder: Path) -> None:
     asked = Wish(task="classify", data=data, out=tmp_path / "out", base=str(known_folder))
-    few = training.config_of(asked, Classify(), rows=100)
-    many = training.config_of(asked, Classify(), rows=5000)
-    mine = training.config_of(
+    few = run_training.config_of(asked, Classify(), rows=100)
+    many = run_training.config_of(asked, Classify(), rows=5000)
+    mine = run_training.config_of(
         asked._replace(length={"steps": None, "epochs": 3, "minutes": None}), Classify(), rows=100
     )
     assert few.folds == 3
     assert few.patience
     assert (many.folds, many.epochs, many.held_out) == (0, 4, 0.05)
     assert (mine.folds, mine.epochs, mine.steps, mine.held_out) == (0, 3, None, 0.2)
-    assert training.config_of(asked, Classify(), rows=2000).held_out == 0.1  # 200 rows
+    assert run_training.config_of(asked, Classify(), rows=2000).held_out == 0.1  # 200 rows
 
 
 def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
@@ -185,15 +186,15 @@ def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
 
     monkeypatch.setattr(Classify, "judged", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        training.train(wish(data, known_folder, tmp_path / "out"))
+        run_training.train(wish(data, known_folder, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_goes_on_knows_what_was_chosen(tmp_path: Path, data: Path, known_folder: Path) -> None:
     asked = wish(data, known_folder, tmp_path / "out")
-    prepared = training.prepare(asked)
-    training.begin(prepared)  # and killed before the first step
-    again = training.prepare(asked._replace(resume=True, settings=()))
+    prepared = run_training.prepare(asked)
+    run_training.begin(prepared)  # and killed before the first step
+    again = run_training.prepare(asked._replace(resume=True, settings=()))
     assert again.validated == prepared.validated
     assert again.config == prepared.config
 
@@ -201,15 +202,15 @@ def test_a_run_that_goes_on_knows_what_was_chosen(tmp_path: Path, data: Path, kn
 def test_other_software_gives_the_same_probabilities(tmp_path: Path, data: Path, known_folder: Path) -> None:
     """The block that averages, the fit and the temperature are all in the weights of an ordinary BERT."""
     transformers = pytest.importorskip("transformers")
-    done = training.train(wish(data, known_folder, tmp_path / "out", "folds=0"))
+    done = run_training.train(wish(data, known_folder, tmp_path / "out", "folds=0"))
     Classify().with_last_fit(done.model, {"temperature": 2.5, "why": "planted"})
-    folder.write(tmp_path / "there", model=done.model)
+    model_folder.write(tmp_path / "there", model=done.model)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "there").eval()
     assert type(theirs).__name__ == "BertForSequenceClassification"
     for text in ("Jack loves Rome 1.", "Rose went to Paris."):
         (answer,) = Classify().run([text], model=done.model, top=3)
         with torch.no_grad():
-            chances = theirs(torch.tensor(done.model.words.ids_many([text]))).logits.softmax(-1)[0]
+            chances = theirs(torch.tensor(done.model.require_tokenizer().ids_many([text]))).logits.softmax(-1)[0]
         expected = {theirs.config.id2label[at]: float(chance) for at, chance in enumerate(chances)}
         assert {each.label: each.probability for each in answer.chances} == pytest.approx(expected, abs=1e-5)
 
@@ -218,7 +219,7 @@ def test_other_software_gives_the_same_probabilities(tmp_path: Path, data: Path,
 
 
 def test_a_baseline_that_wins_is_said_with_what_to_do(tmp_path: Path, data: Path, known_folder: Path) -> None:
-    done = training.train(wish(data, known_folder, tmp_path / "out"))
+    done = run_training.train(wish(data, known_folder, tmp_path / "out"))
     assert done.scores is not None
     lost: Finished = done._replace(baselines={"bag of words": 200.0, "majority class": 1.0})
     assert lost.best_baseline == ("bag of words", 200.0)
@@ -233,7 +234,7 @@ def test_tags_are_not_a_linear_fit_of_texts() -> None:
     from triform.tasks import named
 
     spec = replace(known().spec, head=Tag(labels=3))
-    model = known()._replace(spec=spec, network=build(spec, seed=2), labels=("O", "B-x", "I-x"))
+    model = known().replace(spec=spec, network=build(spec, seed=2), labels=("O", "B-x", "I-x"))
     before = {path: numbers.clone() for path, numbers in model.network.state_dict().items()}
     same = named("tag").prepare_head(model, base=known(), seed=0)
     named("tag").fit_head([], model=same)
@@ -250,7 +251,7 @@ def test_tags_are_not_a_linear_fit_of_texts() -> None:
     ids=["one class", "two rows", "a class of one row"],
 )
 def test_data_with_little_to_say_is_learned_too(rows: list[Labelled], tmp_path: Path, known_folder: Path) -> None:
-    done = training.train(wish(written(tmp_path / "few.csv", rows), known_folder, tmp_path / "out"))
+    done = run_training.train(wish(written(tmp_path / "few.csv", rows), known_folder, tmp_path / "out"))
     assert done.scores is not None
     assert done.scores.rows == len(rows)
     assert str(done.model.memo["calibration"]).startswith("none: ")
@@ -260,7 +261,7 @@ def test_several_labels_begin_with_a_fit_too(tmp_path: Path, known_folder: Path)
     labels = [[*row.labels, "Rome"] if "Rome" in row.text else list(row.labels) for row in ROWS]
     lines = [json.dumps({"text": row.text, "labels": each}) for row, each in zip(ROWS, labels, strict=True)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
-    done = training.train(wish(tmp_path / "rows.jsonl", known_folder, tmp_path / "out"))
+    done = run_training.train(wish(tmp_path / "rows.jsonl", known_folder, tmp_path / "out"))
     assert done.model.memo["several"]
     assert done.scores is not None
     assert done.scores.values["accuracy"] > 50

@@ -16,19 +16,21 @@ import triform
 from triform.core.forms import Form
 from triform.data.rows import Labelled
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_inside
-from triform.tasks import forecast, named, training
+from triform.files import atomic_folder
+from triform.files.errors import WeightsError
+from triform.files.locks import FolderBusy, lock_inside
+from triform.pipeline import memory_forecast, run_training
+from triform.pipeline.run_training import Wish, config_of
+from triform.tasks import named
 from triform.tasks.classify import Classify
 from triform.tasks.task import Scores
-from triform.tasks.training import Wish, config_of
-from triform.train.events import AnyEvent, Saved, Skipped, Stepped
 from triform.train.examples import Place, plain
-from triform.train.guards import TrainingStopped
-from triform.train.labels import OneLabel
+from triform.train.label_objectives import OneLabel
 from triform.train.loop import Rehearsal
+from triform.train.loss_guard import TrainingStopped
 from triform.train.objectives import Loss
-from triform.weights import appearing, folder
-from triform.weights.errors import WeightsError
+from triform.train.run_events import AnyEvent, Saved, Skipped, Stepped
+from triform.weights import model_folder
 
 WORDS = {"good": ("fine", "lovely", "sunny"), "bad": ("sad", "poor", "rainy")}
 
@@ -74,13 +76,13 @@ class Killed(BaseException):
 
 def test_a_data_file_becomes_a_model_folder(rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "run" / "model"
-    finished = training.train(wish(rows, out))
+    finished = run_training.train(wish(rows, out))
     assert finished.outcome.step == 10
     assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json", "triform.json"} <= set(
         os.listdir(out)
     )
     assert {"checkpoints", "run.toml", "metrics.jsonl", "data.json", "samples.jsonl"} <= set(os.listdir(out))
-    model = triform.load(out).loaded
+    model = triform.load(out)
     assert (model.labels, model.memo["task"]) == (("bad", "good"), "classify")
     texts = ["the cat number 3 was fine", "a house"]
     before = [str(answer) for answer in Classify().run(texts, model=finished.model)]
@@ -89,7 +91,7 @@ def test_a_data_file_becomes_a_model_folder(rows: Path, tmp_path: Path) -> None:
 
 def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
     rows.write_text(rows.read_text() + "\x00,good\n,bad\n")
-    finished = training.train(wish(rows, tmp_path / "out", settings=(*wish(rows, rows).settings, "seed=7")))
+    finished = run_training.train(wish(rows, tmp_path / "out", settings=(*wish(rows, rows).settings, "seed=7")))
     card = (tmp_path / "out" / "README.md").read_text()
     data = json.loads((tmp_path / "out" / "data.json").read_text())
     (digest,) = data["train"].values()
@@ -114,9 +116,9 @@ def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
 
 
 def test_the_config_is_accepted_back(rows: Path, tmp_path: Path) -> None:
-    training.train(wish(rows, tmp_path / "one"))
+    run_training.train(wish(rows, tmp_path / "one"))
     again = Wish(task="classify", data=rows, out=tmp_path / "two", config=tmp_path / "one" / "run.toml")
-    training.train(again)
+    run_training.train(again)
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
 
 
@@ -124,39 +126,39 @@ def test_the_config_is_accepted_back(rows: Path, tmp_path: Path) -> None:
 
 
 def test_killed_and_resumed_it_is_the_same_model(rows: Path, tmp_path: Path) -> None:
-    training.train(wish(rows, tmp_path / "whole"))
+    run_training.train(wish(rows, tmp_path / "whole"))
 
     def kill(event: AnyEvent) -> None:
         if isinstance(event, Saved) and event.step == 6:
             raise Killed
 
     with pytest.raises(Killed):
-        training.train(wish(rows, tmp_path / "cut"), watch=kill)
+        run_training.train(wish(rows, tmp_path / "cut"), watch=kill)
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    training.train(Wish(task="classify", data=rows, out=tmp_path / "cut", resume=True))
+    run_training.train(Wish(task="classify", data=rows, out=tmp_path / "cut", resume=True))
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_a_signal_leaves_a_model_that_goes_on(rows: Path, tmp_path: Path) -> None:
-    training.train(wish(rows, tmp_path / "whole"))
+    run_training.train(wish(rows, tmp_path / "whole"))
 
     def press(event: AnyEvent) -> None:
         if isinstance(event, Stepped) and event.step == 5:
             signal.raise_signal(signal.SIGINT)
 
-    stopped = training.train(wish(rows, tmp_path / "cut"), watch=press)
+    stopped = run_training.train(wish(rows, tmp_path / "cut"), watch=press)
     assert stopped.outcome.stopped
     assert stopped.outcome.step == 5
-    assert triform.load(tmp_path / "cut").loaded.memo["task"] == "classify"
-    gone_on = training.train(wish(rows, tmp_path / "cut", resume=True))
+    assert triform.load(tmp_path / "cut").memo["task"] == "classify"
+    gone_on = run_training.train(wish(rows, tmp_path / "cut", resume=True))
     assert not gone_on.outcome.stopped
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_a_finished_run_resumed_is_the_same_again(rows: Path, tmp_path: Path) -> None:
-    training.train(wish(rows, tmp_path / "out"))
+    run_training.train(wish(rows, tmp_path / "out"))
     before = weights(tmp_path / "out")
-    assert training.train(wish(rows, tmp_path / "out", resume=True)).outcome.step == 10
+    assert run_training.train(wish(rows, tmp_path / "out", resume=True)).outcome.step == 10
     assert weights(tmp_path / "out") == before
 
 
@@ -173,7 +175,7 @@ def faulty(function: Callable[..., Any], *, at: int) -> Callable[..., Any]:
 
 def state(out: Path) -> str:
     try:
-        folder.read(out)
+        model_folder.read(out)
     except WeightsError as error:
         return "none" if "holds no config.json" in str(error) else str(error)
     return "whole"
@@ -182,16 +184,16 @@ def state(out: Path) -> str:
 def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = training.train(wish(rows, tmp_path / "out")).model
+    model = run_training.train(wish(rows, tmp_path / "out")).model
     out, others = tmp_path / "out", {"run.toml", "metrics.jsonl", "checkpoints", "README.md"}
     torch.nn.init.constant_(model.network.token.weight, 0.5)
     outcomes = set()
     for name in ("replace", "fsync", "open"):
         for at in range(40):
             with monkeypatch.context() as patch:
-                patch.setattr(appearing.os, name, faulty(getattr(os, name), at=at))
+                patch.setattr(atomic_folder.os, name, faulty(getattr(os, name), at=at))
                 try:
-                    folder.finish(out, model=model)
+                    model_folder.finish(out, model=model)
                 except Killed:
                     pass
                 else:
@@ -199,9 +201,9 @@ def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
             outcomes.add(state(out))
             assert others <= set(os.listdir(out))
     (out / ".moving-in.dead").mkdir()
-    folder.finish(out, model=model)
+    model_folder.finish(out, model=model)
     assert not list(out.glob(".moving-in.*"))
-    assert bool((folder.read(out).network.token.weight == 0.5).all())
+    assert bool((model_folder.read(out).network.token.weight == 0.5).all())
     assert outcomes == {"whole", "none"}
 
 
@@ -209,24 +211,24 @@ def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
 
 
 def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: Path) -> None:
-    training.train(wish(rows, tmp_path / "first"))
-    known = triform.load(tmp_path / "first").loaded
+    run_training.train(wish(rows, tmp_path / "first"))
+    known = triform.load(tmp_path / "first")
     other = tmp_path / "other.csv"
     other.write_text(rows.read_text().replace("good", "fair").replace("bad", "foul"))
     from_first = {"size": None, "base": str(tmp_path / "first"), "settings": ("batch_tokens=128", "eval_rows=20")}
-    again = training.prepare(wish(other, tmp_path / "second", **from_first))
+    again = run_training.prepare(wish(other, tmp_path / "second", **from_first))
     new, old = again.model.network.state_dict(), known.network.state_dict()
     assert again.model.labels == ("fair", "foul")
     assert all(torch.equal(new[path], old[path]) for path in old if not path.startswith("readout."))
     assert not torch.equal(new["readout.out.weight"], old["readout.out.weight"])
-    same = training.prepare(wish(rows, tmp_path / "third", **from_first))
+    same = run_training.prepare(wish(rows, tmp_path / "third", **from_first))
     assert torch.equal(same.model.network.state_dict()["readout.out.weight"], old["readout.out.weight"])
     assert same.config.learning_rate == Classify().recipe("encoder", fresh=False).learning_rate
 
 
 def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> None:
     task = named("answer")
-    folder.write(tmp_path / "decoder", model=begun(task, QUESTIONS, form="decoder"))
+    model_folder.write(tmp_path / "decoder", model=begun(task, QUESTIONS, form="decoder"))
     asked = Wish(task="answer", data="rows.json", out=tmp_path / "out", base=str(tmp_path / "decoder"))
     recipe = task.recipe("decoder", fresh=False)
     assert recipe != task.recipe("encoder", fresh=False)
@@ -264,9 +266,9 @@ def test_a_second_run_in_the_folder_is_refused_before_its_data_is_read(rows: Pat
         held_by_another(lambda: lock_inside(tmp_path / "out")) as child,
         pytest.raises(FolderBusy, match=f"out is being written by process {child}"),
     ):
-        training.prepare(wish(rows, tmp_path / "out"), said=steps.append)
+        run_training.prepare(wish(rows, tmp_path / "out"), said=steps.append)
     assert steps == []
-    training.prepare(wish(rows, tmp_path / "out")).lock.release()  # a killed one is in nobody's way
+    run_training.prepare(wish(rows, tmp_path / "out")).lock.release()  # a killed one is in nobody's way
     assert os.listdir(tmp_path / "out") == []
 
 
@@ -274,35 +276,35 @@ def test_a_second_run_in_the_folder_is_refused_before_its_data_is_read(rows: Pat
 
 
 def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "resident", lambda: 0)
-    whole = training.prepare(wish(rows, tmp_path / "out"))
+    monkeypatch.setattr(memory_forecast, "resident", lambda: 0)
+    whole = run_training.prepare(wish(rows, tmp_path / "out"))
     whole.lock.release()
-    smaller = forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
-    between = int((whole.forecast.memory + smaller.memory) / 2 / forecast.SHARE)
-    monkeypatch.setattr(forecast, "free", lambda: between)
+    smaller = memory_forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
+    between = int((whole.forecast.memory + smaller.memory) / 2 / memory_forecast.SHARE)
+    monkeypatch.setattr(memory_forecast, "free", lambda: between)
     with pytest.raises(TriformError, match=r"--fit, or --set accumulate=\d"):
-        training.prepare(wish(rows, tmp_path / "out"))
-    fitted = training.prepare(wish(rows, tmp_path / "out", fit=True))
+        run_training.prepare(wish(rows, tmp_path / "out"))
+    fitted = run_training.prepare(wish(rows, tmp_path / "out", fit=True))
     fitted.lock.release()
     assert fitted.config.accumulate > 1
     assert fitted.forecast.fits
-    monkeypatch.setattr(forecast, "free", lambda: 1)
+    monkeypatch.setattr(memory_forecast, "free", lambda: 1)
     with pytest.raises(TriformError, match="even one row at a time"):
-        training.prepare(wish(rows, tmp_path / "out", fit=True))
+        run_training.prepare(wish(rows, tmp_path / "out", fit=True))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "resident", lambda: 0)
+    monkeypatch.setattr(memory_forecast, "resident", lambda: 0)
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"who is {n}?\tthe {n}th is here\n" for n in range(20)))
     asked = Wish(task="search", data=pairs, out=tmp_path / "out", size="tiny", settings=("vocab=60",))
-    training.prepare(asked).lock.release()
+    run_training.prepare(asked).lock.release()
     with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
-        training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
-    monkeypatch.setattr(forecast, "free", lambda: 1)
+        run_training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
+    monkeypatch.setattr(memory_forecast, "free", lambda: 1)
     with pytest.raises(TriformError, match=r"more passes a step would be another run: --set batch_tokens=… below 4096"):
-        training.prepare(asked._replace(fit=True))
+        run_training.prepare(asked._replace(fit=True))
     assert not (tmp_path / "out").exists()
 
 
@@ -324,11 +326,11 @@ def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, mo
     skipped: list[Skipped] = []
     settings = (*wish(rows, rows).settings, "batch_tokens=16", "skips=2")
     with pytest.raises(TrainingStopped) as stop:
-        training.train(
+        run_training.train(
             wish(rows, tmp_path / "out", settings=settings),
             watch=lambda event: skipped.append(event) if isinstance(event, Skipped) else None,
         )
-    prepared = training.prepare(wish(rows, tmp_path / "other", settings=settings))
+    prepared = run_training.prepare(wish(rows, tmp_path / "other", settings=settings))
     lines = rows.read_text().splitlines()
     for event in skipped:
         assert all(place.startswith(f"{rows}:") for place in event.places)
@@ -341,12 +343,12 @@ def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, mo
 
 
 def test_the_heap_is_tidied_between_the_passes_of_an_evaluation(rows: Path, tmp_path: Path) -> None:
-    prepared = training.prepare(wish(rows, tmp_path / "out"))
-    run = training.begin(prepared)
+    prepared = run_training.prepare(wish(rows, tmp_path / "out"))
+    run = run_training.begin(prepared)
     run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=1)
     tidied: list[int] = []
     run.heap.tidy = lambda *, above=0, **_: tidied.append(above)
-    training.evaluated(prepared, training.judging_rows(prepared), run)(run.network)
+    run_training.evaluated(prepared, run_training.judging_rows(prepared), run)(run.network)
     assert tidied
     assert set(tidied) == {1}
 
@@ -356,7 +358,7 @@ def test_a_score_that_is_no_number_does_not_end_a_finished_run(
 ) -> None:
     nothing = Scores(main="accuracy", values={"accuracy": float("nan")}, rows=1)
     monkeypatch.setattr(Classify, "evaluate", lambda self, rows, *, model: nothing)
-    finished = training.train(wish(rows, tmp_path / "out"))
+    finished = run_training.train(wish(rows, tmp_path / "out"))
     assert (finished.outcome.step, finished.outcome.best) == (10, None)
     assert "| accuracy | nan |" in (tmp_path / "out" / "README.md").read_text()
     assert (tmp_path / "out" / "learning-curve.svg").exists()
@@ -365,4 +367,4 @@ def test_a_score_that_is_no_number_does_not_end_a_finished_run(
 def test_a_draft_of_a_run_that_was_killed_is_no_run(rows: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".run.toml.123").write_text("task")
-    assert training.train(wish(rows, tmp_path / "out")).outcome.step == 10
+    assert run_training.train(wish(rows, tmp_path / "out")).outcome.step == 10

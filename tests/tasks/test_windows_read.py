@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun, learned, tokenizer
 
-from triform.core.batch import Text as Ids
+from triform.core.texts import Text as Ids
 from triform.data.rows import Answer as Right
 from triform.data.rows import Question, Tagged
 from triform.errors import InputError
-from triform.tasks import named, reading
-from triform.tasks.reading import through, windows
-from triform.tasks.spans import Asked, laid, span_examples
+from triform.tasks import encoder_batches, named
+from triform.tasks.answer_spans import Asked, laid, span_examples
+from triform.tasks.encoder_batches import through, windows
 from triform.tasks.tag import places_of, stitched, token_examples
 
 WORDS = [word for row in TAGGED for word in row.tokens]
@@ -39,7 +39,7 @@ def test_windows_of_rows_have_the_labels_of_their_words() -> None:
     task = named("tag")
     model = begun(task, TAGGED, context=12)
     row = Tagged(tuple(WORDS[:40]), tuple(tag for each in TAGGED for tag in each.tags)[:40])
-    whole = list(token_examples([row], model=model._replace(spec=begun(task, TAGGED, context=500).spec)))
+    whole = list(token_examples([row], model=model.replace(spec=begun(task, TAGGED, context=500).spec)))
     cut = list(token_examples([row], model=model))
     assert len(whole) == 1
     assert len(cut) > 3
@@ -69,7 +69,7 @@ def test_many_passes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = begun(task, LABELLED)
     texts = [row.text for row in LABELLED] + ["Jack loves " * 60]
     together = list(task.run(texts, model=model))
-    monkeypatch.setattr(reading, "PASS_TOKENS", 7)
+    monkeypatch.setattr(encoder_batches, "PASS_TOKENS", 7)
     apart = list(task.run(texts, model=model))
     assert [one.labels for one in together] == [one.labels for one in apart]
     assert [one.chances[0].probability for one in together] == pytest.approx(

@@ -15,15 +15,14 @@ from triform.families import bart, gpt2
 from triform.model import Model
 from triform.tasks import named
 from triform.tasks.chat import answers_marked, learned, without_special
-from triform.tasks.choice import own_task
 from triform.tasks.complete import joined_ids, pieces
 from triform.tasks.task import CannotDo, Task
+from triform.tasks.task_of_model import own_task
+from triform.tasks.text_to_text import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
 from triform.tasks.translate import Translated, aligned
-from triform.tasks.writing import REMEMBERED, ROWS, SEPARATOR, abreast, prompt_ids
-from triform.text import chat
+from triform.text import chat_template
 from triform.train.examples import Place
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
 
 PAIRS = [Pair(f"{name} loves {place}.", f"{name} liebt {place}.") for name in tiny.NAMES for place in tiny.PLACES]
 SHORT = [Document(row.source) for row in PAIRS]
@@ -69,14 +68,14 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
         assert after.values["pseudo-perplexity"] < before.values["pseudo-perplexity"]
     asked, settings = questions(task, rows), {} if name == "fill" else {"max_tokens": 8}
     answers = list(task.run(asked, model=model, **settings))
-    folder.write(tmp_path / "model", model=model)
-    again = folder.read(tmp_path / "model")
+    model_folder.write(tmp_path / "model", model=model)
+    again = model_folder.read(tmp_path / "model")
     assert list(task.run(asked, model=again, **settings)) == answers
     assert own_task(again).name == name
     assert [answer for one in asked for answer in task.run([one], model=again, **settings)] == answers
 
 
-def translator(*, context: int = 64, form: str = "encoder-decoder") -> Loaded:
+def translator(*, context: int = 64, form: str = "encoder-decoder") -> Model:
     return tiny.begun(named("translate"), PAIRS, form=form, context=context)
 
 
@@ -138,7 +137,7 @@ def test_an_answer_as_long_as_the_context_is_aligned() -> None:
 
 
 def test_beams_and_greedy_through_the_facade() -> None:
-    model = Model(translator())
+    model = translator()
     one = model.translate("Jack loves Rome.", beams=3, max_tokens=6)
     assert model.translate(["Jack loves Rome."], beams=3, max_tokens=6) == [one]
     assert model.run("Jack loves Rome.", beams=3, max_tokens=6) == one
@@ -177,7 +176,7 @@ def test_perplexity_counts_every_token_once() -> None:
     text = SHORT[0].text
     assert model.tokenizer is not None
     ids = [model.tokenizer.eos, *model.tokenizer.encode(text, special=False).ids]
-    logprobs = Model(model).logits([ids[:-1]])[0].double().log_softmax(-1)
+    logprobs = model.logits([ids[:-1]])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(ids[1:]))
     found = task.evaluate(SHORT[:1], model=model).values
     assert found["tokens"] == len(ids) - 1
@@ -207,8 +206,8 @@ def test_only_answers_are_learned() -> None:
     talk = (*CHATS[0].messages, Message("user", "And Rose?"), Message("assistant", "Rose too."))
     (tokens,) = answers_marked([talk], model=model)
     said = learned(tokens)
-    assert model.words.decode(said).replace("\n", "") == " Jack is in London. Rose too."
-    assert said.count(model.words.eos) == 2
+    assert model.require_tokenizer().decode(said).replace("\n", "") == " Jack is in London. Rose too."
+    assert said.count(model.require_tokenizer().eos) == 2
 
 
 def test_conversations_without_an_answer_are_left_out() -> None:
@@ -229,13 +228,13 @@ def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
     kept = learned(without_special(answers_marked([talk[0].messages], model=short)[0], model=short))
     assert 0 < len(kept) < len(learned(whole))
     bits = math.log2(scores["perplexity"]) * scores["tokens"]
-    assert scores["bits per byte"] == pytest.approx(bits / len(short.words.decode(kept).encode()))
+    assert scores["bits per byte"] == pytest.approx(bits / len(short.require_tokenizer().decode(kept).encode()))
 
 
 def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    real = chat.Child
-    monkeypatch.setattr(chat, "Child", lambda: started.append(1) or real())
+    real = chat_template.Child
+    monkeypatch.setattr(chat_template, "Child", lambda: started.append(1) or real())
     model = tiny.begun(named("chat"), CHATS, form="decoder")
     named("chat").examples(CHATS * 40, model=model)
     assert len(started) == 1
@@ -244,11 +243,11 @@ def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pyt
 def test_fill_asks_for_the_masked_word_alone() -> None:
     task = named("fill")
     model = tiny.learned(task, TEXTS, model=tiny.begun(task, TEXTS), steps=60)
-    answer = Model(model).fill("Jack [MASK] Rome.", k=3)
+    answer = model.fill("Jack [MASK] Rome.", k=3)
     assert [len(mask) for mask in answer.masks] == [3]
     ids = torch.tensor([model.tokenizer.encode("Jack [MASK] Rome.").ids])  # type: ignore[union-attr]
     at = ids[0].tolist().index(model.tokenizer.mask)  # type: ignore[union-attr]
-    chances = Model(model).logits(ids)[0, at].double().softmax(-1)
+    chances = model.logits(ids)[0, at].double().softmax(-1)
     assert answer.masks[0][0].probability == pytest.approx(float(chances.max()), rel=1e-4)
     with pytest.raises(InputError, match="no mask"):
         list(task.run(["Jack"], model=model))

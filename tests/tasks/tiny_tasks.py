@@ -5,16 +5,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from triform.core.initial_weights import build
 from triform.data.rows import Answer, Labelled, Pair, Question, Row, Scored, Tagged
 from triform.families import bert, gpt2, vaswani
-from triform.first_numbers import build
+from triform.model import Model
 from triform.spec import ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer
-from triform.text.training import train_tokenizer
+from triform.text.train_tokenizer import train_tokenizer
 from triform.train.loop import train
-from triform.weights import folder
-from triform.weights.folder import Loaded
+from triform.weights import model_folder
 
 PLACES = ["London", "Paris", "Rome", "New York"]
 NAMES = ["Jack", "Rose", "Florence"]
@@ -61,16 +61,14 @@ def base(form: str, *, context: int = 64) -> ModelSpec:
     return make(vocab=tokenizer(form).vocab, context=context, **SIZES)
 
 
-def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, form: str = "encoder", context: int = 64) -> Loaded:
+def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, form: str = "encoder", context: int = 64) -> Model:
     labels = task.labels(rows)
     spec = task.spec(base(form, context=context), labels=labels)
     memo = {"task": task.name} | task.memo(rows)
-    return Loaded(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form), labels=labels, memo=memo)
+    return Model(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form), labels=labels, memo=memo)
 
 
-def learned(
-    task: Task[Any, Any, Any], rows: Sequence[Row], *, model: Loaded, steps: int = 20, **changes: Any
-) -> Loaded:
+def learned(task: Task[Any, Any, Any], rows: Sequence[Row], *, model: Model, steps: int = 20, **changes: Any) -> Model:
     config = task.recipe(model.spec.form, fresh=True).replace(
         **{"steps": steps, "epochs": None, "batch_tokens": 600, "learning_rate": 3e-3, "warmup": 0.1, "ema": 0.0}
         | changes
@@ -80,6 +78,6 @@ def learned(
     return task.finished(rows, model=model)
 
 
-def there_and_back(model: Loaded, place: Path) -> Loaded:
-    folder.write(place, model=model)
-    return folder.read(place)
+def there_and_back(model: Model, place: Path) -> Model:
+    model_folder.write(place, model=model)
+    return model_folder.read(place)

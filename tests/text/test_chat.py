@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tiny_tokenizers import put
 
 from triform.errors import InputError, TriformError
-from triform.text import chat
-from triform.text.chat import FILE, ChatError, ChatTemplate, Child
+from triform.text import chat_template
+from triform.text.chat_template import FILE, ChatError, ChatTemplate, Child
 
 HELLO = [{"role": "user", "content": "Hi <b>&"}, {"role": "assistant", "content": "Hello"}]
 CHATML = (
@@ -114,9 +114,9 @@ def test_variables_of_the_template_itself() -> None:
 
 
 def test_many_are_rendered_as_each_alone_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "TOGETHER", 7)
+    monkeypatch.setattr(chat_template, "TOGETHER", 7)
     started: list[Child] = []
-    monkeypatch.setattr(chat, "Child", lambda: started.append(Child()) or started[-1])
+    monkeypatch.setattr(chat_template, "Child", lambda: started.append(Child()) or started[-1])
     template = ChatTemplate("{{ messages[0].content }}{% if messages|length > 1 %}{{ 1 / 0 }}{% endif %}", special={})
     talks = [[{"role": "user", "content": f"{number} " * (number * 300)}] for number in range(1, 40)]
     assert template.render_many(talks) == [template.render(talk) for talk in talks]
@@ -318,7 +318,7 @@ def test_limits_hold_without_asserts() -> None:
     code = """if 1:
         import json, sys
         from triform.errors import TriformError
-        from triform.text.chat import ChatTemplate
+        from triform.text.chat_template import ChatTemplate
         assert False, "not run with -O"
         stopped = []
         for name, source in json.load(sys.stdin).items():

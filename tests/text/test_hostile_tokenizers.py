@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tiny_tokenizers import put
 
 from triform.errors import TriformError
-from triform.text import patterns
-from triform.text.bounds import load_core
-from triform.text.construct import byte_level
-from triform.text.files import FileError, read_inside, write_whole
-from triform.text.pieces import parse_pieces
-from triform.text.shield import TokenizerError, shield
+from triform.files.whole_files import FileError, read_inside, write_whole
+from triform.text import pattern_checks
+from triform.text.build_tokenizer import byte_level
+from triform.text.panic_guard import TokenizerError, shield
+from triform.text.sentencepiece import parse_pieces
 from triform.text.tokenizer import Tokenizer
+from triform.text.tokenizer_limits import load_core
 
 BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
 TEXT = "The fat ginger cat, café 中 🙂 <mask> ab\n"
@@ -339,7 +339,7 @@ def test_patterns_of_released_files_are_taken(tmp_path: Path, pattern: str) -> N
 
 
 def test_a_known_pattern_needs_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "is_fast", lambda pattern: pytest.fail(f"{pattern} is tried"))
+    monkeypatch.setattr(pattern_checks, "is_fast", lambda pattern: pytest.fail(f"{pattern} is tried"))
     for split in ("llama3", "qwen2"):
         core = byte_level({"a": 0}, merges=[], split=split)  # type: ignore[arg-type]
         load_core(core.to_str().encode(), what="tokenizer.json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_tokenizers import hard_texts
 from tokenizers import decoders, models
 
-from triform.text.stream import BYTE_OF, ByteRuns, Bytes, Lead, Whole, steps_of
+from triform.text.stream_decoder import BYTE_OF, ByteRuns, Bytes, Lead, Whole, steps_of
 from triform.text.tokenizer import Tokenizer
 
 FEW, MANY = settings(max_examples=200, deadline=None), settings(max_examples=4000, deadline=None)

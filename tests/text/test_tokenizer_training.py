@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tiny_tokenizers import CORPUS
 
 from triform.errors import InputError, UnknownName
-from triform.text.files import FileError
+from triform.files.whole_files import FileError
 from triform.text.tokenizer import Tokenizer
-from triform.text.training import SPECIAL, train_tokenizer
-from triform.text.unigram import Lattice, train_unigram
+from triform.text.train_tokenizer import SPECIAL, train_tokenizer
+from triform.text.train_unigram import Lattice, train_unigram
 
 KINDS = {"bpe": 400, "unigram": 200, "wordpiece": 300, "characters": 80}
 
@@ -33,7 +33,7 @@ def digest(tokenizer: Tokenizer, folder: Path) -> str:
 def test_another_process_trains_the_same(trained: dict[str, Tokenizer], tmp_path: Path) -> None:
     """The library's hash tables have another order in every process; ours must not show it."""
     code = (
-        "import sys; from pathlib import Path; from triform.text.training import train_tokenizer\n"
+        "import sys; from pathlib import Path; from triform.text.train_tokenizer import train_tokenizer\n"
         "texts = Path(sys.argv[1]).read_text().split('\\0')\n"
         f"for kind, vocab in {KINDS}.items():\n"
         "    train_tokenizer(texts, kind=kind, vocab=vocab).save(Path(sys.argv[1]).parent / kind)\n"

@@ -7,11 +7,11 @@ import torch
 from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
-from triform.train.config import Config
-from triform.train.events import AnyEvent
-from triform.train.language import NextToken
 from triform.train.loop import train
-from triform.train.validation import Score, mean_loss
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import Score, mean_loss
 
 STEPS = 60
 CONFIG = Config(

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from tiny_runs import VOCAB, digest, ids, largest, loss_of, network, texts
 
-from triform.core.batch import PackedText, Text
+from triform.core.texts import PackedText, Text
 from triform.errors import TriformError
 from triform.spec import Classify
-from triform.train.config import Config
 from triform.train.examples import Answered, Labelled, Listed, Place, SourceTarget, Tagged, Tokens, TwoTexts
-from triform.train.labels import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
-from triform.train.language import MaskedToken, NextToken, RestoreSpans, Translate
-from triform.train.likeness import CosineScores, InBatchNegatives
+from triform.train.label_objectives import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
 from triform.train.loop import train
 from triform.train.objectives import laid_out
+from triform.train.pair_objectives import CosineScores, InBatchNegatives
+from triform.train.run_config import Config
+from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, Translate
 
 LENGTHS = [1, 500, 2, 1, 37, 120, 3, 3, 64, 64, 64, 5, 250, 7, 8, 9]
 LENGTHS += [1, 16, 31, 32, 33, 2, 2, 90, 4, 400, 11, 12, 13, 14, 15, 1]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triform.errors import TriformError, UnknownName
-from triform.train.config import RANGES, Config, differences, from_toml, read_toml
+from triform.train.run_config import RANGES, Config, differences, from_toml, read_toml
 
 
 def test_there_and_back() -> None:

@@ -11,13 +11,13 @@ from rich.console import Console
 from tiny_runs import digest, network, texts
 
 from triform.train import loop
-from triform.train.board import board_in
-from triform.train.config import Config
-from triform.train.display import BLOCKS, Display, clock, curve
-from triform.train.events import AnyEvent, Began, Scored, Skipped, Stepped
-from triform.train.language import NextToken
 from triform.train.loop import train
-from triform.train.validation import Score, mean_loss
+from triform.train.progress_display import BLOCKS, Display, clock, curve
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Began, Scored, Skipped, Stepped
+from triform.train.tensorboard import board_in
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import Score, mean_loss
 
 
 def test_a_run_is_shown() -> None:

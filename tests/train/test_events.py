@@ -6,12 +6,12 @@ import torch
 from tiny_runs import network, texts
 
 from triform.core.forms import Form
-from triform.tasks.record import curve
-from triform.train.config import Config
-from triform.train.events import Scored, Skipped, Stepped, read_events
-from triform.train.language import NextToken
+from triform.pipeline.report import curve
 from triform.train.loop import train
-from triform.train.validation import Score
+from triform.train.run_config import Config
+from triform.train.run_events import Scored, Skipped, Stepped, read_events
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import Score
 
 
 def test_a_score_that_is_not_a_number_is_read_back(tmp_path: Path) -> None:

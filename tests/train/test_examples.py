@@ -10,14 +10,14 @@ import torch
 from families_tiny import EVERY
 from tiny_runs import VOCAB, digest, network, texts
 
+from triform.core.packed_linear import packed
 from triform.errors import InputError
-from triform.packed import packed
 from triform.spec import replace
-from triform.train.config import Config
-from triform.train.events import AnyEvent, Saved, Skipped, Stepped, Watch
 from triform.train.examples import Listed, SourceTarget, Tagged, Tokens, check
-from triform.train.language import NextToken
 from triform.train.loop import NO_TARGET, ignore, ready, train
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Saved, Skipped, Stepped, Watch
+from triform.train.token_objectives import NextToken
 
 DECODER = replace(EVERY["gpt2"], context=8)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triform.errors import TriformError
+from triform.train.batch_sampler import Feed, divided
 from triform.train.examples import Place, Windows
-from triform.train.feed import Feed, divided
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from tiny_runs import digest, network, texts
 
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_inside
-from triform.train.config import Config
-from triform.train.events import AnyEvent, Began
-from triform.train.language import NextToken
+from triform.files import manifest
+from triform.files.locks import FolderBusy, lock_inside
 from triform.train.loop import train
-from triform.weights import manifest
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Began
+from triform.train.token_objectives import NextToken
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 LAST = "step-00000004"

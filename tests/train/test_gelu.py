@@ -9,14 +9,14 @@ from torch.nn import functional as F
 from triform.core.blocks import Block
 from triform.core.build import gelu_tanh as plain
 from triform.core.feedforward import FeedForward
+from triform.core.initial_weights import build
 from triform.families import bert, flan_t5, gpt2
-from triform.first_numbers import build
 from triform.spec import ModelSpec
-from triform.train import gelu as module
-from triform.train import prepare as preparing
-from triform.train.config import Config
-from triform.train.gelu import gelu_tanh
-from triform.train.prepare import finish, prepare
+from triform.train import fast_gelu as module
+from triform.train import prepare_network as preparing
+from triform.train.fast_gelu import gelu_tanh
+from triform.train.prepare_network import finish, prepare
+from triform.train.run_config import Config
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 19])

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
-from triform.train.config import Config
-from triform.train.events import AnyEvent, Skipped, Stepped
 from triform.train.examples import Place, Tokens
-from triform.train.guards import FEWEST, WINDOW, Guard, TrainingStopped
-from triform.train.language import LanguageBatch, NextToken
 from triform.train.loop import train
+from triform.train.loss_guard import FEWEST, WINDOW, Guard, TrainingStopped
 from triform.train.objectives import Device, Loss
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Skipped, Stepped
+from triform.train.token_objectives import LanguageBatch, NextToken
 
 
 class Planted(NextToken):

@@ -12,20 +12,20 @@ import pytest
 from tiny_runs import network, texts
 
 from triform.core.forms import Form
-from triform.packed import packed
-from triform.train import heap, loop
-from triform.train.config import Config
-from triform.train.heap import SELDOM, Heap
-from triform.train.language import NextToken
+from triform.core.packed_linear import packed
+from triform.train import loop, malloc
 from triform.train.loop import Rehearsal, Run, ready
-from triform.train.validation import Score
+from triform.train.malloc import SELDOM, Heap
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import Score
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no record of it")
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "PAUSE", -1.0)
+    monkeypatch.setattr(malloc, "PAUSE", -1.0)
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_steps_that_are_alike_keep_their_memory(
     lengths: tuple[int, ...], passes: int, kept: bool, options: list[tuple[int, int]]
 ) -> None:
     run = run_of(*lengths, passes=passes)
-    assert options == (list(heap.KEEPING.items()) if kept else [])
+    assert options == (list(malloc.KEEPING.items()) if kept else [])
     options.clear()
     run.go(None)
-    assert options == (list(heap.USUAL.items()) if kept else [])
+    assert options == (list(malloc.USUAL.items()) if kept else [])
 
 
 def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +115,12 @@ def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatc
     monkeypatch.setattr(run, "step", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run.go(None)
-    assert options[-len(heap.USUAL) :] == list(heap.USUAL.items())
+    assert options[-len(malloc.USUAL) :] == list(malloc.USUAL.items())
 
 
 ALIKE = """
 import ctypes, sys, torch
-from triform.train.heap import Heap
+from triform.train.malloc import Heap
 
 class Info(ctypes.Structure):  # mallinfo2 of malloc.h
     names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import ids, network, texts
 
-from triform.core.batch import PackedText
 from triform.core.blocks import Dropout
+from triform.core.texts import PackedText
 from triform.errors import TriformError, UnknownName
 from triform.spec import Classify
 from triform.train import lora
-from triform.train.config import Config
 from triform.train.examples import Place
-from triform.train.language import NextToken
 from triform.train.loop import train
-from triform.train.optim import Average, Optimizer, orthogonal
-from triform.train.prepare import freeze, has_bfloat16, prepare
+from triform.train.optimizers import Average, Optimizer, orthogonal
+from triform.train.prepare_network import freeze, has_bfloat16, prepare
+from triform.train.run_config import Config
 from triform.train.schedule import factor, warmup_steps
+from triform.train.token_objectives import NextToken
 
 KINDS = ("cosine", "linear", "inverse-sqrt", "constant", "stable-decay")
 
@@ -206,8 +206,8 @@ COMPILED = """
 import torch
 from tiny_runs import network, texts
 from triform.core.blocks import Dropout
-from triform.train.config import Config
-from triform.train.language import NextToken
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
 from triform.train.loop import train
 
 plain, compiled = network("llama", dtype=torch.float32), network("llama", dtype=torch.float32)

@@ -17,11 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from triform.core.forms import Form
 from triform.train.examples import Answered, Labelled, Place, SourceTarget, Tagged, Tokens, TwoTexts
-from triform.train.labels import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
-from triform.train.language import MaskedToken, NextToken, RestoreSpans, Translate
-from triform.train.likeness import CosineScores, InBatchNegatives
+from triform.train.label_objectives import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
 from triform.train.objectives import Objective
-from triform.weights import folder
+from triform.train.pair_objectives import CosineScores, InBatchNegatives
+from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, Translate
+from triform.weights import model_folder
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -70,7 +70,7 @@ def reference(kind: str, config: Any, **changes: Any) -> Any:
 
 def read(model: Any, path: Path) -> Form:
     model.save_pretrained(path)
-    return folder.read(path, dtype=torch.float64).network
+    return model_folder.read(path, dtype=torch.float64).network
 
 
 def their_gradients(model: Any, path: Path) -> dict[str, Tensor]:

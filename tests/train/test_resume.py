@@ -15,11 +15,11 @@ from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
 from triform.train.checkpoint import CheckpointError
-from triform.train.config import Config, from_toml
-from triform.train.events import AnyEvent, Began, Saved, Stepped
-from triform.train.language import NextToken
 from triform.train.loop import Interrupted, Outcome, ignore, ready, train
-from triform.train.validation import Score
+from triform.train.run_config import Config, from_toml
+from triform.train.run_events import AnyEvent, Began, Saved, Stepped
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -7,7 +7,7 @@ import torch
 from families_tiny import EVERY, SIZES
 
 from triform.core.forms import Form
-from triform.first_numbers import build
+from triform.core.initial_weights import build
 from triform.spec import ModelSpec, replace
 from triform.train.examples import Listed, Place, Tokens
 from triform.train.objectives import Loss, Objective

@@ -11,7 +11,7 @@ from tiny_folders import CLASSIFIER, GPT2, LLAMA, edit, saved
 from triform.errors import TriformError
 from triform.families import bart, distilbert, marian, mistral, qwen2, qwen3, roberta, t5
 from triform.spec import ModelSpec, NoHead
-from triform.weights.folder import read
+from triform.weights.model_folder import read
 
 SIZES: dict[str, Any] = {"vocab": 11, "width": 8, "layers": 2, "heads": 2, "context": 16}
 FAMILIES: dict[str, ModelSpec] = {
@@ -116,7 +116,7 @@ def test_what_would_change_the_numbers_is_refused(
     ],
 )
 def test_what_changes_no_number_is_carried_along(name: str, field: str, value: object, tmp_path: Path) -> None:
-    from triform.weights.folder import write
+    from triform.weights.model_folder import write
 
     path = edit(saved(tmp_path / "in", FAMILIES[name]), lambda config: config.update({field: value}))
     write(tmp_path / "out", model=read(path))

@@ -11,8 +11,8 @@ import torch
 from tiny_folders import GPT2, edit, header_of, put_header, saved
 
 from triform.errors import TriformError
-from triform.weights import headers
-from triform.weights.folder import read
+from triform.files import safetensors_header
+from triform.weights.model_folder import read
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -139,7 +139,7 @@ def test_a_header_that_is_no_header(path: Path, head: bytes) -> None:
 def test_too_many_tensors_are_refused_before_they_are_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     put_header(path / ONE, {f"t{n}": empty for n in range(60_000)}, b"")
-    monkeypatch.setattr(headers, "parse", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(safetensors_header, "parse", lambda *_: pytest.fail("decoded"))
     refused(path, f"the header of {ONE} describes more than 16,384 tensors")
 
 
@@ -149,7 +149,9 @@ def test_a_shard_with_strange_tensors_is_the_last_that_is_read(shards: Path, mon
     put_header(files[0], header | {"strange": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}, numbers)
     opened: list[str] = []
     monkeypatch.setattr(
-        headers, "header", lambda box, name, read=headers.header: opened.append(name) or read(box, name)
+        safetensors_header,
+        "header",
+        lambda box, name, read=safetensors_header.header: opened.append(name) or read(box, name),
     )
     refused(shards, "do not agree about 'strange'")
     assert opened == [files[0].name]

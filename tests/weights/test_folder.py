@@ -15,12 +15,13 @@ from tiny_folders import CLASSIFIER, GPT2, LLAMA, edit, edit_tensor, model, save
 import triform.weights
 from triform.errors import TriformError
 from triform.families import sized
+from triform.files import manifest, replace_folder, safetensors_data
+from triform.files.safe_folder import Box
+from triform.generation_defaults import Generation
+from triform.model import Model
+from triform.pooling import Pooling
 from triform.spec import Alibi, Classify, NoHead, replace
-from triform.weights import manifest, replacing, tensors
-from triform.weights.box import Box
-from triform.weights.folder import Loaded, read, write
-from triform.weights.generation import Generation
-from triform.weights.sentence import Pooling
+from triform.weights.model_folder import read, write
 
 TOKEN = "transformer.wte.weight"
 
@@ -33,7 +34,7 @@ def refused(path: Path, *words: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def same_state(one: Loaded, other: Loaded) -> bool:
+def same_state(one: Model, other: Model) -> bool:
     pairs = zip(one.network.state_dict().items(), other.network.state_dict().items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 
@@ -202,7 +203,7 @@ def test_another_head_keeps_the_rest_of_the_config(tmp_path: Path) -> None:
     path = edit(saved(tmp_path / "in", CLASSIFIER), lambda config: config.update(note="kept"))
     loaded = read(path)
     bare = replace(loaded.spec, head=NoHead())
-    changed = loaded._replace(spec=bare, network=model(bare).network, labels=())
+    changed = loaded.replace(spec=bare, network=model(bare).network, labels=())
     write(tmp_path / "out", model=changed)
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["architectures"] == ["BertModel"]
@@ -312,11 +313,11 @@ def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     def full(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    places: Any = {"tensors": (tensors, "_write_file"), "manifest": (manifest, "write")}
-    place = {**places, "exchange": (replacing, "exchange")}.get(at, (os, at))
+    places: Any = {"tensors": (safetensors_data, "_write_file"), "manifest": (manifest, "write")}
+    place = {**places, "exchange": (replace_folder, "exchange")}.get(at, (os, at))
     with monkeypatch.context() as patch:
         if at == "rename":  # only the second: the old folder has already been put aside
-            patch.setattr(replacing, "exchange", lambda one, other: False)
+            patch.setattr(replace_folder, "exchange", lambda one, other: False)
             real, calls = os.rename, iter([False, True, False])
             patch.setattr(os, "rename", lambda *args: full() if next(calls) else real(*args))
         else:

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tiny_folders import CLASSIFIER, GPT2, LLAMA, saved
 
-from triform import door
+from triform.core import inputs
 from triform.errors import TriformError
 from triform.families import t5
-from triform.weights.folder import read
+from triform.weights.model_folder import read
 
 T5 = t5(vocab=11, width=8, layers=2, heads=2, head_width=4, context=16)
 SPECS = {"bert": CLASSIFIER, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
@@ -63,7 +63,7 @@ def survives(path: Path, *, answers: bool = False) -> None:
     assert numbers <= (path / ONE).stat().st_size // 2
     if answers:
         target = [[1]] if loaded.spec.form == "encoder-decoder" else None
-        assert bool(door.logits(loaded.network, loaded.spec, [[1, 2, 3]], target=target).isfinite().all())
+        assert bool(inputs.logits(loaded.network, loaded.spec, [[1, 2, 3]], target=target).isfinite().all())
 
 
 class Damaged:

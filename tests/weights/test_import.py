@@ -12,11 +12,11 @@ from families_tiny import SIZES
 
 import triform
 from triform import families
-from triform.core.batch import Text
+from triform.core.texts import Text
 from triform.errors import TriformError
-from triform.model import load
-from triform.weights import folder, gguf, llama2c
-from triform.weights.rotary import half_split
+from triform.weights import gguf, llama2c, model_folder
+from triform.weights.model_folder import load
+from triform.weights.rotary_layout import half_split
 
 gguf_package = pytest.importorskip("gguf")
 
@@ -84,7 +84,7 @@ def test_llama2c_there_and_into_a_folder(tmp_path: Path) -> None:
     write_words(tmp_path / "t.bin", 300)
     got = llama2c.read(tmp_path / "m.bin", tokenizer=tmp_path / "t.bin")
     assert got.spec == SPEC
-    folder.write(tmp_path / "out", model=got)
+    model_folder.write(tmp_path / "out", model=got)
     again = load(tmp_path / "out")
     ids = [[1, 5, 280, 7]]
     torch.testing.assert_close(again.logits(ids), model.logits(ids))
@@ -109,7 +109,9 @@ def test_a_broken_llama2c_file_gets_one_line(tmp_path: Path, says: str) -> None:
 
 def test_the_real_little_llama_tells_of_lily(shared: Path, tmp_path: Path) -> None:
     files = shared / "fixture-stories260K"
-    folder.write(tmp_path / "stories", model=llama2c.read(files / "stories260K.bin", tokenizer=files / "tok512.bin"))
+    model_folder.write(
+        tmp_path / "stories", model=llama2c.read(files / "stories260K.bin", tokenizer=files / "tok512.bin")
+    )
     model = load(tmp_path / "stories")
     ids, cache = list(model.tokenizer.encode("").ids), model.cache()
     new = torch.tensor([ids])
@@ -175,11 +177,11 @@ def test_gguf_into_a_folder(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", model)
     got = gguf.read(tmp_path / "m.gguf")
     assert got.spec == SPEC
-    folder.write(tmp_path / "out", model=got)
+    model_folder.write(tmp_path / "out", model=got)
     again = load(tmp_path / "out")
     torch.testing.assert_close(again.logits([[1, 2, 3]]), model.logits([[1, 2, 3]]))
     assert again.tokenizer.decode(again.tokenizer.encode("ab ca").ids) == "ab ca"
-    assert again.loaded.template.render([{"role": "user", "content": "hello"}]) == "hello"
+    assert again.template.render([{"role": "user", "content": "hello"}]) == "hello"
 
 
 @pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q5_0", "Q8_0", "F16"])

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triform.core.initial_weights import build
 from triform.families import FAMILIES, NAMED, sized
-from triform.first_numbers import build
-from triform.inventory import inventory
+from triform.parameters import inventory
 from triform.spec import Alibi, LinearScaling, Llama3Scaling, ModelSpec, NoScaling, Scaling, YarnScaling, replace
 from triform.weights.architectures import expressing
-from triform.weights.names import Part, Table, braces, ignore, row, same, stack, transpose, twin
+from triform.weights.name_rules import Part, Table, braces, ignore, row, same, stack, transpose, twin
 
 SMALL = {name: sized(name, "tiny", vocab=32) for name in FAMILIES}
 

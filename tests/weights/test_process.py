@@ -10,13 +10,13 @@ import torch
 from tiny_folders import GPT2, edit, edit_tensor, model, saved
 
 from triform.families import gpt2
-from triform.inventory import parameters
-from triform.weights.folder import write
+from triform.parameters import parameters
+from triform.weights.model_folder import write
 
 CHILD = """
 import json, os, sys
 from triform.errors import TriformError
-from triform.weights.folder import read
+from triform.weights.model_folder import read
 
 assert False, "assertions are off"
 opened = []
@@ -81,7 +81,7 @@ PEAK = """
 import sys
 from pathlib import Path
 import torch
-from triform.weights.folder import read
+from triform.weights.model_folder import read
 
 def peak():
     return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)

@@ -11,9 +11,9 @@ from lock_holder import held_by_another
 
 import triform
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_beside
-from triform.model import load
-from triform.weights import pull, shelf
+from triform.files.locks import FolderBusy, lock_beside
+from triform.weights import model_store, pull
+from triform.weights.model_folder import load
 from triform.weights.pull import Carried
 
 
@@ -56,7 +56,7 @@ def test_the_shelf_lists_what_each_can_do(wheel: Path, home: Path) -> None:
     triform.build(EVERY["t5"]).save(home / "models" / "pair")
     (home / "models" / "broken").mkdir()
     (home / "models" / "broken" / "config.json").write_text("{")
-    broken, pair, tiny = shelf.standing()
+    broken, pair, tiny = model_store.standing()
     assert (tiny.name, tiny.tasks) == ("tiny", ("fill",))
     assert pair.tasks == ("translate", "summarize", "answer")
     assert broken.spec is None

@@ -11,15 +11,16 @@ from lock_holder import held_by_another
 from tiny_folders import GPT2, LLAMA, model, saved
 
 from triform.errors import TriformError
-from triform.locks import FolderBusy, lock_beside, lock_inside
-from triform.weights import folder as folders
-from triform.weights import loading, manifest, replacing
-from triform.weights.box import Box
-from triform.weights.folder import read, write
-from triform.weights.headers import header
-from triform.weights.shelf import find
-from triform.weights.steady import MAX_ATTEMPTS
-from triform.weights.tensors import TensorFile
+from triform.files import manifest, replace_folder
+from triform.files.locks import FolderBusy, lock_beside, lock_inside
+from triform.files.safe_folder import Box
+from triform.files.safetensors_data import TensorFile
+from triform.files.safetensors_header import header
+from triform.files.stable_read import MAX_ATTEMPTS
+from triform.weights import load_tensors
+from triform.weights import model_folder as folders
+from triform.weights.model_folder import read, write
+from triform.weights.model_store import find
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 CALLS = ("mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir")
@@ -32,7 +33,7 @@ class Watched:
         self.count, self.act = 0, act
         for name in CALLS:
             patch.setattr(os, name, self._watched(getattr(os, name)))
-        patch.setattr(replacing, "exchange", self._watched(replacing.exchange))
+        patch.setattr(replace_folder, "exchange", self._watched(replace_folder.exchange))
 
     def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **keywords: Any) -> Any:
@@ -60,7 +61,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def without_exchange(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(replacing, "exchange", lambda one, other: False)
+    patch.setattr(replace_folder, "exchange", lambda one, other: False)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -158,14 +159,14 @@ def test_what_others_put_there_meanwhile_is_not_replaced(old: Path) -> None:
 
 def meanwhile(patch: pytest.MonkeyPatch, act: Callable[[], None], *, times: int) -> None:
     """`act` is done in the middle of a load, so often."""
-    real, left = loading.load, iter(range(times))
+    real, left = load_tensors.load, iter(range(times))
 
     def load(*args: Any, **keywords: Any) -> Any:
         if next(left, None) is not None:
             act()
         return real(*args, **keywords)
 
-    patch.setattr(loading, "load", load)
+    patch.setattr(load_tensors, "load", load)
 
 
 def test_replaced_while_it_is_loaded_it_is_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from tiny_folders import edit
 
+from triform.core.initial_weights import build
 from triform.errors import TriformError
 from triform.families import bert, gpt2
-from triform.first_numbers import build
-from triform.text import bounds
-from triform.text.training import train_tokenizer
-from triform.weights.folder import Loaded, read, write
+from triform.model import Model
+from triform.text import tokenizer_limits
+from triform.text.train_tokenizer import train_tokenizer
+from triform.weights.model_folder import read, write
 
 TEXTS = ["the fat ginger cat sat on a mat", "a mole digs a hole"]
 SIZES: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "context": 16}
@@ -26,7 +27,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, kind, family in (("decoder", "bpe", gpt2), ("encoder", "wordpiece", bert)):
         tokenizer = train_tokenizer(TEXTS, kind=kind, vocab=300)  # type: ignore[arg-type]
         spec = family(vocab=tokenizer.vocab, **SIZES)
-        write(root / name, model=Loaded(spec, build(spec, seed=1), tokenizer))
+        write(root / name, model=Model(spec, build(spec, seed=1), tokenizer))
         (root / name / "manifest.json").unlink()
     return root
 
@@ -53,7 +54,7 @@ def test_far_too_many_words_are_refused_before_a_tokenizer_is_built(
 ) -> None:
     words = {f'w{n}\\"': n + 300 for n in range(3000)}
     edit(folder, lambda file: file["model"]["vocab"].update(words), name="tokenizer.json")
-    monkeypatch.setattr(bounds, "tokenizers", None)
+    monkeypatch.setattr(tokenizer_limits, "tokenizers", None)
     with pytest.raises(
         TriformError, match=rf"tokenizer.json has [\d,]+ words or more, the model has {rows_of(folder)}"
     ):
@@ -85,7 +86,7 @@ def test_an_added_token_beyond_the_rows_is_refused_only_where_a_text_holds_it(fo
     pad = {"id": rows, "content": "<extra>", "special": True, **FLAGS}
     edit(folder, lambda file: file["added_tokens"].append(pad), name="tokenizer.json")
     edit(folder, lambda file: file.update(pad_token="<extra>"), name="tokenizer_config.json")
-    tokenizer = read(folder).words
+    tokenizer = read(folder).require_tokenizer()
     assert tokenizer.encode("the <extra> cat").ids.count(rows) == 1
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from triform.core.initial_weights import build
 from triform.families import bert, gpt2, llama
-from triform.first_numbers import build
+from triform.model import Model
 from triform.spec import Classify, ModelSpec
-from triform.weights.folder import Loaded, write
+from triform.weights.model_folder import write
 
 SIZES: dict[str, Any] = {"vocab": 11, "width": 8, "layers": 2, "heads": 2, "context": 16}
 GPT2 = gpt2(**SIZES)
@@ -19,8 +20,8 @@ LLAMA = llama(**SIZES, ff_width=12)
 CLASSIFIER = bert(**SIZES, head=Classify(labels=3, pick="first", act="tanh"))
 
 
-def model(spec: ModelSpec, **more: Any) -> Loaded:
-    return Loaded(spec, build(spec, seed=1), **more)
+def model(spec: ModelSpec, **more: Any) -> Model:
+    return Model(spec, build(spec, seed=1), **more)
 
 
 def saved(path: Path, spec: ModelSpec = GPT2, *, manifest: bool = False, **more: Any) -> Path:

@@ -22,8 +22,9 @@ from triform.cli.streams import (
     redirect_stdout_to_devnull,
 )
 from triform.errors import TriformError, UnknownName
+from triform.extensions import find_commands
 from triform.threads import set_threads
-from triform.train.stopping import exit_code
+from triform.train.signals import exit_code
 
 IS_QUIET = "triform.cli.quiet"  # in click's context
 
@@ -35,19 +36,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "classify": ("triform.cli.classify:classify", "What a text is, by labels with probabilities."),
     "complete": ("triform.cli.complete:complete", "Let a model write on from a text."),
     "cost": ("triform.cli.cost:cost", "What a model costs: FLOPs, bytes, memory, time; from its spec alone."),
-    "data": ("triform.cli.data:data", "Write rows of the little world, in each task's format."),
-    "demo": ("triform.cli.demo:demo", "A first walk through all three forms."),
     "embed": ("triform.cli.embed:embed", "Texts as vectors."),
     "eval": ("triform.cli.eval:evaluate", "Judge a model on data, beside simpler means."),
-    "export": ("triform.cli.convert:export_model", "Write a model as a Hugging Face model folder."),
+    "export": ("triform.cli.import_export:export_model", "Write a model as a Hugging Face model folder."),
     "families": (
         "triform.cli.families:families",
         "List models by name, with their parameters counted from the spec.",
     ),
     "fill": ("triform.cli.fill:fill", "The words a masked model would put where a text has none."),
-    "import": ("triform.cli.convert:import_model", "Turn a GGUF or llama2.c file into a model folder."),
+    "import": ("triform.cli.import_export:import_model", "Turn a GGUF or llama2.c file into a model folder."),
     "index": ("triform.cli.index:index", "Make files searchable."),
-    "lecture": ("triform.cli.lecture:lecture", "Run the lectures: every number, mistake, quiz and experiment."),
     "lint": ("triform.cli.lint:lint", "Count what is wrong with data before anything learns from it."),
     "look": ("triform.cli.look:look", "Look inside a model while it reads a text: a page, a file, a picture."),
     "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
@@ -60,6 +58,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("triform.cli.train:train", "Train a model to do a task: from a data file to a model folder."),
     "translate": ("triform.cli.translate:translate", "Translate with a model that was trained to."),
 }
+
+
+def all_commands() -> dict[str, tuple[str, str]]:
+    """Ours, and those that extensions add."""
+    return COMMANDS | find_commands()
 
 
 # of every command: known before torch is imported, or set where it is
@@ -86,16 +89,17 @@ class Lazy(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        if cmd_name not in COMMANDS:
-            from triform.cli.words import OTHER_WORDS
+        commands = all_commands()
+        if cmd_name not in commands:
+            from triform.cli.command_synonyms import OTHER_WORDS
 
             if meant := OTHER_WORDS.get(cmd_name.lower()):
                 raise TriformError(f"there is no command {cmd_name!r}; use: {meant}")
-            raise UnknownName("command", cmd_name, COMMANDS)
-        module, function = COMMANDS[cmd_name][0].split(":")
+            raise UnknownName("command", cmd_name, commands)
+        module, function = commands[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), function)
         command.params += [option for option in (THREADS, QUIET) if option not in command.params]
         return command
@@ -110,7 +114,7 @@ class Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(all_commands().items())])
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.data import rows
 
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text, rows.Asking)
-@asking.url_option
+@task_io.options(rows.Text, rows.Asking)
+@task_io.url_option
 @click.option("--context", help="The file with the text that the questions are about.")
 def answer(model: str, context: str | None, url: str | None, **given: Any) -> None:
     """Answer questions about a text. Without --context, a file of questions must bring theirs, as SQuAD's do.
@@ -23,20 +23,20 @@ def answer(model: str, context: str | None, url: str | None, **given: Any) -> No
       triform answer models/xquad --file squad.json --json --out answers.jsonl
     """
     about = {"model": model, "context": context, "url": url}
-    ask_about(context, asking.Ask(**given), asking.runner("answer", model, url=url), about=about)
+    ask_about(context, task_io.Ask(**given), task_io.runner("answer", model, url=url), about=about)
 
 
-def ask_about(context: str | None, ask: asking.Ask, run: asking.Run, *, about: dict[str, Any]) -> None:
+def ask_about(context: str | None, ask: task_io.Ask, run: task_io.Run, *, about: dict[str, Any]) -> None:
     """Questions about the text in a file; without one, about the texts that stand beside them."""
-    from triform.cli.questions import whole_text
+    from triform.cli.input_rows import whole_text
     from triform.errors import TriformError
-    from triform.tasks.spans import Asked
+    from triform.tasks.answer_spans import Asked
 
     if context is None and (ask.texts or ask.file is None):
         raise TriformError("a question needs a text to answer it from: --context FILE, or --file with both")
     known = whole_text(context) if context is not None else ""
     old, new = ("text", "question") if context is None else ("question", "text")
-    asking.answer(
+    task_io.answer(
         ask._replace(layout=ask.layout.rename_field(old, new)),
         run,
         about=about,

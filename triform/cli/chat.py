@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.cli.complete import Meter, asked, over_http, sampling_options, write_as_it_comes
+from triform.cli.input_rows import checked, on_stdin
 from triform.cli.models import open_model
-from triform.cli.questions import checked, on_stdin
 from triform.data.columns import Layout
 from triform.data.rows import Bad, Chat, Message, Text
 from triform.errors import TriformError
@@ -32,8 +32,8 @@ class Conversation:
         from triform.generate.api import engine_of, settings_of
         from triform.tasks.chat import Chat, template_of
 
-        Chat().check(model.loaded)
-        self.template, self.words = template_of(model.loaded), model.loaded.words
+        Chat().check(model)
+        self.template, self.words = template_of(model), model.require_tokenizer()
         self.engine = engine_of(model, rows=1)
         self.settings = settings_of(model, wanted)
         self.opening = [] if system is None else [{"role": "system", "content": system}]
@@ -45,7 +45,7 @@ class Conversation:
         from triform.generate.settings import Request
 
         messages = [*self.messages, {"role": "user", "content": text}]
-        asking.warn_of_unknown(self.words.count_unknown(self.words.encode(text, special=False).ids))
+        task_io.warn_of_unknown(self.words.count_unknown(self.words.encode(text, special=False).ids))
         prompt = self.words.encode_conversation(self.template.render(messages)).ids
         id = self.engine.add(Request(prompt=prompt, settings=self.settings))
         self.meter = Meter()
@@ -127,8 +127,8 @@ class Elsewhere(Conversation):
 @click.option("--system", help="What the model is told before the conversation.")
 @sampling_options
 @click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
-@asking.file_options(Chat, Text)
-@asking.url_option
+@task_io.file_options(Chat, Text)
+@task_io.url_option
 def chat(
     model: str, message: str | None, system: str | None, stats: bool, as_json: bool, url: str | None, **options: Any
 ) -> None:
@@ -141,7 +141,7 @@ def chat(
       triform chat smollm2 "What is the capital of France?" --temperature 0
       triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
     """
-    ask = asking.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")})
+    ask = task_io.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")})
     wanted = asked(**options) if url is None else over_http(asked(**options))
     if as_json or ask.file or ask.out:
         asked_here = () if message is None else (message,)
@@ -166,15 +166,15 @@ def chat(
         click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
 
 
-def answer_each(model: str, ask: asking.Ask, *, system: str | None, url: str | None, wanted: dict[str, Any]) -> None:
+def answer_each(model: str, ask: task_io.Ask, *, system: str | None, url: str | None, wanted: dict[str, Any]) -> None:
     """Every conversation of a file, or every text of one as a message, answered once."""
     from triform.tasks.chat import conversation
 
     opening = () if system is None else (Message("system", system),)
     whole = ask.file is not None and holds_conversations(Path(ask.file), ask.layout)
-    asking.answer(
+    task_io.answer(
         ask,
-        asking.runner("chat", model, url=url, **wanted),
+        task_io.runner("chat", model, url=url, **wanted),
         about={"model": model, "system": system, "url": url} | wanted,
         kind=Chat if whole else Text,
         of_row=lambda row: (*opening, *(row.messages if whole else conversation(row.text))),

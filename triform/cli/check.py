@@ -25,8 +25,8 @@ def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
       triform check minilm
       triform check gpt2-small --json
     """
-    from triform.inventory import parameters
-    from triform.observe.proofs import check as prove
+    from triform.check.run_checks import check as prove
+    from triform.parameters import parameters
 
     with progress.status(f"opening {model}") as status:
         opened = open_model(model, seed=seed)

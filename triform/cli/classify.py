@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.data import rows
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ SHOWN = 5  # labels
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option(
     "--top", type=click.IntRange(min=1), help=f"How many labels to tell; default: {SHOWN} of one text, else 1."
 )
@@ -34,9 +34,9 @@ def classify(model: str, top: int | None, url: str | None, **given: Any) -> None
       triform classify models/sst2 --file reviews.csv --top 3 --out labels.csv
       cut -f1 test.tsv | triform classify models/sst2
     """
-    asking.answer(
-        asking.Ask(**given),
-        asking.runner("classify", model, url=url, top=top or SHOWN),
+    task_io.answer(
+        task_io.Ask(**given),
+        task_io.runner("classify", model, url=url, top=top or SHOWN),
         about={"model": model, "top": top, "url": url},
         show=show,
         line=str if top is None else likeliest,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from triform.cli import asking
+from triform.cli import task_io
+from triform.cli.input_rows import whole_text
 from triform.cli.models import open_model
-from triform.cli.questions import whole_text
 from triform.data.rows import Text
 from triform.errors import TriformError
 
@@ -75,8 +75,8 @@ class Meter:
 @click.option("--lookup", is_flag=True, help="Draft from the text so far: the same tokens, sooner where text repeats.")
 @click.option("--stream/--no-stream", default=None, help="Print as it is written; default: on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
-@asking.file_options(Text)
-@asking.url_option
+@task_io.file_options(Text)
+@task_io.url_option
 def complete(
     model: str,
     texts: tuple[str, ...],
@@ -96,7 +96,7 @@ def complete(
       echo "Lily went" | triform complete models/stories --max-tokens 40 --json
       triform complete models/stories --file openings.txt --out stories.txt
     """
-    ask = asking.Ask(
+    ask = task_io.Ask(
         texts, as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")}
     )
     url = options.pop("url")
@@ -128,9 +128,9 @@ def read(model: str, prompt: str) -> "tuple[Model, tuple[int, ...]]":
 
     opened = open_model(model)
     if opened.spec.form != "encoder-decoder":
-        Complete().check(opened.loaded)
+        Complete().check(opened)
     ids = tokens_of(opened, prompt)
-    asking.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
+    task_io.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     return opened, ids
 
 
@@ -167,11 +167,11 @@ def written(
         click.echo(meter.told(engine.passes.bytes), err=True)
 
 
-def from_file(model: str, ask: asking.Ask, wanted: dict[str, Any], *, url: str | None) -> None:
+def from_file(model: str, ask: task_io.Ask, wanted: dict[str, Any], *, url: str | None) -> None:
     """Every prompt of a file, written on side by side."""
-    asking.answer(
+    task_io.answer(
         ask,
-        asking.runner("complete", model, url=url, **(wanted if url is None else over_http(wanted))),
+        task_io.runner("complete", model, url=url, **(wanted if url is None else over_http(wanted))),
         about={"model": model, "url": url} | wanted,
     )
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import click
 from rich.console import Console
 
+from triform.charts import check_ending
 from triform.cli import progress
 from triform.cli.models import open_model, spec_of
+from triform.costs.machine import Machine
+from triform.costs.workload import BYTES, Phase
 from triform.errors import InputError
 from triform.hints import Hint
-from triform.observe.cost_load import BYTES, Phase
-from triform.observe.machine import Machine
-from triform.observe.plot import check_ending
 
 if TYPE_CHECKING:
-    from triform.observe.cost_beside import Beside
-    from triform.observe.cost_fit import Fit
-    from triform.observe.cost_growth import Growths
-    from triform.observe.cost_overview import Overview
+    from triform.costs.compare import Beside
+    from triform.costs.fit_memory import Fit
+    from triform.costs.overview import Overview
+    from triform.costs.scaling import Growths
 
 Answer: TypeAlias = "Overview | Fit | Growths | Beside | Machine"
 WIDE = 110  # columns of the tables where there is no terminal
@@ -93,20 +93,20 @@ def answer(
             return measured_here()
         raise InputError(f"there is no model: give a name (`{Hint.FAMILIES}`) or a folder, or --measure or --growth")
     if fit is not None:
-        from triform.observe.cost_fit import bytes_of
-        from triform.observe.cost_fit import fit as what_fits
+        from triform.costs.fit_memory import bytes_of
+        from triform.costs.fit_memory import fit as what_fits
 
         return what_fits(spec_of(model), memory=bytes_of(fit), length=sizes["context"])
     if measure:
         return run(model, phase, machine, **sizes)
-    from triform.observe.cost_overview import overview
+    from triform.costs.overview import overview
 
     return overview(spec_of(model), model=model, phase=phase, machine=machine, **sizes)
 
 
 def machine_of(peak: float | None, bandwidth: float | None) -> Machine | None:
     """The machine given, or the one measured here before."""
-    from triform.observe.machine import kept
+    from triform.costs.machine import kept
 
     if (peak is None) != (bandwidth is None):
         raise InputError("a machine has two limits: give both --peak and --bandwidth")
@@ -116,7 +116,7 @@ def machine_of(peak: float | None, bandwidth: float | None) -> Machine | None:
 
 
 def measured_here() -> Machine:
-    from triform.observe import machine
+    from triform.costs import machine
 
     with progress.status("measuring this machine"):
         found = machine.measure()
@@ -126,21 +126,21 @@ def measured_here() -> Machine:
 
 def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "Beside":
     """The model run here under that load; a forward pass unless a phase is asked for."""
-    from triform.model import precision
-    from triform.observe.cost_overview import cost_of
-    from triform.observe.cost_run import run_beside
+    from triform.costs.measure import run_beside
+    from triform.costs.overview import cost_of
+    from triform.precision import dtype_named
 
     costs = cost_of(spec_of(model), phase=phase or "reading", **sizes)
     machine = machine or measured_here()
     with progress.status(f"running {model}"):
         opened = open_model(model)
-        network = opened.network.to(precision(costs.load.dtype))
+        network = opened.network.to(dtype_named(costs.load.dtype))
         return run_beside(network, spec=opened.spec, costs=costs, machine=machine)
 
 
 def grown(model: str | None, machine: Machine | None) -> "Growths":
+    from triform.costs.scaling import LONG, measure_growth
     from triform.model import build
-    from triform.observe.cost_growth import LONG, measure_growth
 
     machine = machine or measured_here()
     with progress.status("measuring how time grows") as status:

@@ -8,10 +8,10 @@ from typing import Any
 import click
 import msgspec
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.data import rows
 from triform.errors import TriformError
-from triform.locks import lock_beside
+from triform.files.locks import lock_beside
 
 ENDING = ".safetensors"
 
@@ -26,8 +26,8 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option("--windows", is_flag=True, help="Read long texts whole: the mean over windows. Default: their beginning.")
 @click.option(
     "--role",
@@ -51,16 +51,16 @@ def embed(model: str, windows: bool, role: str, url: str | None, **given: Any) -
     if url is not None and (windows or role != "text"):
         raise TriformError("with --url there is no --windows or --role; leave them out")
     settings = {"windows": windows, "role": role} if url is None else {}
-    ask, about = asking.Ask(**given), {"model": model, "url": url} | settings
+    ask, about = task_io.Ask(**given), {"model": model, "url": url} | settings
     if ask.out is None or not ask.out.endswith(ENDING):
-        asking.answer(ask, asking.runner("embed", model, url=url, **settings), about=about)
+        task_io.answer(ask, task_io.runner("embed", model, url=url, **settings), about=about)
         return
     with lock_beside(Path(ask.out)):
         if Path(ask.out).exists():
             raise TriformError(f"{ask.out} is already there; give another name, or remove it")
         lines = f"{ask.out}.lines"
-        run = asking.runner("embed", model, url=url, **settings)
-        asking.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
+        run = task_io.runner("embed", model, url=url, **settings)
+        task_io.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
         try:
             gather(Path(lines), Path(ask.out))
         except OSError as error:

@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triform.cli import asking, progress
+from triform.cli import progress, task_io
 from triform.cli.complete import asked
-from triform.cli.layout import layout_options
+from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
+from triform.data.chunks import portions
 from triform.data.columns import Layout
-from triform.data.portions import portions
 from triform.data.rows import ROWS
 
 if TYPE_CHECKING:
+    from triform.model import Model
     from triform.tasks.task import Scores, Task
-    from triform.weights.folder import Loaded
 
 
 @click.command("eval")
@@ -53,16 +53,16 @@ def evaluate(
       triform eval models/sst2 data/test.tsv --baseline --train data/train.tsv
       triform eval models/stories book.txt --task complete --json
     """
-    from triform.tasks.choice import chosen
-    from triform.tasks.judging import read_rows, rows_to_train_on
+    from triform.pipeline.eval_rows import read_rows, rows_to_train_on
+    from triform.tasks.task_of_model import chosen
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     found = chosen(loaded, task)
     rows, skipped = read_rows(data, kind=found.kind, limit=limit, layout=layout)
     beside: dict[str, Scores] = {}
     if baseline:
         beside = baselines(found, rows, loaded, train=rows_to_train_on(found, data=data, train=train, layout=layout))
-    tally = asking.Tally()
+    tally = task_io.Tally()
     columns = {model: judge(found, rows, loaded, tally, asked(beams=beams)), **beside}
     if as_json:
         told = {"task": found.name, "data": data, "skipped": skipped, "cut": tally.cut_tokens, "unknown": tally.unknown}
@@ -75,15 +75,15 @@ def evaluate(
         screen.print(confusion(counts))
     if signature := columns[model].signature:
         screen.print(Text(f"{columns[model].main}: {signature}"))
-    asking.warn(tally)
+    task_io.warn(tally)
 
 
 def baselines(
-    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Loaded", *, train: Sequence[Any]
+    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Model", *, train: Sequence[Any]
 ) -> "dict[str, Scores]":
     """Simpler means, the frozen model it began with among them, where that is still here."""
     from triform.errors import TriformError
-    from triform.tasks.judging import frozen_baseline
+    from triform.pipeline.eval_rows import frozen_baseline
 
     found = dict(task.baselines(rows, train=train))
     try:
@@ -96,8 +96,8 @@ def baselines(
 def judge(
     task: "Task[Any, Any, Any]",
     rows: Sequence[Any],
-    model: "Loaded",
-    tally: asking.Tally,
+    model: "Model",
+    tally: task_io.Tally,
     settings: Mapping[str, Any],
 ) -> "Scores":
     """With a bar where answers come one by one."""
@@ -108,7 +108,7 @@ def judge(
             return task.evaluate(rows, model=model, **settings)
     answers = []
     with progress.counting("rows", total=lambda: len(rows)) as counted:
-        for some in portions(map(task.question, rows), first=asking.FIRST_CHUNK):
+        for some in portions(map(task.question, rows), first=task_io.FIRST_CHUNK):
             for answer in task.run(some, model=model, **settings):
                 answers.append(answer)
                 tally.with_answer(answer)

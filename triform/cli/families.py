@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triform.families import NAMED, RELEASED, named
-from triform.inventory import PARTS, count
+from triform.parameters import PARTS, count
 from triform.spec import ModelSpec
 
 WIDE = 175  # columns that all numbers in full digits need side by side

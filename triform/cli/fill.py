@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.data import rows
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ SHOWN = 5  # candidates
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option(
     "-k",
     "--candidates",
@@ -34,9 +34,9 @@ def fill(model: str, candidates: int | None, url: str | None, **given: Any) -> N
       triform fill models/bert "The [MASK] sat on the mat."
       echo "Paris is the [MASK] of France." | triform fill models/bert --json
     """
-    asking.answer(
-        asking.Ask(**given),
-        asking.runner("fill", model, url=url, k=candidates or SHOWN),
+    task_io.answer(
+        task_io.Ask(**given),
+        task_io.runner("fill", model, url=url, k=candidates or SHOWN),
         about={"model": model, "candidates": candidates, "url": url},
         show=show,
         line=str if candidates is None else candidates_of,

@@ -3,7 +3,7 @@
 import click
 
 from triform.cli import progress
-from triform.cli.layout import layout_options
+from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
 from triform.data.columns import Layout
 from triform.data.rows import Text
@@ -31,9 +31,9 @@ def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, windows: bo
       triform index articles.csv --text-column body --model minilm --out articles.index
       triform index notes.txt faq.jsonl --model minilm --out all.index
     """
-    from triform.tasks.index import make
+    from triform.tasks.vector_index import make
 
-    loaded = open_model(model).loaded
+    loaded = open_model(model)
     with progress.counting("files") as counted:
         done = make(
             places,

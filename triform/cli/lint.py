@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from triform.cli import progress
-from triform.cli.layout import layout_options
+from triform.cli.layout_options import layout_options
 from triform.data.columns import Layout
 from triform.data.rows import ROWS
 
@@ -30,8 +30,8 @@ def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool,
       triform lint train.en-de --task translate --valid val.en-de --strict
       triform lint rows.jsonl --task chat --json | jq .problems
     """
+    from triform.pipeline.splits import beside, linted
     from triform.tasks import named
-    from triform.tasks.material import beside, linted
 
     kind = named(task).kind
     with progress.status(f"reading {data}"):

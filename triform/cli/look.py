@@ -9,10 +9,10 @@ from triform.cli.models import open_model
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
-    from triform.observe.labelled import Labelled
-    from triform.observe.places import Kind, StackName
-    from triform.observe.view import View
-    from triform.page.looker import Looker
+    from triform.inspect.labelled_array import Labelled
+    from triform.inspect.module_paths import Kind, StackName
+    from triform.inspect.view import View
+    from triform.page.session import Looker
 
 
 class Where(NamedTuple):
@@ -64,12 +64,12 @@ def look(
       triform look smollm2 "the cat sat" --plot attention --layer 3 --head 2 --out head.svg
       triform look tiny-encoder-decoder "3 14 15" --json
     """
-    from triform.page.looker import Looker
-    from triform.serve.page import opening
+    from triform.page.session import Looker
+    from triform.serve.page_routes import opening
 
     if out is not None:
         check_out(out, plot=plot is not None, as_json=as_json)
-    looker = Looker(name_of(model), open_model(model).loaded)
+    looker = Looker(name_of(model), open_model(model))
     text = text or opening(looker)
     if plot:
         show(seen(looker, text, target), Where(**where), out)
@@ -83,7 +83,7 @@ def look(
 
 def check_out(out: Path, *, plot: bool, as_json: bool) -> None:
     """The ending says what is in a file; it is looked at before the model is."""
-    from triform.observe.plot import check_ending
+    from triform.charts import check_ending
 
     if plot:
         check_ending(out)
@@ -99,7 +99,7 @@ def name_of(model: str) -> str:
 
 
 def seen(looker: "Looker", text: str, target: str) -> "View":
-    from triform.page.ask import Run
+    from triform.page.requests import Run
 
     return looker.view(Run(text=text, target=target))
 
@@ -121,11 +121,14 @@ def tell(view: "View", where: Where) -> None:
 
 
 def write(looker: "Looker", text: str, target: str, out: Path) -> None:
-    from triform.page.ask import Run
-    from triform.page.file import page_file
-    from triform.serve.lessons import everything
+    from triform.extensions import find_lessons
+    from triform.page.export_html import page_file
+    from triform.page.requests import Run
 
-    keep(out, page_file(looker, Run(text=text, target=target), lessons=everything()))
+    lessons = find_lessons()
+    keep(
+        out, page_file(looker, Run(text=text, target=target), lessons=None if lessons is None else lessons.everything())
+    )
     click.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MiB; it opens from disk, without network)")
 
 
@@ -137,7 +140,7 @@ def keep(out: Path, text: str) -> None:
 
 
 def serve(looker: "Looker", text: str, target: str, *, browser: bool, port: int) -> None:
-    from triform.serve.page import listen
+    from triform.serve.page_routes import listen
 
     seen(looker, text, target)  # what is wrong with the text is said before anything listens
     listen(looker, text=text, target=target, port=port, opened=click.launch if browser else None, told=click.echo)

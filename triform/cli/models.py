@@ -12,7 +12,7 @@ from rich.text import Text
 import triform
 from triform.cli import progress
 from triform.families import NAMED
-from triform.inventory import parameters
+from triform.parameters import parameters
 from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def open_model(name: str, *, seed: int = 0) -> "Model":
 
 def spec_of(name: str) -> ModelSpec:
     """What the model a person names is, without its numbers: no torch is needed."""
-    from triform.weights import shelf
-    from triform.weights.outline import described
+    from triform.weights import model_store
+    from triform.weights.verify_folder import described
 
-    if Path(name).expanduser().is_dir() or shelf.place(name).is_dir():
-        return described(shelf.find(name))
+    if Path(name).expanduser().is_dir() or model_store.place(name).is_dir():
+        return described(model_store.find(name))
     if name not in NAMED:
-        raise shelf.missing(name, known={*NAMED, *(folder.name for folder in shelf.folders())})
+        raise model_store.missing(name, known={*NAMED, *(folder.name for folder in model_store.folders())})
     return NAMED[name]
 
 
@@ -49,9 +49,9 @@ def models(as_json: bool) -> None:
       triform models
       triform models --json | jq -r '.[].folder'
     """
-    from triform.weights import shelf
+    from triform.weights import model_store
 
-    standing = shelf.standing()
+    standing = model_store.standing()
     if as_json:
         rows = [
             {
@@ -68,9 +68,9 @@ def models(as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     if not standing:
-        click.echo(f"no models in {shelf.shelf()} yet; {shelf.ways_to_get_one()}")
+        click.echo(f"no models in {model_store.shelf()} yet; {model_store.ways_to_get_one()}")
         return
-    table = Table("model", "form", title=Text(str(shelf.shelf())))
+    table = Table("model", "form", title=Text(str(model_store.shelf())))
     for column in ("parameters", "on disk"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("tasks")

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.status import Status as Spinner
 
 from triform.cli import IS_QUIET
-from triform.train.display import clock
+from triform.train.progress_display import clock
 
 SECONDS_BETWEEN_LINES = 30.0
 META = "triform.cli.progress"  # where click's context of a command keeps its heartbeat

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.cli.models import open_model
 from triform.data import rows
 from triform.errors import TriformError
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("index")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option("-k", default=5, show_default=True, type=click.IntRange(min=1), help="How many passages.")
 @click.option("--model", help="The model the index was made with, where it stands elsewhere now.")
 def search(index: str, k: int, model: str | None, url: str | None, **given: Any) -> None:
@@ -27,28 +27,28 @@ def search(index: str, k: int, model: str | None, url: str | None, **given: Any)
       triform search docs.index "How do I save a model?"
       triform search docs.index --file queries.txt --json -k 10
     """
-    asking.answer(
-        asking.Ask(**given),
+    task_io.answer(
+        task_io.Ask(**given),
         here(index, k=k, model=model) if url is None else there(index, k=k, model=model, url=url),
         about={"index": index, "k": k, "url": url},
         show=show,
     )
 
 
-def here(index: str, *, k: int, model: str | None) -> asking.Run:
-    from triform.tasks.index import check_model, read
+def here(index: str, *, k: int, model: str | None) -> task_io.Run:
     from triform.tasks.search import Search
+    from triform.tasks.vector_index import check_model, read
 
     found = read(index)
-    loaded = open_model(model or found.note.model).loaded
+    loaded = open_model(model or found.note.model)
     check_model(found, loaded, place=index)
     return lambda texts: Search().run(texts, model=loaded, index=found, k=k)
 
 
-def there(index: str, *, k: int, model: str | None, url: str) -> asking.Run:
+def there(index: str, *, k: int, model: str | None, url: str) -> task_io.Run:
     if model is None:
         raise TriformError("with --url, --model names the model of the service that INDEX was made with")
-    return asking.runner("search", model, url=url, index=index, k=k)
+    return task_io.runner("search", model, url=url, index=index, k=k)
 
 
 def show(answer: "Hits") -> None:

@@ -46,13 +46,13 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
       triform serve smollm2 --check
     """
-    from triform.serve import guard
-    from triform.serve.indexes import check_owners, described
-    from triform.serve.plan import check_fits, plan, sources
+    from triform.serve.http import auth
+    from triform.serve.worker.memory_plan import check_fits, plan, sources
+    from triform.serve.worker.served_indexes import check_owners, described
 
     bounds = limits_of(given["limits"])
-    keys = [*given["keys"], *(key for file in given["key_files"] for key in guard.keys_in(file))]
-    access = guard.access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
+    keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.keys_in(file))]
+    access = auth.access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
     found = sources(models)
     indexes = dict(map(named_folder, given["indexes"]))
     told = [described(name, place) for name, place in indexes.items()]
@@ -73,9 +73,9 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
     # Weights on huge pages, where the platform has them: read faster at each step, made slower once. PyTorch looks when
     # it makes its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    from triform.serve.run import bound, run
-    from triform.serve.service import Service
-    from triform.tasks.index import read
+    from triform.serve.process import bound, run
+    from triform.serve.worker.service import Service
+    from triform.tasks.vector_index import read
 
     listening = bound(host, port)
     service = Service(
@@ -88,7 +88,7 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
 
 def limits_of(given: tuple[str, ...]) -> Any:
     from triform.errors import UnknownName
-    from triform.serve.limits import Limits
+    from triform.serve.http.limits import Limits
     from triform.setting_values import convert, parse_value
 
     values: dict[str, object] = {}
@@ -110,7 +110,7 @@ def named_folder(given: str) -> tuple[str, Path]:
 
 
 def amount(given: str | None) -> int | None:
-    from triform.observe.cost_fit import bytes_of
+    from triform.costs.fit_memory import bytes_of
 
     return None if given is None else bytes_of(given)
 

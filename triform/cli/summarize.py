@@ -4,15 +4,15 @@ from typing import Any
 
 import click
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.cli.complete import asked
 from triform.data import rows
 
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), help="The most tokens of a summary; default: as the model says."
@@ -27,8 +27,8 @@ def summarize(model: str, beams: int | None, max_tokens: int | None, url: str | 
       triform summarize models/scitldr --file papers.txt --beams 4 --out short.txt
     """
     wanted = asked(beams=beams, max_tokens=max_tokens)
-    asking.answer(
-        asking.Ask(**given),
-        asking.runner("summarize", model, url=url, **wanted),
+    task_io.answer(
+        task_io.Ask(**given),
+        task_io.runner("summarize", model, url=url, **wanted),
         about={"model": model, "url": url} | wanted,
     )

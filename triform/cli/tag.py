@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.data import rows
 from triform.data.columns import Layout
 
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text, rows.Tagged)
-@asking.url_option
+@task_io.options(rows.Text, rows.Tagged)
+@task_io.url_option
 def tag(model: str, url: str | None, **given: Any) -> None:
     """The entities in a text: their kind, where they stand, and the text there.
 
@@ -24,11 +24,11 @@ def tag(model: str, url: str | None, **given: Any) -> None:
       triform tag models/wnut17 --file report.txt --whole
       triform tag models/wnut17 --file test.conll --json
     """
-    ask = asking.Ask(**given)
+    ask = task_io.Ask(**given)
     words = ask.file is not None and holds_tokens(Path(ask.file), ask.layout)
-    asking.answer(
+    task_io.answer(
         ask,
-        asking.runner("tag", model, url=url),
+        task_io.runner("tag", model, url=url),
         about={"model": model, "url": url},
         kind=rows.Tagged if words else rows.Text,
         of_row=lambda row: row.texts[0],
@@ -37,8 +37,8 @@ def tag(model: str, url: str | None, **given: Any) -> None:
 
 def holds_tokens(path: Path, layout: Layout) -> bool:
     """One token per line, not one text: by the columns or the format that was named, by the ending, else by content."""
+    from triform.data.detect_format import sniff_key
     from triform.data.formats import ending, formats_of
-    from triform.data.sniff import sniff_key
 
     if "text" in layout.columns or {"tokens", "tags"} & layout.columns.keys():
         return "text" not in layout.columns

@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.cli import progress
-from triform.cli.layout import layout_options
+from triform.cli.layout_options import layout_options
 from triform.data.rows import ROWS
 
 if TYPE_CHECKING:
-    from triform.data.ragged import Cache
-    from triform.tasks.record import Finished
-    from triform.tasks.training import Measured, Prepared
-    from triform.train.display import Display
-    from triform.train.events import Watch
+    from triform.data.array_store import Cache
+    from triform.pipeline.report import Finished
+    from triform.pipeline.run_training import Measured, Prepared
     from triform.train.loop import Outcome, Run
+    from triform.train.progress_display import Display
+    from triform.train.run_events import Watch
 
 PATH = click.Path(path_type=Path)
 
@@ -56,17 +56,17 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
       triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
       triform train complete shakespeare.txt --out poet --resume
     """
-    from triform.tasks import training
-    from triform.train.stopping import exit_code
+    from triform.pipeline import run_training
+    from triform.train.signals import exit_code
 
-    wish = training.Wish(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
+    wish = run_training.Wish(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
     screen = Console(stderr=True, quiet=progress.is_silent())
     with progress.status() as status:
-        prepared = training.prepare(wish, said=status.update)
+        prepared = run_training.prepare(wish, said=status.update)
     with prepared.lock:
         outcome = run(prepared, screen)
         with progress.status() as status:
-            finished = training.finish(prepared, outcome, said=status.update)
+            finished = run_training.finish(prepared, outcome, said=status.update)
     screen.print(after(finished))
     click.echo(prepared.out)
     if outcome.stopped:
@@ -75,15 +75,15 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
 
 
 def run(prepared: "Prepared", screen: Console) -> "Outcome":
-    from triform.tasks import training
+    from triform.pipeline import run_training
 
     display = display_of(prepared, screen)
     with progress.status("measuring a few steps"):
-        ready = training.begin(prepared, watch=watching(prepared, display), rehearse=True)
-        measured = training.measured(prepared, ready)
+        ready = run_training.begin(prepared, watch=watching(prepared, display), rehearse=True)
+        measured = run_training.measured(prepared, ready)
     screen.print(before(prepared, ready, measured))
     with display, progress.saying(display.describe):
-        return training.go(prepared, ready)
+        return run_training.go(prepared, ready)
 
 
 # --- before ---------------------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def run(prepared: "Prepared", screen: Console) -> "Outcome":
 
 def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | None") -> Table:
     """What is about to run, and what it will take of this machine."""
-    from triform.inventory import parameters
-    from triform.tasks.forecast import in_gb
+    from triform.parameters import parameters
+    from triform.pipeline.memory_forecast import in_gb
 
     spec, config, found = prepared.model.spec, prepared.config, prepared.material
     table = facts(f"{config.task}: {spec.form}")
@@ -140,7 +140,7 @@ def facts(title: str) -> Table:
 
 def time_of(ready: "Run[Any, Any]", measured: "Measured") -> str:
     """Steps and evaluations until the end, whichever end comes first; at the end there is always an evaluation."""
-    from triform.train.display import clock
+    from triform.train.progress_display import clock
 
     config, evaluation = ready.config, measured.evaluation
     pace = measured.step + evaluation / config.eval_every
@@ -158,8 +158,8 @@ def seconds(time: float) -> str:
 
 def display_of(prepared: "Prepared", screen: Console) -> "Display":
     """With the share of the machine that is used, where there is a bar to show it."""
-    from triform.observe import machine
-    from triform.train.display import Display
+    from triform.costs import machine
+    from triform.train.progress_display import Display
 
     if not screen.is_terminal:
         return Display(screen)
@@ -171,8 +171,8 @@ def display_of(prepared: "Prepared", screen: Console) -> "Display":
 
 def watching(prepared: "Prepared", display: "Display") -> "Watch":
     """The display, and TensorBoard where it is installed."""
-    from triform.train.board import board_in
-    from triform.train.events import AnyEvent
+    from triform.train.run_events import AnyEvent
+    from triform.train.tensorboard import board_in
 
     board = board_in(prepared.out / "tensorboard")
 
@@ -188,8 +188,8 @@ def watching(prepared: "Prepared", display: "Display") -> "Watch":
 
 
 def after(finished: "Finished") -> Table:
-    from triform.tasks.forecast import in_gb
-    from triform.train.display import clock
+    from triform.pipeline.memory_forecast import in_gb
+    from triform.train.progress_display import clock
 
     outcome, scores = finished.outcome, finished.scores
     table = facts(outcome.why)

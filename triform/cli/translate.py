@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from triform.cli import asking
+from triform.cli import task_io
 from triform.cli.complete import asked
 from triform.data import rows
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model")
-@asking.options(rows.Text)
-@asking.url_option
+@task_io.options(rows.Text)
+@task_io.url_option
 @click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width; default: as the model says.")
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), help="The most tokens of a translation; default: as the model says."
@@ -42,9 +42,9 @@ def translate(
       zcat corpus.en.gz | triform translate models/en-de > corpus.de
     """
     wanted = asked(beams=beams, max_tokens=max_tokens, pair=pair)
-    asking.answer(
-        asking.Ask(**given),
-        asking.runner("translate", model, url=url, alignment=alignment, **wanted),
+    task_io.answer(
+        task_io.Ask(**given),
+        task_io.runner("translate", model, url=url, alignment=alignment, **wanted),
         about={"model": model, "alignment": alignment, "url": url} | wanted,
         show=show,
     )

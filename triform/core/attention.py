@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triform.core.cache import KeysValues
-from triform.core.flow import Flow
 from triform.core.masks import AnySight, Sight
+from triform.core.pass_context import Flow
 from triform.precision import at_least_float32
 from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from triform.core.batch import Text
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Memory
-from triform.core.flow import Flow
 from triform.core.masks import AnyView, View
+from triform.core.pass_context import Flow
+from triform.core.texts import Text
 from triform.shapes import BT, BTD, Positions
 
 

@@ -17,8 +17,8 @@ from triform.core.blocks import Block, Dropout, Entry, Kinds, NoKinds, PastOnly,
 from triform.core.cache import Cache
 from triform.core.feedforward import FeedForward, GatedFeedForward
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Pick
-from triform.core.heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
 from triform.core.norms import LayerNorm, RmsNorm
+from triform.core.output_heads import OwnHead, ReadHead, ShiftedHead, TiedHead, TransformedHead
 from triform.errors import SpecError
 from triform.precision import at_least_float32, unchanged, wide_linear
 from triform.shapes import XD, XV

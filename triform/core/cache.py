@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triform.core.batch import NoSource, Source
+from triform.core.texts import NoSource, Source
 from triform.errors import InputError
 from triform.shapes import BGTK
 

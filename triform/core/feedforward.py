@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from triform.core.flow import Flow
+from triform.core.pass_context import Flow
 from triform.shapes import BTD
 
 

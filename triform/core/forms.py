@@ -9,9 +9,9 @@ from typing import TypeAlias, cast
 from torch import Tensor, nn
 
 from triform.core.attention import CrossAttention
-from triform.core.batch import Pair, Text
 from triform.core.blocks import Stack
 from triform.core.cache import NO_CACHE, AnyCache, Memory
+from triform.core.texts import Pair, Text
 from triform.shapes import BTD, XD
 
 Pick: TypeAlias = Callable[[Text, Tensor], Tensor]

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.order import Indices, Order
+from triform.data.shuffle import Indices, Order
 from triform.errors import TriformError
 
 WINDOW = 1 << 12  # rows sorted by length at a time: enough for little padding, few enough to keep an epoch shuffled

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.data.files import DataError, Fault
+from triform.data.column_suggestions import looks_like_header, suggest_options
+from triform.data.line_reader import DataError, Fault
 from triform.data.rows import Fields, Row
-from triform.data.suggestions import looks_like_header, suggest_options
 from triform.errors import UnknownName
 
 Records: TypeAlias = Iterator[tuple[int, Fields | Fault]]  # what every format gives: numbered fields, or what is wrong

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from triform.data.columns import Ask, Records
-from triform.data.files import DataError, Unit
-from triform.data.jsons import json_file, json_lines
-from triform.data.plain import conll, document, parallel, text_lines
+from triform.data.detect_format import sniff_key
+from triform.data.json_rows import json_file, json_lines
+from triform.data.line_reader import DataError, Unit
 from triform.data.rows import ROWS, Chat, Document, Pair, Row, Tagged, Text
-from triform.data.sniff import sniff_key
-from triform.data.tables import comma_separated, parquet, tab_separated
+from triform.data.table_rows import comma_separated, parquet, tab_separated
+from triform.data.text_rows import conll, document, parallel, text_lines
 from triform.errors import UnknownName
 
 

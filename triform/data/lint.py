@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 
 from triform.data.columns import Layout
-from triform.data.files import UTF8_BOM, DataError, FaultKind, Unit, name_place, opened
+from triform.data.duplicate_rows import Places, Repeats
+from triform.data.input_paths import Paths, name_paths, sources
+from triform.data.line_reader import UTF8_BOM, DataError, FaultKind, Unit, name_place, opened
 from triform.data.readers import AS_NAMED, Placed, scan
-from triform.data.repeats import Places, Repeats
 from triform.data.rows import Chat, Labelled, R, Row, Scored, Tagged
-from triform.data.sources import Paths, name_paths, sources
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

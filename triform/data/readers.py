@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
 from triform.data.columns import Ask, Layout, asked, id_of
-from triform.data.files import DataError, Fault, Unit
+from triform.data.input_paths import Paths, Source, name_paths, sources
+from triform.data.line_reader import DataError, Fault, Unit
 from triform.data.rows import Bad, R
-from triform.data.sources import Paths, Source, name_paths, sources
 
 AS_NAMED = Layout()  # files whose names and headers tell what they hold
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from triform.data.fields import answers_of, is_bio, label_of, start_of, text_of
-from triform.data.files import Fault, FaultKind, Unit, name_place
+from triform.data.line_reader import Fault, FaultKind, Unit, name_place
+from triform.data.values import answers_of, is_bio, label_of, start_of, text_of
 
 Fields: TypeAlias = Mapping[str, object]
 

@@ -4,54 +4,22 @@ Knows what a model carries beside its network: a tokenizer, and how it likes to 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from triform.core.forms import Form
+from triform.cooperative import pause
 from triform.errors import InputError
-from triform.generate import beam
-from triform.generate.default_checks import check_defaults, settings_over
+from triform.generate import beam_search
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
+from triform.generate.sequence import NoText, TextStream, ending
 from triform.generate.settings import Request, Settings, SettingsError
-from triform.generate.writer import NoText, TextStream, ending
-from triform.pauses import pause
-from triform.spec import ModelSpec
+from triform.generate.validate_defaults import check_defaults, settings_over
+from triform.model import Model
 
 Prompt: TypeAlias = str | Sequence[int]
 ROWS = 8  # answers written side by side
-
-
-class Encoded(Protocol):
-    @property
-    def ids(self) -> tuple[int, ...]: ...
-
-
-class Tokens(Protocol):
-    """What is asked of a tokenizer; `target` is the one for what an encoder–decoder writes."""
-
-    eos: int | None
-
-    @property
-    def target(self) -> "Tokens": ...
-
-    def encode(self, text: str, /) -> Encoded: ...
-
-    def stream(self) -> TextStream: ...
-
-
-class ModelLike(Protocol):
-    """A network with its spec and its tokenizer; `generation` (how it likes to write) may be there too."""
-
-    @property
-    def spec(self) -> ModelSpec: ...
-
-    @property
-    def network(self) -> Form: ...
-
-    @property
-    def tokenizer(self) -> Any: ...  # Tokens, or None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stream(
-    model: ModelLike, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **asked: Any
+    model: Model, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **asked: Any
 ) -> Iterator[Event]:
     """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`. Token by token: no beams."""
     request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, asked))
@@ -77,12 +45,12 @@ def stream(
 
 
 def complete(
-    model: ModelLike,
+    model: Model,
     prompts: Sequence[Prompt],
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam.EarlyStopping | None = None,
+    early_stopping: beam_search.EarlyStopping | None = None,
     start: int | None = None,
     pack: bool | None = None,
     rows: int = ROWS,
@@ -100,7 +68,7 @@ def complete(
     requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
     if plan.width != 1:
         width = rows * plan.width
-        found = beam.search(
+        found = beam_search.search(
             model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=width, pack=pack
         )
         return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
@@ -112,60 +80,56 @@ def complete(
     return [answer_of(at, events) for (at, _), events in written.items()]
 
 
-def engine_of(model: ModelLike, *, start: int | None = None, **options: Any) -> Engine:
+def engine_of(model: Model, *, start: int | None = None, **options: Any) -> Engine:
     """An engine for this model, with all that it carries: `engine_of(model, rows=16)`"""
     text = None if model.tokenizer is None else model.tokenizer.target
     return Engine(model.network, model.spec, text, start=start_of(model, start), **options)
 
 
-def tokens_of(model: ModelLike, prompt: Prompt) -> tuple[int, ...]:
+def tokens_of(model: Model, prompt: Prompt) -> tuple[int, ...]:
     if not isinstance(prompt, str):
         return tuple(prompt)
     if model.tokenizer is None:
         raise InputError("this model has no tokenizer; give the prompt as token ids")
-    tokenizer: Tokens = model.tokenizer
-    return tokenizer.encode(prompt).ids
+    return model.tokenizer.encode(prompt).ids
 
 
-def settings_of(model: ModelLike, asked: dict[str, Any]) -> Settings:
+def settings_of(model: Model, asked: dict[str, Any]) -> Settings:
     """What is asked, over the defaults of the model's folder (checked by themselves), over its tokenizer's eos."""
     check_folder(model)
-    return settings_over(getattr(model, "generation", None), asked, spec=model.spec, eos=_eos(model))
+    return settings_over(model.generation, asked, spec=model.spec, eos=_eos(model))
 
 
-def check_folder(model: ModelLike) -> None:
+def check_folder(model: Model) -> None:
     """The generation defaults of the model's folder, by themselves: refused by the name of the file and the field."""
-    defaults = getattr(model, "generation", None)
-    if defaults is not None:
-        check_defaults(defaults, spec=model.spec, eos=_eos(model), config=getattr(model, "config", {}))
+    check_defaults(model.generation, spec=model.spec, eos=_eos(model), config=model.config)
 
 
-def _eos(model: ModelLike) -> int | None:
-    tokenizer: Tokens | None = model.tokenizer
-    return None if tokenizer is None else tokenizer.target.eos
+def _eos(model: Model) -> int | None:
+    return None if model.tokenizer is None else model.tokenizer.target.eos
 
 
 def plan_of(
-    model: ModelLike,
+    model: Model,
     asked: Mapping[str, Any],
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam.EarlyStopping | None = None,
-) -> beam.Plan:
+    early_stopping: beam_search.EarlyStopping | None = None,
+) -> beam_search.Plan:
     """The search that is asked for, else that of the model's folder, unless what is asked for rules a search out."""
-    defaults = getattr(model, "generation", None)
+    defaults = model.generation
     if beams is None and not any(asked.get(name) for name in ("temperature", "stop", "lookup")):
-        beams = getattr(defaults, "beams", None)
-        if beams not in (None, 1) and getattr(defaults, "sample", None) and "temperature" not in asked:
+        beams = defaults.beams
+        if beams not in (None, 1) and defaults.sample and "temperature" not in asked:
             raise SettingsError(
                 f"this model's generation defaults ask for beam sampling (do_sample with num_beams={beams}), which is "
                 "not supported; give beams=1 to sample, or temperature=0 to search"
             )
-    return beam.Plan(
+    return beam_search.Plan(
         1 if beams is None else beams,
-        _first(length_penalty, getattr(defaults, "length_penalty", None), 1.0),
-        _first(early_stopping, getattr(defaults, "early_stopping", None), False),
+        _first(length_penalty, defaults.length_penalty, 1.0),
+        _first(early_stopping, defaults.early_stopping, False),
     )
 
 
@@ -173,8 +137,8 @@ def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 
-def start_of(model: ModelLike, start: int | None) -> int | None:
-    return start if start is not None else getattr(getattr(model, "generation", None), "first", None)
+def start_of(model: Model, start: int | None) -> int | None:
+    return start if start is not None else model.generation.first
 
 
 def _events(engine: Engine) -> Iterator[Event]:
@@ -196,7 +160,7 @@ def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
     )
 
 
-def _spoken(model: ModelLike, wanted: Settings, prompt: int, sample: int, found: beam.Ending) -> Answer:
+def _spoken(model: Model, wanted: Settings, prompt: int, sample: int, found: beam_search.Ending) -> Answer:
     text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
     finish = ending(wanted, found.tokens[-1]) or "length"
     pieces = [text.push(token) for token in (found.tokens if finish == "length" else found.tokens[:-1])]

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from triform.core.forms import Form
 from triform.errors import InputError
-from triform.generate.admission import Sides, check_settings, check_tokens, sides
 from triform.generate.events import Event
-from triform.generate.passes import Passes
-from triform.generate.prefixes import Prefixes, link
+from triform.generate.model_runner import Passes
+from triform.generate.prefix_cache import Prefixes, link
+from triform.generate.sequence import Best, NoText, TextStream, Writer, failed
 from triform.generate.settings import Request
-from triform.generate.writer import Best, NoText, TextStream, Writer, failed
+from triform.generate.validate_request import Sides, check_settings, check_tokens, sides
 from triform.spec import ModelSpec
 
 DRAFT = 7  # tokens guessed ahead: with the one that is certain, eight in a pass

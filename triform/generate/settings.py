@@ -15,7 +15,7 @@ from triform.errors import TriformError, UnknownName
 
 if TYPE_CHECKING:
     from triform.generate.sampling import Untouched
-    from triform.weights.generation import Generation
+    from triform.generation_defaults import Generation
 
 LARGEST = 2**31 - 1
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from triform.inventory import Entry, inventory, parameters
+from triform.parameters import Entry, inventory, parameters
 from triform.spec import (
     Alibi,
     Buckets,

@@ -21,8 +21,8 @@ import msgspec
 
 from triform.errors import InputError, TriformError
 from triform.hints import Hint
-from triform.serve.answers import ChatCompletion, Completion, EmbeddingList
-from triform.serve.faults import ErrorAnswer
+from triform.serve.http.http_errors import ErrorAnswer
+from triform.serve.openai.response_types import ChatCompletion, Completion, EmbeddingList
 from triform.serve.routes import ROUTES
 from triform.tasks.embed import Embedded
 

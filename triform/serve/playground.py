@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from triform.serve.page import OPENING
+from triform.serve.page_routes import OPENING
 from triform.serve.routes import ROUTES
-from triform.serve.service import Served
+from triform.serve.worker.service import Served
 
 Kind: TypeAlias = Literal["text", "lines", "number", "flag", "choice", "messages"]
 

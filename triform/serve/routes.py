@@ -8,20 +8,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.observe.cost import Cost
-from triform.serve import completions, looking, plainly, tasking
-from triform.serve.answers import (
-    Answers,
-    ChatChunk,
-    ChatCompletion,
-    Completion,
-    EmbeddingList,
-    Health,
-    ModelCard,
-    ModelList,
-    Tokenized,
-)
-from triform.serve.asks import (
+from triform.costs.predict import Cost
+from triform.serve import look_route, small_routes, task_routes
+from triform.serve.openai import completions
+from triform.serve.openai.request_types import (
     AnswerAsk,
     ChatAsk,
     ClassifyAsk,
@@ -35,7 +25,18 @@ from triform.serve.asks import (
     TokenizeAsk,
     TranslateAsk,
 )
-from triform.serve.page import Posted
+from triform.serve.openai.response_types import (
+    Answers,
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    EmbeddingList,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokenized,
+)
+from triform.serve.page_routes import Posted
 from triform.tasks.answer import Answered
 from triform.tasks.classify import Classified
 from triform.tasks.fill import Filled
@@ -66,15 +67,23 @@ class Route(NamedTuple):
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("/health", plainly.health, "The process answers. Needs no key.", gives=Health),
+    Route("/health", small_routes.health, "The process answers. Needs no key.", gives=Health),
     Route(
-        "/ready", plainly.ready, "Every model's worker answers; 503 where one does not, or when stopping.", gives=Health
+        "/ready",
+        small_routes.ready,
+        "Every model's worker answers; 503 where one does not, or when stopping.",
+        gives=Health,
     ),
-    Route("/metrics", plainly.metrics, "Counts and times, for Prometheus.", gives=str),
-    Route("/v1/models", plainly.models, "The models that are served, and what each can do.", gives=ModelList),
-    Route("/v1/models/{model}", plainly.model, "One of them.", gives=ModelCard),
+    Route("/metrics", small_routes.metrics, "Counts and times, for Prometheus.", gives=str),
+    Route("/v1/models", small_routes.models, "The models that are served, and what each can do.", gives=ModelList),
+    Route("/v1/models/{model}", small_routes.model, "One of them.", gives=ModelCard),
     Route(
-        "/v1/tokenize", plainly.tokenize, "A text as tokens, with their places.", TokenizeAsk, Tokenized, field="text"
+        "/v1/tokenize",
+        small_routes.tokenize,
+        "A text as tokens, with their places.",
+        TokenizeAsk,
+        Tokenized,
+        field="text",
     ),
     Route(
         "/v1/completions",
@@ -98,7 +107,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/embeddings",
-        tasking.embed,
+        task_routes.embed,
         "Texts as vectors, float or base64 of float32.",
         EmbeddingAsk,
         EmbeddingList,
@@ -108,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/translate",
-        tasking.translate,
+        task_routes.translate,
         "Texts in the model's other language.",
         TranslateAsk,
         Answers[Translated],
@@ -117,7 +126,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/summarize",
-        tasking.summarize,
+        task_routes.summarize,
         "Texts made short.",
         SummarizeAsk,
         Answers[Summarized],
@@ -126,7 +135,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/classify",
-        tasking.classify,
+        task_routes.classify,
         "Labels with probabilities.",
         ClassifyAsk,
         Answers[Classified],
@@ -135,7 +144,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/tag",
-        tasking.tag,
+        task_routes.tag,
         "Entities, with their characters.",
         TagAsk,
         Answers[TaggedText],
@@ -144,7 +153,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/answer",
-        tasking.answer,
+        task_routes.answer,
         "Questions about a text: where the answer stands, or what it is.",
         AnswerAsk,
         Answers[Answered],
@@ -152,11 +161,17 @@ ROUTES: tuple[Route, ...] = (
         field="question",
     ),
     Route(
-        "/v1/fill", tasking.fill, "Words for the masks of a text.", FillAsk, Answers[Filled], task="fill", field="text"
+        "/v1/fill",
+        task_routes.fill,
+        "Words for the masks of a text.",
+        FillAsk,
+        Answers[Filled],
+        task="fill",
+        field="text",
     ),
     Route(
         "/v1/search",
-        tasking.search,
+        task_routes.search,
         "The nearest passages of an index.",
         SearchAsk,
         Answers[Hits],
@@ -164,7 +179,12 @@ ROUTES: tuple[Route, ...] = (
         field="text",
     ),
     Route(
-        "/v1/look", looking.look, "What the page asks: every number inside a pass.", Posted, dict[str, Any], field="ask"
+        "/v1/look",
+        look_route.look,
+        "What the page asks: every number inside a pass.",
+        Posted,
+        dict[str, Any],
+        field="ask",
     ),
-    Route("/v1/cost", tasking.cost, "FLOPs, bytes and memory, from the model's spec.", CostAsk, Cost),
+    Route("/v1/cost", task_routes.cost, "FLOPs, bytes and memory, from the model's spec.", CostAsk, Cost),
 )

@@ -12,19 +12,19 @@ import msgspec
 from triform.data.rows import Question
 from triform.errors import InputError
 from triform.generate import api
+from triform.metrics.squad import best_of
+from triform.model import Model
 from triform.spec import Form, ModelSpec, Span, replace
-from triform.tasks import spans
+from triform.tasks import answer_spans
+from triform.tasks.answer_spans import Asked, Found
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.contexts import Window, rows_of, windows
-from triform.tasks.spans import Asked, Found
-from triform.tasks.squad_score import best_of
+from triform.tasks.context_windows import Window, rows_of, windows
 from triform.tasks.task import Reply, Scores
-from triform.tasks.writing import Prompt, Writing
-from triform.train.config import Config
+from triform.tasks.text_to_text import Prompt, Writing
 from triform.train.examples import Examples, Listed
-from triform.train.labels import AnswerSpan
+from triform.train.label_objectives import AnswerSpan
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
 
 NONE = "(no answer)"  # what a model that writes learns to write
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -78,24 +78,24 @@ class Answer(Writing[Question, Asked, Answered]):
             weight_decay=0.01, dropout=0.1, eval_every=100,
         )  # fmt: skip
 
-    def examples(self, rows: Sequence[Question], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[Question], *, model: Model) -> Examples[Any]:
         if model.spec.form != "encoder":
             cut = (rows_of(row, self.windows(self.question(row), model=model)) for row in rows)
             return super().examples([part for parts in cut for part in parts], model=model)
-        found = list(spans.span_examples(rows, model=model))
+        found = list(answer_spans.span_examples(rows, model=model))
         return Listed(found, lengths=[len(each.ids) for each in found])
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return AnswerSpan() if model.spec.form == "encoder" else super().objective(model=model, config=config)
 
-    def finished(self, rows: Sequence[Question], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[Question], *, model: Model) -> Model:
         """How much likelier "no answer" must be than the best answer, so that the validation rows' F1 is highest."""
         if model.spec.form != "encoder":
             return super().finished(rows, model=model)
         if not any(not row.answers for row in rows) or model.memo.get("no_answer", 0.0) is None:
             return model
-        threshold = best_threshold(list(spans.found([self.question(row) for row in rows], model=model)), rows)
-        return model._replace(memo=dict(model.memo) | {"no_answer": threshold})
+        threshold = best_threshold(list(answer_spans.found([self.question(row) for row in rows], model=model)), rows)
+        return model.replace(memo=dict(model.memo) | {"no_answer": threshold})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Answer(Writing[Question, Asked, Answered]):
     def target(self, row: Question) -> str:
         return row.answers[0].text if row.answers else NONE
 
-    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Answered:
+    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Model) -> Answered:
         text = written.text.strip()
         start = question.context.find(text) if text and text != NONE else -1
         return Answered(
@@ -120,7 +120,7 @@ class Answer(Writing[Question, Asked, Answered]):
             cut=prompt.cut,
         )
 
-    def run(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+    def run(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
         self.check(model)
         if model.spec.form != "encoder":
             yield from self.written(questions, model=model, **settings)
@@ -128,17 +128,17 @@ class Answer(Writing[Question, Asked, Answered]):
         if settings:
             raise InputError(f"a model that shows answers has no setting {', '.join(settings)}; it has none")
         least = model.memo.get("no_answer", 0.0)
-        for asked, found in zip(questions, spans.found(questions, model=model), strict=True):
+        for asked, found in zip(questions, answer_spans.found(questions, model=model), strict=True):
             yield _told(asked, found, none=least is not None and found.none > least)
 
-    def written(self, questions: Sequence[Asked], *, model: Loaded, **settings: Any) -> Iterator[Answered]:
+    def written(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
         """Of a context in several windows the likeliest answer; "no answer" needs all of them."""
         cut = [self.windows(asked, model=model) for asked in questions]
         return likeliest(super().run(about_each(questions, cut), model=model, **settings), cut)
 
-    def windows(self, asked: Asked, *, model: Loaded) -> list[Window]:
+    def windows(self, asked: Asked, *, model: Model) -> list[Window]:
         """A written answer has a side of its own, or stands behind what is read."""
-        shown = len(model.words.encode(self.prompt(Asked(asked.question, ""))).ids)
+        shown = len(model.require_tokenizer().encode(self.prompt(Asked(asked.question, ""))).ids)
         answer = self.max_tokens if model.spec.form == "decoder" else 0
         return windows(asked.context, room=model.spec.context - shown - answer, model=model)
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from triform.data.folds import number_folds
 from triform.data.rows import Labelled
-from triform.tasks import linear_fit
-from triform.tasks.folds import number_folds
-from triform.tasks.label_score import chosen_labels, label_matrix
-from triform.tasks.linear_fit import LinearFit
+from triform.metrics.labels import chosen_labels, label_matrix
+from triform.tasks import logistic_regression
+from triform.tasks.logistic_regression import LinearFit
 
 WORD = re.compile(r"\w+|[^\w\s]")
 MAX_GRAMS = 40_000
@@ -52,9 +52,9 @@ def learned(texts: Sequence[str], labels: Sequence[tuple[str, ...]]) -> BagOfWor
     rarity = [1 + math.log((1 + len(texts)) / (1 + times)) for _, times in frequent]
     names = tuple(sorted({label for each in labels for label in each}))
     several = any(len(each) != 1 for each in labels)
-    folds = number_folds(list(map(Labelled, texts, labels)), folds=linear_fit.FOLDS)
+    folds = number_folds(list(map(Labelled, texts, labels)), folds=logistic_regression.FOLDS)
     right = label_matrix(labels, names)
-    fitted = linear_fit.fit(_counted(texts, grams, rarity), right, several=several, folds=folds)
+    fitted = logistic_regression.fit(_counted(texts, grams, rarity), right, several=several, folds=folds)
     return BagOfWords(grams, rarity, names, several, fitted)
 
 

@@ -5,21 +5,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from triform.data.files import Fault
+from triform.data.line_reader import Fault
 from triform.data.rows import Chat as Conversation
 from triform.data.rows import Message
 from triform.errors import InputError
 from triform.generate.events import Finish
+from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks.complete import Complete
-from triform.tasks.likelihood import perplexity, squeezed
+from triform.tasks.perplexity import perplexity, squeezed
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.text.chat import ChatTemplate
-from triform.train.config import Config
+from triform.text.chat_template import ChatTemplate
 from triform.train.examples import Examples, Listed, Tokens
-from triform.train.language import NextToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
 
 Messages: TypeAlias = tuple[Message, ...]
 
@@ -55,37 +55,37 @@ class Chat(Task[Conversation, Messages, Spoken]):
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
         return Complete().spec(base, labels=labels)
 
-    def fits(self, model: Loaded) -> bool:
+    def fits(self, model: Model) -> bool:
         """A decoder that was not taught to converse only goes on."""
         return self.can(model.spec) and (model.template is not None or model.memo.get("task") == self.name)
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         return Complete().recipe(form, fresh=fresh)
 
-    def examples(self, rows: Sequence[Conversation], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[Conversation], *, model: Model) -> Examples[Any]:
         """Conversations that do not fit lose their end; those without an answer teach nothing and are left out."""
         return as_examples(answers_marked(answered(rows), model=model))
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[Conversation], *, model: Loaded) -> Loaded:
-        return model._replace(template=template_of(model))
+    def finished(self, rows: Sequence[Conversation], *, model: Model) -> Model:
+        return model.replace(template=template_of(model))
 
     def question(self, row: Conversation) -> Messages:
         """All before the last answer."""
         last = max((at for at, one in enumerate(row.messages) if one.role == "assistant"), default=len(row.messages))
         return row.messages[:last]
 
-    def run(self, questions: Sequence[Messages], *, model: Loaded, **settings: Any) -> Iterator[Spoken]:
+    def run(self, questions: Sequence[Messages], *, model: Model, **settings: Any) -> Iterator[Spoken]:
         self.check(model)
         texts = template_of(model).render_many([plain(messages) for messages in questions])
-        prompts = [model.words.encode_conversation(text).ids for text in texts]
+        prompts = [model.require_tokenizer().encode_conversation(text).ids for text in texts]
         for found in Complete().run(prompts, model=model, **settings):
             said = Message("assistant", found.text.strip())
             yield Spoken(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
 
-    def evaluate(self, rows: Sequence[Conversation], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Conversation], *, model: Model, **settings: Any) -> Scores:
         """The answers' own tokens; of conversations that do not fit, what is left of their answers."""
         marked = [without_special(each, model=model) for each in answers_marked(answered(rows), model=model)]
         if not marked:
@@ -95,7 +95,7 @@ class Chat(Task[Conversation, Messages, Spoken]):
             objective=NextToken(),
             model=model,
             rows=len(marked),
-            bytes_of_text=sum(len(model.words.decode(learned(each)).encode()) for each in marked),
+            bytes_of_text=sum(len(model.require_tokenizer().decode(learned(each)).encode()) for each in marked),
             signature="the assistant's own tokens, behind all that was said before; no special tokens",
         )
 
@@ -124,16 +124,16 @@ def answers_in(rows: Sequence[Conversation]) -> list[str]:
     return [one.content for row in rows for one in row.messages if one.role == "assistant"]
 
 
-def template_of(model: Loaded) -> ChatTemplate:
+def template_of(model: Model) -> ChatTemplate:
     """Each has a process of its own: keep it while there is something to render."""
-    return model.template or ChatTemplate(TEMPLATE, special=model.words.special)
+    return model.template or ChatTemplate(TEMPLATE, special=model.require_tokenizer().special)
 
 
 def plain(messages: Messages) -> list[dict[str, str]]:
     return [{"role": one.role, "content": one.content} for one in messages]
 
 
-def answers_marked(conversations: Sequence[Messages], *, model: Loaded) -> list[Tokens]:
+def answers_marked(conversations: Sequence[Messages], *, model: Model) -> list[Tokens]:
     """Whole conversations, with the tokens that the assistant said to be learned."""
     template, most = template_of(model), model.spec.context + 1
     answers = [
@@ -151,7 +151,7 @@ def answers_marked(conversations: Sequence[Messages], *, model: Loaded) -> list[
             raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
         said[number].append((len(prompt), len(text)))
         texts[number] = text
-    encodings = map(model.words.encode_conversation, texts)
+    encodings = map(model.require_tokenizer().encode_conversation, texts)
     return [
         Tokens(encoding.ids[:most], [within(token, spans) for token in encoding.offsets[:most]])
         for encoding, spans in zip(encodings, said, strict=True)
@@ -167,9 +167,9 @@ def learned(tokens: Tokens) -> list[int]:
     return np.asarray(tokens.ids)[np.asarray(tokens.learn, bool)].tolist()
 
 
-def without_special(tokens: Tokens, *, model: Loaded) -> Tokens:
+def without_special(tokens: Tokens, *, model: Model) -> Tokens:
     """Special tokens are read, but not counted: they have no bytes."""
-    special = np.isin(np.asarray(tokens.ids), list(model.words.special_ids))
+    special = np.isin(np.asarray(tokens.ids), list(model.require_tokenizer().special_ids))
     return Tokens(tokens.ids, np.asarray(tokens.learn, bool) & ~special)
 
 

@@ -14,28 +14,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.data.portions import portions
+from triform.data.chunks import portions
+from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
+from triform.metrics.labels import accuracy, confusion, label_matrix, macro_f1
+from triform.model import Model
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as TagHead
-from triform.tasks import bag_of_words, head_start
+from triform.tasks import bag_of_words, initial_head
 from triform.tasks.calibration import calibrate
-from triform.tasks.label_score import accuracy, confusion, label_matrix, macro_f1
-from triform.tasks.material import few
-from triform.tasks.reading import first_scores, scores, window_means, windows_of
+from triform.tasks.encoder_batches import first_scores, scores, window_means, windows_of
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Labelled as Example
-from triform.train.labels import OneLabel, SeveralLabels
+from triform.train.label_objectives import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.weights.head_temperature import divide_head, text_labels
 from triform.weights.label_probabilities import is_several, label_probabilities
-from triform.weights.regression import gives_number, number_of
-from triform.weights.temperature import divide_head, text_labels
+from triform.weights.regression_head import gives_number, number_of
 
 FEW_ROWS = 1000  # below this many, rows to be judged by are too dear to be held out for good
 JUDGED_ROWS = 200  # to be held out at least, where there are more
@@ -89,7 +89,7 @@ class Classify(Task[Labelled, str, Classified]):
     def can(self, spec: ModelSpec) -> bool:
         return isinstance(spec.head, Head)
 
-    def fits(self, model: Loaded) -> bool:
+    def fits(self, model: Model) -> bool:
         return self.can(model.spec) or (isinstance(model.spec.head, TagHead) and bool(names_of(model)))
 
     def labels(self, rows: Iterable[Labelled]) -> tuple[str, ...]:
@@ -129,14 +129,16 @@ class Classify(Task[Labelled, str, Classified]):
             patience=2,
         )
 
-    def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
-        return head_start.prepare_head(model, base=base, seed=seed)
+    def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
+        return initial_head.prepare_head(model, base=base, seed=seed)
 
-    def fit_head(self, rows: Sequence[Labelled], *, model: Loaded) -> None:
+    def fit_head(self, rows: Sequence[Labelled], *, model: Model) -> None:
         known = [row for row in rows if all(label in model.labels for label in row.labels)]
-        head_start.fit_head(few(known, most=head_start.MAX_FIT_ROWS), model=model, several=is_several(model))
+        initial_head.fit_head(
+            sample_rows(known, most=initial_head.MAX_FIT_ROWS), model=model, several=is_several(model)
+        )
 
-    def examples(self, rows: Sequence[Labelled], *, model: Loaded) -> Examples[Example]:
+    def examples(self, rows: Sequence[Labelled], *, model: Model) -> Examples[Example]:
         """Each window of a text has the labels of the text; rows with a label the model has not are left out."""
         number = {label: at for at, label in enumerate(model.labels)}
         several = is_several(model)
@@ -151,16 +153,16 @@ class Classify(Task[Labelled, str, Classified]):
             raise InputError(f"none of the {len(rows)} rows has a label that the model knows: {', '.join(number)}")
         return Listed(found, lengths=[len(each.ids) for each in found])
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         if is_several(model):
             return SeveralLabels(labels=len(model.labels))
         return OneLabel(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[Labelled], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[Labelled], *, model: Model) -> Model:
         answers = list(self.run([row.text for row in rows], model=model, **self.whole_answers(model)))
         return self.with_last_fit(model, self.fit_last(answers, rows, model=model))
 
-    def fit_last(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Loaded) -> dict[str, Any]:
+    def fit_last(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Model) -> dict[str, Any]:
         """The temperature; `answers` name every label."""
         names, several = names_of(model), is_several(model)  # where several may hold, a row without a label says: none
         known = [
@@ -174,20 +176,20 @@ class Classify(Task[Labelled, str, Classified]):
         found = calibrate(chances.logit() if several else chances.log(), right, several=several)
         return found._asdict()
 
-    def whole_answers(self, model: Loaded) -> dict[str, Any]:
+    def whole_answers(self, model: Model) -> dict[str, Any]:
         return {"top": max(1, len(model.labels))}
 
-    def with_last_fit(self, model: Loaded, found: Mapping[str, Any]) -> Loaded:
+    def with_last_fit(self, model: Model, found: Mapping[str, Any]) -> Model:
         """The temperature goes into the head's weights, so that every reader of the folder gives one probability."""
         divide_head(model.network, found["temperature"], labels=text_labels(model.spec, model.labels))
-        return model._replace(memo=dict(model.memo) | {"calibration": found["why"]})
+        return model.replace(memo=dict(model.memo) | {"calibration": found["why"]})
 
     # --- run and judged ---------------------------------------------------------------------------------------------
 
     def question(self, row: Labelled) -> str:
         return row.text
 
-    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Classified]:
+    def run(self, questions: Sequence[str], *, model: Model, **settings: Any) -> Iterator[Classified]:
         """`top`: how many labels are told with their chances."""
         top = settings.pop("top", 5)
         self.check(model)
@@ -216,7 +218,7 @@ class Classify(Task[Labelled, str, Classified]):
             counts=confusion([x[0] for x in right], [x[0] for x in answered]) if single else {},
         )
 
-    def judged(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Loaded) -> Scores:
+    def judged(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Model) -> Scores:
         if gives_number(model.spec, model.memo):
             raise CannotDo("this model's head gives a number, not labels, so its answers cannot be judged by labels")
         return self.score(answers, rows).with_unseen(rows, known=names_of(model))
@@ -228,21 +230,21 @@ class Classify(Task[Labelled, str, Classified]):
         return {name: self.score(_unsure(answers), rows) for name, answers in said.items()}
 
     def frozen_baseline(
-        self, rows: Sequence[Labelled], *, train: Sequence[Labelled], base: Loaded
+        self, rows: Sequence[Labelled], *, train: Sequence[Labelled], base: Model
     ) -> Mapping[str, Scores]:
-        found = head_start.frozen_answers([row.text for row in rows], train=train, base=base)
+        found = initial_head.frozen_answers([row.text for row in rows], train=train, base=base)
         return {self.start_is: self.score(_unsure(found), rows)}
 
 
 # --- labels of a text -----------------------------------------------------------------------------------------------
 
 
-def names_of(model: Loaded) -> list[str]:
+def names_of(model: Model) -> list[str]:
     """Of a head that tags, the names that are no tags: they are what it says of the whole text."""
     return [model.labels[at] for at in text_labels(model.spec, model.labels)]
 
 
-def read_texts(texts: Sequence[str], *, model: Loaded) -> tuple[Tensor, list[int]]:
+def read_texts(texts: Sequence[str], *, model: Model) -> tuple[Tensor, list[int]]:
     """Scores [texts, labels] and the unknown tokens of each text."""
     cut = windows_of(texts, model=model)
     read = first_scores if isinstance(model.spec.head, TagHead) else scores

@@ -8,23 +8,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.cache import TokenCache, digest, place_of
-from triform.data.portions import portions
-from triform.data.ragged import Cache, StoredNumbers
+from triform.data.array_store import Cache, StoredNumbers
+from triform.data.chunks import portions
+from triform.data.row_cache import TokenCache, digest, place_of
 from triform.data.rows import Document
 from triform.errors import InputError
 from triform.generate import api
 from triform.generate.events import Event, Finish
 from triform.generate.settings import Request, SettingsError
+from triform.model import Model
 from triform.spec import Form, ModelSpec, Own, Tied
-from triform.tasks.likelihood import perplexity, squeezed, start_tokens
+from triform.tasks.perplexity import perplexity, squeezed, start_tokens
 from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.writing import abreast
-from triform.train.config import Config
+from triform.tasks.text_to_text import abreast
 from triform.train.examples import Examples, Listed, Place, Tokens, Windows
-from triform.train.language import NextToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import NextToken
 
 BEGINNING = 60  # characters of a text that a sample goes on from
 CHUNK = 1 << 16  # tokens hashed at once
@@ -76,15 +76,15 @@ class Complete(Task[Document, api.Prompt, Completed]):
             return Config(epochs=10, optimizer="muon", learning_rate=1e-2, weight_decay=0.1, dropout=0.0)
         return Config(epochs=1, batch_tokens=2048, learning_rate=5e-5, warmup=0.1, weight_decay=0.01)
 
-    def examples(self, rows: Sequence[Document], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[Document], *, model: Model) -> Examples[Any]:
         """Texts that fit one by one; longer ones as a stream, cut into windows elsewhere in each epoch."""
         texts = joined_ids(rows, model=model)
         ids = np.concatenate([np.zeros(0, np.int64), *texts])
         return stream_examples(ids, np.cumsum([0, *map(len, texts)]), model=model)
 
-    def kept(self, rows: Sequence[Document], *, model: Loaded, cache: Cache, fingerprint: str) -> Examples[Any]:
+    def kept(self, rows: Sequence[Document], *, model: Model, cache: Cache, fingerprint: str) -> Examples[Any]:
         """The same, from a file of all tokens that is not read into memory."""
-        tokenizer = model.words
+        tokenizer = model.require_tokenizer()
         end = [] if tokenizer.eos is None else [tokenizer.eos]
 
         def encode(some: Sequence[Document]) -> Iterator[dict[str, list[int]]]:
@@ -99,18 +99,18 @@ class Complete(Task[Document, api.Prompt, Completed]):
             tokens["ids"].values, bounds, model=model, where=lambda text: place_of(rows, int(begins[text]))
         )
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
 
     def question(self, row: Document) -> str:
         return row.text
 
-    def sample(self, row: Document, *, model: Loaded) -> str:
+    def sample(self, row: Document, *, model: Model) -> str:
         """The beginning, cut behind a word: there is something to go on with."""
         half = row.text[: min(BEGINNING, len(row.text) // 2 + 1)]
         return half.rpartition(" ")[0].strip() or half
 
-    def run(self, questions: Sequence[api.Prompt], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
+    def run(self, questions: Sequence[api.Prompt], *, model: Model, **settings: Any) -> Iterator[Completed]:
         """Those of a chunk are written side by side; `n` is `model.complete`'s, beams are the folder's."""
         self.check(model)
         if api.plan_of(model, settings).width > 1:
@@ -130,12 +130,12 @@ class Complete(Task[Document, api.Prompt, Completed]):
         for prompt, events in zip(prompts, written, strict=True):
             if events[-1].finish == "error":
                 raise InputError(f"the model failed while writing: {events[-1].error}")
-            yield completed(events, unknown=model.words.count_unknown(prompt))
+            yield completed(events, unknown=model.require_tokenizer().count_unknown(prompt))
 
-    def evaluate(self, rows: Sequence[Document], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Document], *, model: Model, **settings: Any) -> Scores:
         """Each of the text's own tokens is predicted once, behind the token that texts begin with and with at least
         half a context behind it where the text has as much. No end of a text is predicted."""
-        context, start = model.spec.context, start_tokens(model.words)
+        context, start = model.spec.context, start_tokens(model.require_tokenizer())
         judged = []
         for text in own_ids(rows, model=model):
             whole = np.concatenate([np.array(start, dtype=np.int64), text])
@@ -161,11 +161,11 @@ class Complete(Task[Document, api.Prompt, Completed]):
         return {"xz": squeezed([row.text for row in rows], before=[row.text for row in train])}
 
 
-def searched(questions: Sequence[api.Prompt], *, model: Loaded, **settings: Any) -> Iterator[Completed]:
+def searched(questions: Sequence[api.Prompt], *, model: Model, **settings: Any) -> Iterator[Completed]:
     """By the beam search that the model's folder asks for; a search has no log-probability for each token."""
     for some in portions(questions):
         for prompt, found in zip(some, api.complete(model, some, **settings), strict=True):
-            unknown = model.words.count_unknown(api.tokens_of(model, prompt))
+            unknown = model.require_tokenizer().count_unknown(api.tokens_of(model, prompt))
             yield Completed(text=found.text, finish=found.finish, logprob=found.logprob, unknown=unknown)
 
 
@@ -176,15 +176,13 @@ def numbered(text: int) -> str:
     return f"text {text}"
 
 
-def stream_examples(
-    ids: Ids, bounds: Bounds, *, model: Loaded, where: Callable[[int], str] = numbered
-) -> Examples[Any]:
+def stream_examples(ids: Ids, bounds: Bounds, *, model: Model, where: Callable[[int], str] = numbered) -> Examples[Any]:
     """Text i is ids[bounds[i] : bounds[i + 1]], its end included, and stands in where(i)."""
     context, texts = model.spec.context, len(bounds) - 1
     if len(ids) < 2:
         raise InputError("there is no text to learn from")
     if len(ids) <= texts * context:
-        return Texts(ids, bounds, length=context, before=model.words.eos, where=where)
+        return Texts(ids, bounds, length=context, before=model.require_tokenizer().eos, where=where)
     return Windows(ids, length=min(context, len(ids) - 1), fingerprint=digest_of(ids))
 
 
@@ -235,11 +233,13 @@ def digest_of(ids: Ids) -> str:
     return content.hexdigest()
 
 
-def own_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
+def own_ids(rows: Sequence[Document], *, model: Model) -> list[npt.NDArray[np.int64]]:
     """The tokens of each text; pieces of a long text that go on are one again."""
     texts: list[npt.NDArray[np.int64]] = []
     held: list[int] = []
-    for row, ids in zip(rows, model.words.ids_many([row.text for row in rows], special=False), strict=True):
+    for row, ids in zip(
+        rows, model.require_tokenizer().ids_many([row.text for row in rows], special=False), strict=True
+    ):
         held += ids
         if not row.goes_on:
             texts.append(np.array(held, dtype=np.int64))
@@ -247,26 +247,26 @@ def own_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.i
     return [*texts, np.array(held, dtype=np.int64)] if held else texts
 
 
-def joined_ids(rows: Sequence[Document], *, model: Loaded) -> list[npt.NDArray[np.int64]]:
+def joined_ids(rows: Sequence[Document], *, model: Model) -> list[npt.NDArray[np.int64]]:
     """The tokens of each text with its end."""
-    end = [] if model.words.eos is None else [model.words.eos]
+    end = [] if model.require_tokenizer().eos is None else [model.require_tokenizer().eos]
     return [np.concatenate([text, np.array(end, dtype=np.int64)]) for text in own_ids(rows, model=model)]
 
 
-def how_counted(start: Sequence[int], *, model: Loaded) -> str:
+def how_counted(start: Sequence[int], *, model: Model) -> str:
     """Which tokens a perplexity is of, in the words that papers use."""
     context = model.spec.context
-    names = "".join(model.words.token_of(id) or str(id) for id in start)
+    names = "".join(model.require_tokenizer().token_of(id) or str(id) for id in start)
     behind = f"behind {names}" if start else "without a start token (the first of each text is not predicted)"
     return f"each text's own tokens, {behind}, no end token; windows of {context}, stride {context - context // 2}"
 
 
-def bytes_of_first_tokens(rows: Sequence[Document], *, model: Loaded) -> int:
+def bytes_of_first_tokens(rows: Sequence[Document], *, model: Model) -> int:
     """Of each text, those of its first token: where nothing stands before it, it is read and not predicted."""
     begins = [
         row.text for row, before in zip(rows, [None, *rows], strict=False) if before is None or not before.goes_on
     ]
-    firsts = (model.words.encode(text, special=False).offsets[:1] for text in begins)
+    firsts = (model.require_tokenizer().encode(text, special=False).offsets[:1] for text in begins)
     return sum(len(text[: ends[0][1]].encode()) for text, ends in zip(begins, firsts, strict=True) if ends)
 
 

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.core.batch import Text
-from triform.data.portions import portions
+from triform.core.texts import Text
+from triform.data.chunks import portions
 from triform.data.rows import Scored
 from triform.errors import InputError, UnknownName
+from triform.metrics.ranking import spearman
+from triform.model import Model
+from triform.pooling import ROLES, Pooling, Role
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.bm25 import BM25
-from triform.tasks.ranking_score import spearman
-from triform.tasks.reading import (
+from triform.tasks.encoder_batches import (
     Read,
     Reader,
     Windows,
@@ -32,12 +34,10 @@ from triform.tasks.reading import (
     windows_of,
 )
 from triform.tasks.task import Reply, Scores, Task
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed, TwoTexts
-from triform.train.likeness import CosineScores, InBatchNegatives
 from triform.train.objectives import Objective, apart, means
-from triform.weights.folder import Loaded
-from triform.weights.sentence import ROLES, Pooling, Role
+from triform.train.pair_objectives import CosineScores, InBatchNegatives
+from triform.train.run_config import Config
 
 MEAN = Pooling("mean", normalise=False)
 
@@ -81,16 +81,16 @@ class Embed(Task[Scored, str, Embedded]):
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         return pairs_recipe(fresh=fresh)
 
-    def examples(self, rows: Sequence[Scored], *, model: Loaded) -> Examples[TwoTexts]:
+    def examples(self, rows: Sequence[Scored], *, model: Model) -> Examples[TwoTexts]:
         largest = float(model.memo.get("largest_score", 1.0))
         texts = [(row.first, row.second) for row in rows]
         return pair_examples(texts, scores=[row.score / largest for row in rows], model=model, roles=("text", "text"))
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         check_trainable(model)
         return InBatchNegatives() if model.memo.get("only_alike") else CosineScores()
 
-    def finished(self, rows: Sequence[Scored], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[Scored], *, model: Model) -> Model:
         return with_pooling(model)
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -98,10 +98,10 @@ class Embed(Task[Scored, str, Embedded]):
     def question(self, row: Scored) -> str:
         return row.first
 
-    def tried(self, row: Scored, *, model: Loaded) -> tuple[str, Alike]:
+    def tried(self, row: Scored, *, model: Model) -> tuple[str, Alike]:
         return alike(row.first, row.second, model=model)
 
-    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Embedded]:
+    def run(self, questions: Sequence[str], *, model: Model, **settings: Any) -> Iterator[Embedded]:
         """`windows`: long texts are read whole; `role`: whether they are embedded as texts, queries or documents."""
         self.check(model)
         windows, role = settings.pop("windows", False), settings.pop("role", "text")
@@ -112,14 +112,14 @@ class Embed(Task[Scored, str, Embedded]):
             for vector, text in zip(found.tolist(), cut, strict=True):
                 yield Embedded(vector=tuple(vector), unknown=text.unknown, cut=text.cut)
 
-    def vectors(self, texts: Sequence[str], *, model: Loaded, windows: bool = False, role: Role = "text") -> Tensor:
+    def vectors(self, texts: Sequence[str], *, model: Model, windows: bool = False, role: Role = "text") -> Tensor:
         """[texts, D], on the CPU"""
         self.check(model)
         found = [self.read(some, model=model, windows=windows, role=role)[0] for some in portions(texts)]
         return torch.cat(found) if found else torch.zeros(0, model.spec.width)
 
     def read(
-        self, texts: Sequence[str], *, model: Loaded, windows: bool = False, role: Role = "text"
+        self, texts: Sequence[str], *, model: Model, windows: bool = False, role: Role = "text"
     ) -> tuple[Tensor, list[Windows]]:
         """[texts, D], on the CPU, and what of each text was read."""
         pooling = model.pooling or MEAN
@@ -133,7 +133,7 @@ class Embed(Task[Scored, str, Embedded]):
         found = torch.tensor([answer.vector for answer in answers], dtype=torch.float64)
         return _judged(found, rows)
 
-    def evaluate(self, rows: Sequence[Scored], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Scored], *, model: Model, **settings: Any) -> Scores:
         texts = [row.first for row in rows] + [row.second for row in rows]
         return _judged(self.vectors(texts, model=model).double(), rows)
 
@@ -144,7 +144,7 @@ class Embed(Task[Scored, str, Embedded]):
         return {"BM25": _nearest([int(ranked.scores(row.first).argmax()) for row in rows], rows)}
 
 
-def prompted(texts: Sequence[str], *, model: Loaded, role: Role) -> Sequence[str]:
+def prompted(texts: Sequence[str], *, model: Model, role: Role) -> Sequence[str]:
     """Behind what the folder puts before texts of this role."""
     check_texts(texts)
     if role not in ROLES:
@@ -193,7 +193,7 @@ def _nearest(found: Sequence[int], rows: Sequence[Scored]) -> Scores:
     return Scores(main="recall@1", values={"recall@1": 100 * own / max(1, len(rows))}, rows=len(rows))
 
 
-def alike(one: str, other: str, *, model: Loaded) -> tuple[str, Alike]:
+def alike(one: str, other: str, *, model: Model) -> tuple[str, Alike]:
     """Two texts, and their cosine."""
     first, second = F.normalize(Embed().vectors([one, other], model=model), dim=-1)
     return f"{one} | {other}", Alike(cosine=float(first @ second))
@@ -216,7 +216,7 @@ def pairs_recipe(*, fresh: bool) -> Config:
 
 
 def pair_examples(
-    texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Loaded, roles: tuple[Role, Role]
+    texts: Sequence[tuple[str, str]], *, scores: Sequence[float], model: Model, roles: tuple[Role, Role]
 ) -> Examples[TwoTexts]:
     """Read as they are when vectors are made of them: of a long text the beginning, behind the prompt of its role."""
     ids: list[tuple[Any, Any]] = []
@@ -230,13 +230,13 @@ def pair_examples(
     return Listed(found, lengths=[len(each.first) + len(each.second) for each in found])
 
 
-def check_trainable(model: Loaded) -> None:
+def check_trainable(model: Model) -> None:
     if model.pooling is not None and model.pooling.kind != "mean":
         raise InputError(f"this model's vectors are made by {model.pooling.kind!r}; training makes them by the mean")
 
 
-def with_pooling(model: Loaded) -> Loaded:
+def with_pooling(model: Model) -> Model:
     """What it has learned to do is said in its folder."""
     if model.pooling is None:
-        return model._replace(pooling=Pooling("mean", normalise=True, longest=longest_of(model)))
+        return model.replace(pooling=Pooling("mean", normalise=True, longest=longest_of(model)))
     return model

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.core.batch import Text
+from triform.core.texts import Text
 from triform.data import rows as data
-from triform.data.portions import portions
+from triform.data.chunks import portions
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
+from triform.model import Model
 from triform.precision import check_scores
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
-from triform.tasks.reading import Reader, through
+from triform.tasks.encoder_batches import Reader, through
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed, Tokens
-from triform.train.language import MaskedToken
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.token_objectives import MaskedToken
 
 PLACES = 64  # of a text that are asked for when it is judged, evenly spread
 TEXTS = 64  # whose vectors are held at once
@@ -77,14 +77,14 @@ class Fill(Task[data.Text, str, Filled]):
             return Config(epochs=40, batch_tokens=4096, learning_rate=1e-3, warmup=0.1, weight_decay=0.01, dropout=0.1)
         return Config(epochs=3, batch_tokens=4096, learning_rate=1e-4, warmup=0.1, weight_decay=0.01)
 
-    def examples(self, rows: Sequence[data.Text], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[data.Text], *, model: Model) -> Examples[Any]:
         """Long texts in windows that do not overlap."""
         encodings = masked_words(model).encode_many([row.text for row in rows])
         windows = [each for found in encodings for each in found.windows(length=model.spec.context, overlap=0)]
         listed = [Tokens(each.ids, [not added for added in each.special]) for each in windows]
         return Listed(listed, lengths=[len(each.ids) for each in listed])
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         tokenizer = masked_words(model)
         never = sorted(tokenizer.special_ids)
         return MaskedToken(
@@ -94,13 +94,13 @@ class Fill(Task[data.Text, str, Filled]):
     def question(self, row: data.Text) -> str:
         return row.text
 
-    def sample(self, row: data.Text, *, model: Loaded) -> str:
+    def sample(self, row: data.Text, *, model: Model) -> str:
         """With its middle word masked."""
         words = row.text.split()
         words[len(words) // 2] = masked_words(model).special["mask"]
         return " ".join(words)
 
-    def run(self, questions: Sequence[str], *, model: Loaded, k: int = 5, **settings: Any) -> Iterator[Filled]:
+    def run(self, questions: Sequence[str], *, model: Model, k: int = 5, **settings: Any) -> Iterator[Filled]:
         """The k likeliest tokens for each mask, each mask on its own."""
         self.check(model)
         if settings:
@@ -113,7 +113,7 @@ class Fill(Task[data.Text, str, Filled]):
             for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
                 yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
 
-    def evaluate(self, rows: Sequence[data.Text], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[data.Text], *, model: Model, **settings: Any) -> Scores:
         """Each token is masked in its turn and asked for: how often it is first, and exp(mean −log p)."""
         tokenizer, guesses = masked_words(model), list[Guess]()
         for row in rows:
@@ -145,7 +145,7 @@ class Fill(Task[data.Text, str, Filled]):
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def masked_words(model: Loaded) -> Tokenizer:
+def masked_words(model: Model) -> Tokenizer:
     if model.tokenizer is None or model.tokenizer.mask is None:
         raise CannotDo("this model's folder has no tokenizer with a mask token, so there is nothing to fill")
     return model.tokenizer
@@ -167,7 +167,7 @@ def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, lis
 
 
 @torch.inference_mode()
-def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Loaded) -> Iterator[Tensor]:
+def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Model) -> Iterator[Tensor]:
     """Logits of the asked places alone, [places, V] a text: a head over the vocabulary is dear."""
     texts = [each for each, _ in asked]
     hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
@@ -193,7 +193,7 @@ def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokeniz
     return Filled(text=tokenizer.decode(ids), masks=masks, unknown=tokenizer.count_unknown(encoding.ids))
 
 
-def guessed(window: Encoding, *, model: Loaded) -> list[Guess]:
+def guessed(window: Encoding, *, model: Model) -> list[Guess]:
     """One text a place, each with that place masked."""
     real = [at for at, added in enumerate(window.special) if not added]
     places = real if len(real) <= PLACES else [real[at * len(real) // PLACES] for at in range(PLACES)]

@@ -6,23 +6,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from triform.data.files import Unit, name_place
-from triform.data.portions import portions
+from triform.data.chunks import portions
+from triform.data.line_reader import Unit, name_place
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.hints import Hint
+from triform.metrics.ranking import ndcg, recall
+from triform.model import Model
 from triform.spec import Form, ModelSpec
-from triform.tasks import index as indexes
+from triform.tasks import vector_index as indexes
 from triform.tasks.bm25 import BM25
 from triform.tasks.embed import Alike, Embed, alike, check_trainable, pair_examples, pairs_recipe, with_pooling
-from triform.tasks.index import Index
-from triform.tasks.ranking_score import ndcg, recall
 from triform.tasks.task import Reply, Scores, Task
-from triform.train.config import Config
+from triform.tasks.vector_index import Index
 from triform.train.examples import Examples, TwoTexts
-from triform.train.likeness import InBatchNegatives
 from triform.train.objectives import Objective
-from triform.weights.folder import Loaded
+from triform.train.pair_objectives import InBatchNegatives
+from triform.train.run_config import Config
 
 SHOWN = 10
 
@@ -70,15 +70,15 @@ class Search(Task[Pair, str, Hits]):
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         return pairs_recipe(fresh=fresh)
 
-    def examples(self, rows: Sequence[Pair], *, model: Loaded) -> Examples[TwoTexts]:
+    def examples(self, rows: Sequence[Pair], *, model: Model) -> Examples[TwoTexts]:
         texts = [(row.source, row.target) for row in rows]
         return pair_examples(texts, scores=[1.0] * len(rows), model=model, roles=("query", "document"))
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         check_trainable(model)
         return InBatchNegatives()
 
-    def finished(self, rows: Sequence[Pair], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[Pair], *, model: Model) -> Model:
         return with_pooling(model)
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ class Search(Task[Pair, str, Hits]):
     def question(self, row: Pair) -> str:
         return row.source
 
-    def tried(self, row: Pair, *, model: Loaded) -> tuple[str, Alike]:
+    def tried(self, row: Pair, *, model: Model) -> tuple[str, Alike]:
         """There is no index to search in yet: how near a query and its passage lie."""
         return alike(row.source, row.target, model=model)
 
-    def run(self, questions: Sequence[str], *, model: Loaded, **settings: Any) -> Iterator[Hits]:
+    def run(self, questions: Sequence[str], *, model: Model, **settings: Any) -> Iterator[Hits]:
         """`index`: where to search; `k`: how many passages."""
         self.check(model)
         index, k = settings.pop("index", None), settings.pop("k", SHOWN)
@@ -120,7 +120,7 @@ class Search(Task[Pair, str, Hits]):
             signature=f"among the {len(passages_in(rows)):,} passages of the rows",
         )
 
-    def evaluate(self, rows: Sequence[Pair], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Pair], *, model: Model, **settings: Any) -> Scores:
         """Searched is among the passages of all rows, each once."""
         index = indexes.of_passages(passages_in(rows), model=model)
         return super().evaluate(rows, model=model, index=index, **settings)

@@ -6,11 +6,11 @@ from typing import Any
 
 from triform.data.rows import Pair
 from triform.generate import api
-from triform.tasks.rouge import Rouge, best_rouge
+from triform.metrics.rouge import Rouge, best_rouge
+from triform.model import Model
 from triform.tasks.task import Reply, Scores
-from triform.tasks.task_params import SUMMARIZATION, Prepared, prepare
-from triform.tasks.writing import Prompt, WritingPairs
-from triform.weights.folder import Loaded
+from triform.tasks.task_specific_params import SUMMARIZATION, Prepared, prepare
+from triform.tasks.text_to_text import Prompt, WritingPairs
 
 SIGNATURE = "F1, best reference, lines are sentences, no stemming"
 SENTENCE = re.compile(r".+?[.!?](?=\s|$)", re.DOTALL)
@@ -26,10 +26,10 @@ class Summarized(Reply, frozen=True):
 class Summarize(WritingPairs[Summarized]):
     name = "summarize"
 
-    def prepare(self, questions: Sequence[str], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+    def prepare(self, questions: Sequence[str], *, model: Model, asked: dict[str, Any]) -> Prepared:
         return prepare(model, SUMMARIZATION)
 
-    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Summarized:
+    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Summarized:
         return Summarized(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)
 
     def score(self, answers: Sequence[Summarized], rows: Sequence[Pair]) -> Scores:

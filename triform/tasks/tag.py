@@ -14,29 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.data.fields import is_bio
-from triform.data.portions import portions
+from triform.data.chunks import portions
 from triform.data.rows import Tagged
+from triform.data.values import is_bio
 from triform.errors import InputError
+from triform.metrics.entities import Stretch, entities, entity_score
+from triform.model import Model
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as Head
-from triform.tasks.entity_score import Stretch, entities, entity_score
-from triform.tasks.reading import (
-    check_texts,
-    longest_of,
-    overlap_of,
-    own_tokens,
-    through,
-    windows,
-)
+from triform.tasks.encoder_batches import check_texts, longest_of, overlap_of, own_tokens, through, windows
 from triform.tasks.task import Reply, Scores, Task
 from triform.text.tokenizer import Encoding
-from triform.train.config import Config
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
-from triform.train.labels import TokenLabels
+from triform.train.label_objectives import TokenLabels
 from triform.train.objectives import NOTHING, Objective
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
 
 Question: TypeAlias = str | Sequence[str]  # a text, or its words
 
@@ -76,7 +69,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
     def can(self, spec: ModelSpec) -> bool:
         return isinstance(spec.head, Head)
 
-    def fits(self, model: Loaded) -> bool:
+    def fits(self, model: Model) -> bool:
         return self.can(model.spec) and any(map(is_bio, model.labels))
 
     def labels(self, rows: Iterable[Tagged]) -> tuple[str, ...]:
@@ -95,7 +88,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
             return shared.replace(epochs=8, batch_tokens=2048, learning_rate=1e-3, eval_every=100, patience=8)
         return shared.replace(epochs=4, learning_rate=5e-5, eval_every=100)
 
-    def examples(self, rows: Sequence[Tagged], *, model: Loaded) -> Examples[Example]:
+    def examples(self, rows: Sequence[Tagged], *, model: Model) -> Examples[Example]:
         """Every token of a word is labelled: the first with the word's tag, the others as going on."""
         found = list(token_examples(rows, model=model))
         if not found:
@@ -103,7 +96,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
             raise InputError(f"none of the {len(rows)} rows has only tags that the model knows: {known}")
         return Listed(found, lengths=[len(each.ids) for each in found])
 
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]:
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return TokenLabels(smoothing=config.label_smoothing)
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -111,7 +104,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
     def question(self, row: Tagged) -> Question:
         return row.tokens
 
-    def run(self, questions: Sequence[Question], *, model: Loaded, **settings: Any) -> Iterator[TaggedText]:
+    def run(self, questions: Sequence[Question], *, model: Model, **settings: Any) -> Iterator[TaggedText]:
         self.check(model)
         if settings:
             raise InputError(f"tag has no setting {', '.join(settings)}; it has none")
@@ -119,7 +112,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
         for some in portions(questions):
             texts = [text_of(question) for question in some]
             check_texts(texts)
-            whole = model.words.encode_many(texts)
+            whole = model.require_tokenizer().encode_many(texts)
             for question, text, encoding, chances in zip(
                 some, texts, whole, _chances(whole, names, model), strict=True
             ):
@@ -127,7 +120,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
                 units = _own_words(encoding) if words is None else _first_tokens(encoding, words)
                 yield TaggedText(
                     entities=tuple(_entities(text, units, chances, list(names.values()))),
-                    unknown=model.words.count_unknown(encoding.ids),
+                    unknown=model.require_tokenizer().count_unknown(encoding.ids),
                 )
 
     def score(self, answers: Sequence[TaggedText], rows: Sequence[Tagged]) -> Scores:
@@ -136,7 +129,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
         found = entity_score(right, answered)
         return Scores(main="f1", values=found._asdict(), rows=len(rows), signature="entities, micro, as seqeval")
 
-    def judged(self, answers: Sequence[TaggedText], rows: Sequence[Tagged], *, model: Loaded) -> Scores:
+    def judged(self, answers: Sequence[TaggedText], rows: Sequence[Tagged], *, model: Model) -> Scores:
         return self.score(answers, rows).with_unseen(rows, known=model.labels)
 
     def baselines(self, rows: Sequence[Tagged], *, train: Sequence[Tagged]) -> Mapping[str, Scores]:
@@ -205,11 +198,11 @@ def _word_of_tokens(encoding: Encoding, words: Sequence[Place]) -> list[int | No
 # --- from rows to examples ------------------------------------------------------------------------------------------
 
 
-def token_examples(rows: Sequence[Tagged], *, model: Loaded) -> Iterator[Example]:
+def token_examples(rows: Sequence[Tagged], *, model: Model) -> Iterator[Example]:
     """Windows of each row with a label for each of its own tokens; rows with a tag the model has not are left out."""
     number = {label: at for at, label in enumerate(model.labels)}
     for some in portions([row for row in rows if all(tag in number for tag in row.tags)]):
-        encodings = model.words.encode_many([text_of(row.tokens) for row in some])
+        encodings = model.require_tokenizer().encode_many([text_of(row.tokens) for row in some])
         for row, encoding in zip(some, encodings, strict=True):
             whole = np.full(len(encoding.ids), NOTHING, np.int32)
             whole[own_tokens(encoding)] = list(_token_labels(row, encoding, number))
@@ -248,7 +241,7 @@ class Chances(NamedTuple):
     probabilities: list[float]
 
 
-def _chances(whole: Sequence[Encoding], names: Mapping[int, str], model: Loaded) -> Iterator[Chances]:
+def _chances(whole: Sequence[Encoding], names: Mapping[int, str], model: Model) -> Iterator[Chances]:
     length = longest_of(model)
     cut = [windows(encoding, length=length) for encoding in whole]
     flat = [window for each in cut for window in each]

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from triform.data.ragged import Cache
+from triform.data.array_store import Cache
 from triform.data.rows import Row
 from triform.errors import TriformError
 from triform.hints import Hint
+from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks import TASKS, named
-from triform.train.config import Config
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
-from triform.train.stored import stored
-from triform.weights.folder import Loaded
+from triform.train.run_config import Config
+from triform.train.stored_examples import stored
 
 
 class CannotDo(TriformError):
@@ -85,11 +85,11 @@ class Task(ABC, Generic[R, Q, A]):
     def can(self, spec: ModelSpec) -> bool:
         """Whether a model with this spec, head included, can be run on the task."""
 
-    def fits(self, model: Loaded) -> bool:
+    def fits(self, model: Model) -> bool:
         """Whether this very model can be run on the task: the names of its labels may say more than its spec."""
         return self.can(model.spec)
 
-    def check(self, model: Loaded) -> None:
+    def check(self, model: Model) -> None:
         """One sentence for a model that was not made for this: what it can do, and how to make one that can."""
         if not self.fits(model):
             able = [name for name in TASKS if named(name).fits(model)]
@@ -100,7 +100,7 @@ class Task(ABC, Generic[R, Q, A]):
         if model.tokenizer is None:
             raise CannotDo(f"this model has no tokenizer, so it cannot read the texts to {self.name}")
 
-    def way_to_train(self, model: Loaded) -> str:
+    def way_to_train(self, model: Model) -> str:
         """How to get a model for this task: from this one where that is possible."""
         if model.spec.form in self.forms and model.tokenizer is not None:
             return f"It can learn to: {Hint.TRAIN_FROM.format(task=self.name)}"
@@ -129,37 +129,37 @@ class Task(ABC, Generic[R, Q, A]):
         """The recipe for this many rows."""
         return config
 
-    def prepare_head(self, model: Loaded, *, base: Loaded, seed: int) -> Loaded:
+    def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
         """A known model with a new head, before anything is fitted."""
         return model
 
-    def fit_head(self, rows: Sequence[R], *, model: Loaded) -> None:
+    def fit_head(self, rows: Sequence[R], *, model: Model) -> None:
         """What a new head on a known model begins with, where it can be computed at once; in place."""
 
     @abstractmethod
-    def examples(self, rows: Sequence[R], *, model: Loaded) -> Examples[Any]:
+    def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
         """Rows as the objective reads them, long ones cut into windows where the task has windows."""
 
-    def kept(self, rows: Sequence[R], *, model: Loaded, cache: Cache, fingerprint: str) -> Examples[Any]:
+    def kept(self, rows: Sequence[R], *, model: Model, cache: Cache, fingerprint: str) -> Examples[Any]:
         """`examples` on disk, made some rows at a time; those of an earlier run if the fingerprint is the same."""
         return stored(rows, lambda some: self.examples(some, model=model), cache=cache, fingerprint=fingerprint)
 
     @abstractmethod
-    def objective(self, *, model: Loaded, config: Config) -> Objective[Any, Any]: ...
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]: ...
 
-    def finished(self, rows: Sequence[R], *, model: Loaded) -> Loaded:
+    def finished(self, rows: Sequence[R], *, model: Model) -> Model:
         """After training, with validation rows: what is fitted last (a temperature)."""
         return model
 
-    def fit_last(self, answers: Sequence[A], rows: Sequence[R], *, model: Loaded) -> dict[str, Any]:
+    def fit_last(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> dict[str, Any]:
         """The same from answers of models that have not learned from the rows, as `with_last_fit` takes it."""
         return {}
 
-    def whole_answers(self, model: Loaded) -> dict[str, Any]:
+    def whole_answers(self, model: Model) -> dict[str, Any]:
         """Settings of `run` with which answers say all that `fit_last` needs."""
         return {}
 
-    def with_last_fit(self, model: Loaded, found: Mapping[str, Any]) -> Loaded:
+    def with_last_fit(self, model: Model, found: Mapping[str, Any]) -> Model:
         return model
 
     # --- run and judged ---------------------------------------------------------------------------------------------
@@ -167,28 +167,28 @@ class Task(ABC, Generic[R, Q, A]):
     @abstractmethod
     def question(self, row: R) -> Q: ...
 
-    def sample(self, row: R, *, model: Loaded) -> Q:
+    def sample(self, row: R, *, model: Model) -> Q:
         """A question that shows what a model can do, where the row's own does not."""
         return self.question(row)
 
-    def tried(self, row: R, *, model: Loaded) -> tuple[str, msgspec.Struct]:
+    def tried(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
         """What a finished model is asked to show what it has learned, as people read it, and its answer."""
         question = self.sample(row, model=model)
         return readable(question), next(self.run([question], model=model))
 
     @abstractmethod
-    def run(self, questions: Sequence[Q], *, model: Loaded, **settings: Any) -> Iterator[A]:
+    def run(self, questions: Sequence[Q], *, model: Model, **settings: Any) -> Iterator[A]:
         """An answer for each question, in their order; together through the model, without computing on padding."""
 
     @abstractmethod
     def score(self, answers: Sequence[A], rows: Sequence[R]) -> Scores: ...
 
-    def evaluate(self, rows: Sequence[R], *, model: Loaded, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[R], *, model: Model, **settings: Any) -> Scores:
         """The answers to the rows' questions, judged."""
         answers = list(self.run([self.question(row) for row in rows], model=model, **settings))
         return self.judged(answers, rows, model=model)
 
-    def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Loaded) -> Scores:
+    def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
         """The score, and what of it the model could not have known."""
         return self.score(answers, rows)
 
@@ -196,7 +196,7 @@ class Task(ABC, Generic[R, Q, A]):
         """What simpler means reach on the same rows."""
         return {}
 
-    def frozen_baseline(self, rows: Sequence[R], *, train: Sequence[R], base: Loaded) -> Mapping[str, Scores]:
+    def frozen_baseline(self, rows: Sequence[R], *, train: Sequence[R], base: Model) -> Mapping[str, Scores]:
         """What the model it began with reaches where only a head is fitted."""
         return {}
 

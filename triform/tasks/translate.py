@@ -7,11 +7,11 @@ import msgspec
 
 from triform.data.rows import Pair
 from triform.generate import api
-from triform.observe.view import look
+from triform.inspect.view import look
+from triform.model import Model
 from triform.tasks.task import CannotDo, Reply, Scores
-from triform.tasks.task_params import Prepared, pair_for, prepare
-from triform.tasks.writing import Prompt, WritingPairs, first_of
-from triform.weights.folder import Loaded
+from triform.tasks.task_specific_params import Prepared, pair_for, prepare
+from triform.tasks.text_to_text import Prompt, WritingPairs, first_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,7 +58,7 @@ class Translate(WritingPairs[Translated]):
     name = "translate"
 
     def run(
-        self, questions: Sequence[str], *, model: Loaded, alignment: bool = False, **settings: Any
+        self, questions: Sequence[str], *, model: Model, alignment: bool = False, **settings: Any
     ) -> Iterator[Translated]:
         if alignment and model.spec.form != "encoder-decoder":
             raise CannotDo(f"an alignment needs cross-attention, and this model is the form {model.spec.form!r}")
@@ -66,11 +66,11 @@ class Translate(WritingPairs[Translated]):
         for question, answer in zip(questions, super().run(questions, model=model, **settings), strict=True):
             yield aligned(ready.shown(question), answer, model=model) if alignment and answer.text else answer
 
-    def prepare(self, questions: Sequence[str], *, model: Loaded, asked: dict[str, Any]) -> Prepared:
+    def prepare(self, questions: Sequence[str], *, model: Model, asked: dict[str, Any]) -> Prepared:
         """`pair`: of a model that translates several pairs, which one ("en-de")."""
         return prepare(model, pair_for(questions, model=model, pair=asked.pop("pair", None)))
 
-    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Loaded) -> Translated:
+    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Translated:
         return Translated(
             text=written.text.strip(),
             score=written.logprob / max(1, len(written.tokens)),
@@ -85,9 +85,9 @@ class Translate(WritingPairs[Translated]):
         return {"source as it is": judged([row.source for row in rows], rows)}
 
 
-def aligned(question: str, answer: Translated, *, model: Loaded) -> Translated:
+def aligned(question: str, answer: Translated, *, model: Model) -> Translated:
     """Read once more with taps: the weights are recomputed from what entered the kernels of cross-attention."""
-    tokenizer = model.words
+    tokenizer = model.require_tokenizer()
     source = tokenizer.encode(question).ids[: model.spec.context]
     target = tokenizer.target.encode(answer.text).ids[: model.spec.context]
     view = look(model, source, (first_of(model), *target)[: model.spec.context], keep="decoder.blocks.*.cross*")

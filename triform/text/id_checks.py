@@ -7,7 +7,7 @@ and such a text is refused by name. Knows numbers of rows, refuses to know model
 import re
 from itertools import islice
 
-from triform.text.shield import TokenizerError
+from triform.text.panic_guard import TokenizerError
 from triform.text.tokenizer import Tokenizer
 
 ANY_ROWS = 2**32  # of no particular model: as many as there can be ids

@@ -15,10 +15,10 @@ import msgspec
 import tokenizers
 
 from triform.errors import InputError
-from triform.text.construct import mark_special
-from triform.text.files import write_whole
-from triform.text.shield import shield
-from triform.text.stream import Stream
+from triform.files.whole_files import write_whole
+from triform.text.build_tokenizer import mark_special
+from triform.text.panic_guard import shield
+from triform.text.stream_decoder import Stream
 
 LARGEST_ID = 2**32 - 1  # the library counts in 32 bits
 NOT_KEPT = {"chat_template", "auto_map", "added_tokens_decoder"}  # kept elsewhere, code, or said by tokenizer.json
@@ -90,7 +90,7 @@ class Tokenizer:
     @staticmethod
     def read(folder: str | Path, *, rows: int | None = None) -> "Tokenizer":
         """The tokenizer of a model folder, from whichever files it has; `rows`: of the model it must fit."""
-        from triform.text.reading import read_tokenizer  # reading makes tokenizers: it must know this file first
+        from triform.text.load_tokenizer import read_tokenizer  # reading makes tokenizers: it must know this file first
 
         return read_tokenizer(Path(folder), rows=rows)
 

@@ -15,12 +15,12 @@ import msgspec
 from torch import Tensor
 
 from triform.errors import TriformError
-from triform.weights import manifest
-from triform.weights.box import Box, parse
-from triform.weights.errors import WeightsError
-from triform.weights.headers import header
-from triform.weights.replacing import drafting, make_folder
-from triform.weights.tensors import TensorFile, write_tensors
+from triform.files import manifest
+from triform.files.errors import WeightsError
+from triform.files.replace_folder import drafting, make_folder
+from triform.files.safe_folder import Box, parse
+from triform.files.safetensors_data import TensorFile, write_tensors
+from triform.files.safetensors_header import header
 
 PREFIX = "step-"
 STATE = "state.json"

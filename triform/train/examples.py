@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.cache import digest
-from triform.data.ragged import StoredNumbers
+from triform.data.array_store import StoredNumbers
+from triform.data.row_cache import digest
 from triform.errors import InputError, TriformError
 from triform.spec import ModelSpec
 

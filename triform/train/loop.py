@@ -17,26 +17,26 @@ import torch
 from torch import Tensor
 
 from triform.core.forms import Form
+from triform.core.packed_linear import forget_twin
 from triform.errors import TriformError
-from triform.packed import forget_twin
-from triform.train import optim
-from triform.train.chance import chance
+from triform.files.errors import listed
+from triform.train import optimizers
+from triform.train.batch_sampler import Feed, Position, Step
 from triform.train.checkpoint import CheckpointError, Found
-from triform.train.config import Config
-from triform.train.events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch, finite
+from triform.train.checkpoint_checks import check_fits, check_weights
 from triform.train.examples import E, Examples, Place
-from triform.train.feed import Feed, Position, Step
-from triform.train.fits import check_fits, check_weights
-from triform.train.guards import Guard, TrainingStopped
-from triform.train.heap import SELDOM, Heap
-from triform.train.keeping import InMemory, Keeper, OnDisk, RunState, changed, differences
+from triform.train.loss_guard import Guard, TrainingStopped
+from triform.train.malloc import SELDOM, Heap
 from triform.train.objectives import B, Objective, OfWholePass
-from triform.train.prepare import finish, precision, prepare
-from triform.train.process import forget_peak, peak, resident
+from triform.train.prepare_network import finish, precision, prepare
+from triform.train.process_memory import forget_peak, peak, resident
+from triform.train.rng import chance
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch, finite
+from triform.train.run_store import InMemory, Keeper, OnDisk, RunState, changed, differences
 from triform.train.schedule import factor, warmup_steps
-from triform.train.stopping import Wish, listening
-from triform.train.validation import Evaluate, Score
-from triform.weights.errors import listed
+from triform.train.signals import Wish, listening
+from triform.train.validation_loss import Evaluate, Score
 
 LOOKED_AT = 256  # first steps, for the fullest of them
 LEAST_TRIED, MOST_TRIED = 2, 4  # after it
@@ -187,8 +187,8 @@ class Run(Generic[E, B]):
         self.network, self.objective, self.examples, self.config = network, objective, examples, config
         self.keeper, self.watch = keeper, watch
         self.device = network.token.weight.device
-        self.optimizer = optim.Optimizer(network, config)
-        self.average = optim.Average(self.optimizer.named, decay=config.ema)
+        self.optimizer = optimizers.Optimizer(network, config)
+        self.average = optimizers.Average(self.optimizer.named, decay=config.ema)
         self.guard = Guard(most=config.skips)
         self.feed = Feed(examples.lengths, seed=config.seed, batch_tokens=config.batch_tokens, passes=config.accumulate)
         self.state = RunState(config=config, data=examples.fingerprint, valid=valid)
@@ -233,7 +233,7 @@ class Run(Generic[E, B]):
         """Seconds a token."""
         begun = time.monotonic()
         self.gradients(step)
-        if math.isfinite(optim.norm_of(self.optimizer.gradients())):
+        if math.isfinite(optimizers.norm_of(self.optimizer.gradients())):
             self.optimizer.step(factor=0.0)
         self.optimizer.forget_gradients()
         return (time.monotonic() - begun) / self.feed.tokens(step)
@@ -311,11 +311,11 @@ class Run(Generic[E, B]):
         begun, at, rate = time.monotonic(), self.state.step + 1, self.rate()
         made = self.gradients(step)
         gradients, targets = self.optimizer.gradients(), max(1, made.targets)
-        loss, norm = made.loss / targets, optim.norm_of(gradients) / targets
+        loss, norm = made.loss / targets, optimizers.norm_of(gradients) / targets
         reason = self.guard.judge(loss=loss, norm=norm) if made.targets else NO_TARGET
         if not reason:
             clip = self.config.clip
-            optim.scale(gradients, (clip / norm if 0 < clip < norm else 1.0) / targets)
+            optimizers.scale(gradients, (clip / norm if 0 < clip < norm else 1.0) / targets)
             self.optimizer.step(factor=rate)
             self.average.update(at)
         self.optimizer.forget_gradients()

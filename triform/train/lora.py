@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triform.core.build import Linear
-from triform.core.heads import ReadHead
+from triform.core.output_heads import ReadHead
 from triform.errors import TriformError, UnknownName
 
 

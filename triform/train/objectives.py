@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.core.batch import PackedText, Text
 from triform.core.forms import Form
-from triform.door import by_length
+from triform.core.inputs import by_length
+from triform.core.texts import PackedText, Text
 from triform.errors import InputError
 from triform.precision import at_least_float32
 from triform.train.examples import Ids, Place

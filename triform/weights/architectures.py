@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from triform.errors import UnsupportedName
+from triform.files.errors import LONGEST, WeightsError, shown
 from triform.spec import ModelSpec
-from triform.weights.config import TEXT, Config, get
-from triform.weights.errors import LONGEST, WeightsError, shown
-from triform.weights.family import Family
+from triform.weights.config_fields import TEXT, Config, get
+from triform.weights.family_table import Family
 from triform.weights.tables.bart import BART
 from triform.weights.tables.bert import BERT
 from triform.weights.tables.distilbert import DISTILBERT

@@ -12,17 +12,17 @@ import torch
 from triform import families
 from triform.core.build import skeleton
 from triform.errors import TriformError, UnsupportedName
+from triform.files.errors import WeightsError, listed
+from triform.generation_defaults import Generation
+from triform.model import Model
 from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NormSpec, NoScaling, Scaling, YarnScaling
-from triform.text.chat import ChatTemplate
-from triform.text.construct import Split, byte_level, put_ends
-from triform.text.pieces import BYTE, CONTROL, Piece, PieceModel, core_of
+from triform.text.build_tokenizer import Split, byte_level, put_ends
+from triform.text.chat_template import ChatTemplate
+from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, core_of
 from triform.text.tokenizer import Tokenizer
-from triform.weights.errors import WeightsError, listed
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
 from triform.weights.gguf_file import GgufFile
-from triform.weights.names import Part, Rule, Table, same, stack
-from triform.weights.rotary import half_split
+from triform.weights.name_rules import Part, Rule, Table, same, stack
+from triform.weights.rotary_layout import half_split
 
 NAMES: tuple[Rule, ...] = (
     same("token", "token_embd"),
@@ -52,7 +52,7 @@ SPLITS: dict[str, Split] = {
 }
 
 
-def read(path: Path) -> Loaded:
+def read(path: Path) -> Model:
     file = GgufFile.open(path)
     kind = str(file.get("general.architecture"))
     if kind not in ARCHITECTURES:
@@ -63,7 +63,7 @@ def read(path: Path) -> Loaded:
         network = numbers(file, spec, neighbours=ARCHITECTURES[kind][2])
         tokenizer = tokenizer_of(file)
         template = file.metadata.get("tokenizer.chat_template")
-        return Loaded(
+        return Model(
             spec=spec,
             network=network,
             tokenizer=tokenizer,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from triform.weights.errors import WeightsError, shown
+from triform.files.errors import WeightsError, shown
 from triform.weights.gguf_blocks import BLOCK_TYPES, UNREAD_TYPES, BlockType, Bytes, Floats
 
 MAGIC = b"GGUF"

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from triform import families
-from triform.first_numbers import build
+from triform.core.initial_weights import build
+from triform.files.errors import WeightsError
+from triform.generation_defaults import Generation
+from triform.model import Model
 from triform.spec import ModelSpec
-from triform.text.construct import put_ends
-from triform.text.pieces import core_of, parse_llama2c
+from triform.text.build_tokenizer import put_ends
+from triform.text.sentencepiece import core_of, parse_llama2c
 from triform.text.tokenizer import Tokenizer
-from triform.weights.errors import WeightsError
-from triform.weights.folder import Loaded
-from triform.weights.generation import Generation
-from triform.weights.rotary import half_split
+from triform.weights.rotary_layout import half_split
 
 HEAD = struct.Struct("<7i")
 MOST_TOKENIZER = 16 << 20
@@ -70,7 +70,7 @@ class Sizes(NamedTuple):
         return shapes if self.vocab > 0 else shapes | {"own": (abs(self.vocab), self.width)}
 
 
-def read(path: Path, *, tokenizer: Path | None) -> Loaded:
+def read(path: Path, *, tokenizer: Path | None) -> Model:
     """The model in a llama2.c file, with the tokenizer file that goes with it."""
     try:
         with path.open("rb") as file:
@@ -89,7 +89,7 @@ def read(path: Path, *, tokenizer: Path | None) -> Loaded:
     network = build(spec)
     network.load_state_dict(_state(read, sizes))
     words = None if tokenizer is None else read_tokenizer(tokenizer, vocab=spec.vocab)
-    return Loaded(spec=spec, network=network, tokenizer=words, generation=Generation(bos=1, eos=2))
+    return Model(spec=spec, network=network, tokenizer=words, generation=Generation(bos=1, eos=2))
 
 
 def _spec(sizes: Sizes, path: Path) -> ModelSpec:

@@ -18,11 +18,12 @@ from typing import TypeAlias
 import msgspec
 
 from triform.errors import TriformError, UnknownName
-from triform.weights import folder as folders
-from triform.weights import gguf, manifest, shelf
-from triform.weights.appearing import appearing, writing
-from triform.weights.outline import CONFIG
-from triform.weights.shelf import PACKAGES, Carried
+from triform.files import manifest
+from triform.files.atomic_folder import appearing, writing
+from triform.weights import gguf, model_store
+from triform.weights import model_folder as folders
+from triform.weights.model_store import PACKAGES, Carried
+from triform.weights.verify_folder import CONFIG
 
 TEXT = (".json", ".txt", ".jinja", ".model", ".spm", ".md")
 SOURCE = "source.json"
@@ -45,7 +46,7 @@ Say: TypeAlias = Callable[[str], None]
 
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
     """The folder of a model, got if it is not there yet."""
-    target = out or shelf.place(name)
+    target = out or model_store.place(name)
     if name not in PACKAGES and "/" not in name:
         raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
     with writing(target):

@@ -27,8 +27,8 @@ async function boot() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetInk(); show(); });
   addEventListener("hashchange", () => { if (read()) change({}); });
   try {
-    const { models: names, text, target, forms, signed_in: signedIn } = await opening();
-    Object.assign(page, { names, forms, signedIn });
+    const { models: names, text, target, forms, lessons: hasLessons, signed_in: signedIn } = await opening();
+    Object.assign(page, { names, forms, hasLessons, signedIn });
     await begin({ ...page.run, text, target }, live && names.length > 1 ? names[0] : null);
     read();
     header();

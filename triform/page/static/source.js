@@ -10,8 +10,6 @@ export class NotHere extends Error {}
 
 export const live = !inside;
 
-export const hasLessons = live || Boolean(inside.lessons);
-
 function sorted(value) {
   if (Array.isArray(value)) return `[${value.map(sorted).join()}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
@@ -92,6 +90,6 @@ export async function signOut() {
 
 // Which models there are, what may be tried with them, and the text to begin with.
 export async function opening() {
-  if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {}, signed_in: false };
+  if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {}, lessons: Boolean(inside.lessons), signed_in: false };
   return told(await fetch("v1/look"));
 }

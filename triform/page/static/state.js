@@ -20,6 +20,7 @@ export const page = {
   names: [], // of all models
   signedIn: false, // with a key, by a cookie
   forms: {}, // of the playground, by model
+  hasLessons: false,
   chapter: "", // of the lectures, that is open
   lesson: "", // of it, that is to be found again
   given: null, // numbers of a lesson that a view draws in place of the model's

@@ -2,9 +2,9 @@
 
 from triform import families
 from triform.spec import Head, ModelSpec, NoHead, Tied
-from triform.weights.config import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family import Family, Has, HeadRow, always
-from triform.weights.names import Rule, ignore, row, same, stack, twin, under
+from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
+from triform.weights.family_table import Family, Has, HeadRow, always
+from triform.weights.name_rules import Rule, ignore, row, same, stack, twin, under
 
 
 def side(name: str) -> tuple[Rule, ...]:

@@ -2,9 +2,9 @@
 
 from triform import families
 from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Span, Transformed
-from triform.weights.config import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family import Family, Has, HeadRow, always, classify, tag
-from triform.weights.names import Rule, ignore, same, stack, twin, under
+from triform.weights.config_fields import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
+from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "embeddings.word_embeddings"),

@@ -2,9 +2,9 @@
 
 from triform import families
 from triform.spec import Classify, ModelSpec
-from triform.weights.config import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.names import Rule, ignore, same, transpose, twin, under
+from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
+from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
+from triform.weights.name_rules import Rule, ignore, same, transpose, twin, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "wte"),

@@ -3,12 +3,25 @@
 import msgspec
 
 from triform import families
+from triform.files.errors import WeightsError
 from triform.spec import Classify, ModelSpec
-from triform.weights import rope
-from triform.weights.config import FLAG, SIZE, Config, Field, Kind, Tree, act, even_heads, flag, get, number, size
-from triform.weights.errors import WeightsError
-from triform.weights.family import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.names import Rule, ignore, same, stack, twin, under
+from triform.weights import rope_config
+from triform.weights.config_fields import (
+    FLAG,
+    SIZE,
+    Config,
+    Field,
+    Kind,
+    Tree,
+    act,
+    even_heads,
+    flag,
+    get,
+    number,
+    size,
+)
+from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
+from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "embed_tokens"),
@@ -70,11 +83,11 @@ def derive(tree: Tree, config: Config) -> None:
         attention["kv_heads"] = attention["heads"]
     if "head_dim" not in config:
         even_heads(tree, "decoder")
-    tree["position"] = msgspec.to_builtins(rope.read(config))
+    tree["position"] = msgspec.to_builtins(rope_config.read(config))
 
 
 def more(spec: ModelSpec) -> Config:
-    return tie_flag(spec) | rope.write(spec)
+    return tie_flag(spec) | rope_config.write(spec)
 
 
 LLAMA = Family(
@@ -92,7 +105,7 @@ LLAMA = Family(
     heads=heads("Llama"),
     derive=derive,
     more=more,
-    dropped=rope.FIELDS,
+    dropped=rope_config.FIELDS,
 )
 
 
@@ -151,7 +164,7 @@ MISTRAL = LLAMA._replace(
     heads=heads("Mistral"),
     derive=derive_mistral,
     more=more_mistral,
-    dropped=(*rope.FIELDS, "layer_types"),
+    dropped=(*rope_config.FIELDS, "layer_types"),
 )
 
 QWEN2 = MISTRAL._replace(

@@ -1,10 +1,10 @@
 """Marian: BART's names, without norms on the embeddings; its sinusoids are computed, whatever a file holds of them."""
 
 from triform import families
+from triform.files.errors import WeightsError, shown
 from triform.spec import ModelSpec
-from triform.weights.config import Config, Tree
-from triform.weights.errors import WeightsError, shown
-from triform.weights.names import ignore, under
+from triform.weights.config_fields import Config, Tree
+from triform.weights.name_rules import ignore, under
 from triform.weights.tables import bart
 
 

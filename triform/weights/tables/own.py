@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from triform.spec import ModelSpec
-from triform.weights.config import TREE, Config, get, to_spec
-from triform.weights.family import NO_HEAD, Has, HeadRow, T
-from triform.weights.names import Row, Table
+from triform.weights.config_fields import TREE, Config, get, to_spec
+from triform.weights.family_table import NO_HEAD, Has, HeadRow, T
+from triform.weights.name_rules import Row, Table
 
 
 class OwnPaths(Table):

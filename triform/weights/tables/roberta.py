@@ -1,11 +1,11 @@
 """RoBERTa: BERT's names below another prefix, its own heads, and positions that begin behind the pad token's."""
 
 from triform import families
+from triform.files.errors import WeightsError
 from triform.spec import Classify, Head, Learned, ModelSpec, NoHead, NormSpec, Span, Transformed
-from triform.weights.config import COUNT, NUMBER, Config, Tree, check_fixed, get
-from triform.weights.errors import WeightsError
-from triform.weights.family import Family, Has, HeadRow, always, classify, tag
-from triform.weights.names import same, twin, under
+from triform.weights.config_fields import COUNT, NUMBER, Config, Tree, check_fixed, get
+from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.name_rules import same, twin, under
 from triform.weights.tables import bert
 
 

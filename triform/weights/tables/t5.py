@@ -6,11 +6,11 @@ says `scale_decoder_outputs` instead, so there the file itself shows whether the
 """
 
 from triform import families
+from triform.files.errors import WeightsError, shown
 from triform.spec import Head, ModelSpec, NoHead, Own, Tied
-from triform.weights.config import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
-from triform.weights.errors import WeightsError, shown
-from triform.weights.family import Family, Has, HeadRow, always
-from triform.weights.names import Rule, ignore, same, stack, twin
+from triform.weights.config_fields import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
+from triform.weights.family_table import Family, Has, HeadRow, always
+from triform.weights.name_rules import Rule, ignore, same, stack, twin
 
 
 def side(name: str, feedforward: int) -> tuple[Rule, ...]:

@@ -3,13 +3,13 @@
 import { button, h, note, number, panel, shown, svg, table } from "../dom.js";
 import { frame, key, SERIES, ticks } from "../chart.js";
 import { heat, largest, legend } from "../heat.js";
-import { chapter, contents, hasLessons } from "../source.js";
+import { chapter, contents } from "../source.js";
 import { change, page } from "../state.js";
 
 const SIGNS = { holds: "✓", "holds with a condition": "◐", "mistake on the slide": "✗" };
 const KINDS = { holds: "holds", "holds with a condition": "condition", "mistake on the slide": "mistake" };
 
-export const lessons = { id: "lessons", title: "Lessons", bar: false, here: () => hasLessons, show };
+export const lessons = { id: "lessons", title: "Lessons", bar: false, here: () => page.hasLessons, show };
 
 async function show(draw) {
   const all = await contents();

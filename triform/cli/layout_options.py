@@ -1,0 +1,57 @@
+"""How a person says what a file's name and header do not: `--text-column` and its like, and `--format`.
+
+    @click.command()
+    @layout_options(Labelled)
+    def lint(layout: Layout, **given: Any) -> None: ...
+
+One place for every command that reads rows. Refuses to know files and what is done with rows.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from triform.data.column_suggestions import option_of
+from triform.data.columns import Layout
+from triform.data.formats import KEYS
+from triform.data.rows import Row
+
+
+def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option for the column of each field of these kinds of rows, and `--format`: the command gets a `layout`."""
+    fields = tuple(dict.fromkeys(field for kind in kinds for field in (*kind.needs, *kind.may)))
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_layout(*args: Any, **given: Any) -> Any:
+            named = {field: given.pop(_parameter(field)) for field in fields}
+            columns = {field: _column(name) for field, name in named.items() if name is not None}
+            return command(*args, layout=Layout(columns, given.pop("format")), **given)
+
+        says = "What the files are, where their names do not tell it."
+        made: Callable[..., Any] = click.option("--format", type=click.Choice(KEYS), help=says)(with_layout)
+        for field in reversed(fields):
+            made = _option(field, fields)(made)
+        return made
+
+    return decorate
+
+
+def _option(field: str, fields: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """In the help the first stands for all of them; `--column` is an older name for that of the text."""
+    others = ", ".join(map(option_of, fields[1:]))
+    says = "The column or JSON key of the " + field + ", by name; or by number, from 0, where there is no header."
+    if others:
+        says += f" Likewise {others}."
+    names = (option_of(field), *(("--column",) if field == "text" else ()))
+    return click.option(*names, _parameter(field), metavar="NAME", help=says, hidden=field != fields[0])
+
+
+def _parameter(field: str) -> str:
+    return f"{field}_column"
+
+
+def _column(name: str) -> str | int:
+    return int(name) if name.isdecimal() else name

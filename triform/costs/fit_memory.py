@@ -1,0 +1,97 @@
+"""What fits into a memory: precision, batch and context, for inference and for training, before anything is fetched."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from triform.costs.predict import cost
+from triform.costs.workload import Phase
+from triform.errors import InputError
+from triform.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Use: TypeAlias = Literal["inference", "training"]
+
+USES: tuple[Use, ...] = ("inference", "training")
+PRECISIONS = ("float32", "bfloat16")
+MOST_ROWS = 2**20
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What one precision leaves room for; 0 where nothing fits."""
+
+    use: Use
+    dtype: str
+    weights: int  # bytes
+    needed: int  # bytes, for one row of the length asked for
+    batch: int  # the most rows of the length asked for
+    length: int  # the most positions of one row
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits into so many bytes, at a length asked for."""
+
+    memory: int
+    length: int
+    rooms: tuple[Room, ...]
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def __rich__(self) -> "RenderableType":
+        from triform.costs.tables import fit_table
+
+        return fit_table(self)
+
+
+def fit(spec: ModelSpec, *, memory: int, length: int | None = None) -> Fit:
+    """Inference is a prefill with its cache; source and target of an encoder-decoder are equally long."""
+    if memory < 1:
+        raise InputError(f"memory={memory!r} bytes hold nothing; use e.g. {24 * 10**9}")
+    asked = spec.context if length is None else length
+    rooms = tuple(room(spec, use, dtype, memory, asked) for use in USES for dtype in PRECISIONS)
+    return Fit(memory=memory, length=asked, rooms=rooms)
+
+
+def room(spec: ModelSpec, use: Use, dtype: str, memory: int, length: int) -> Room:
+    phase: Phase = "training" if use == "training" else "reading" if spec.decoder is None else "prefill"
+
+    def held(batch: int, positions: int) -> int:
+        source = positions if spec.form == "encoder-decoder" else None
+        return cost(spec, phase=phase, batch=batch, length=positions, source=source, dtype=dtype).memory.total
+
+    return Room(
+        use=use,
+        dtype=dtype,
+        weights=cost(spec, dtype=dtype).memory.weights,
+        needed=held(1, length),
+        batch=largest(lambda batch: held(batch, length) <= memory, MOST_ROWS),
+        length=largest(lambda positions: held(1, positions) <= memory, spec.context),
+    )
+
+
+def largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to the limit that fits, where all smaller ones fit too."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def bytes_of(text: str) -> int:
+    """`24GB`, `16GiB`, `512 MB`"""
+    number = text.strip().rstrip("BbIiKkMmGgTt ")
+    unit = text.strip()[len(number) :].strip().upper() or "B"
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        raise InputError(f"{text!r} is not an amount of memory; use a number and a unit, e.g. 24GB or 16GiB") from None
+    if size < 1:
+        raise InputError(f"{text!r} holds nothing; use an amount of memory of at least 1B")
+    return size

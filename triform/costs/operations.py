@@ -1,0 +1,159 @@
+"""Which operations a stack and a head are made of: the lecture's table, row by row, for every family.
+
+Knows the network of `core` as it is (one fused QKV matrix, keys and values of the source projected once, one attention
+kernel). Refuses to know torch, how rows are printed, and what memory holds at once (`cost_kept.py`).
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from triform.costs.stack_rows import Operation, Walk, numbers
+from triform.spec import (
+    Alibi,
+    Buckets,
+    Classify,
+    Learned,
+    ModelSpec,
+    NoHead,
+    Pooled,
+    Rotary,
+    Sinusoid,
+    Span,
+    Tag,
+    Tied,
+    Transformed,
+)
+
+SCORES = ("scores", "weighted values")
+CROSS_SCORES = ("cross scores", "cross values")
+
+
+def of_stack(walk: Walk) -> Iterator[Operation]:
+    """From the embeddings to the last norm."""
+    yield embeddings(walk)
+    yield from self_attention(walk)
+    if walk.cross:
+        yield from cross_attention(walk)
+    f = walk.stack.feedforward
+    matrices = 3 if f.gated else 2
+    widths = 2 * walk.spec.width + matrices * f.width
+    yield linear(walk, "feed-forward", "feedforward.f", f"{2 * matrices} b N d f L", widths)
+    yield element_wise(walk)
+
+
+def self_attention(walk: Walk) -> Iterator[Operation]:
+    a, d = walk.stack.attention, walk.spec.width
+    q, kv = a.heads * a.head_width, a.kv_heads * a.head_width
+    into_cache = 4 * kv if walk.cached else 0  # keys and values read once more, and written
+    yield linear(walk, "QKV projection", "attention.f.qkv", "2 b N d (h+2g) k L", d + q + 2 * kv + into_cache)
+    yield from attend(walk, SCORES, "attention", written_out=walk.written_out)
+    yield linear(walk, "output projection", "attention.f.out", "2 b N h k d L", q + d)
+
+
+def cross_attention(walk: Walk) -> Iterator[Operation]:
+    """The source's keys and values are projected once, when it is read."""
+    a, d = walk.stack.attention, walk.spec.width
+    q, kv = a.heads * a.head_width, a.kv_heads * a.head_width
+    if walk.new == "n":
+        yield linear(walk._replace(new="m"), "cross keys, values", "cross.f.kv", "4 b N d g k L", d + 2 * kv)
+    yield linear(walk, "cross query", "cross.f.q", "2 b N d h k L", d + q)
+    yield from attend(walk._replace(seen="m", allowed=None), CROSS_SCORES, "cross", written_out=False)
+    yield linear(walk, "cross output", "cross.f.out", "2 b N h k d L", q + d)
+
+
+def attend(walk: Walk, names: tuple[str, str], part: str, *, written_out: bool) -> Iterator[Operation]:
+    """q kᵀ reads queries and keys, the mixing reads values and writes one vector a head.
+
+    The kernel's backward pass makes the scores once more, before the two products of each half. Written out, the
+    scores exist: they are written, added to, and read for the softmax, which is written, and read by the mixing.
+    """
+    a, layers = walk.stack.attention, walk.stack.layers
+    queries, keys = walk.rows * a.heads * a.head_width, walk.keys * a.kv_heads * a.head_width
+    bias = a.heads * walk.scores if part == "attention" and isinstance(walk.spec.position, Buckets | Alibi) else 0
+    rectangle = 3 * int(walk.size("b")) * a.heads * walk.scores if written_out else 0
+    activations = (queries + keys + bias + rectangle, keys + queries + rectangle)
+    backward = (2 if written_out else 3, 2)
+    path = f"{walk.side}.blocks.*.{part}.f.attend"
+    for name, moved, products in zip(names, activations, backward, strict=True):
+        row = walk.row(name, path, formula="2 b h N S k L", activations=layers * moved, backward=products)
+        yield msgspec.structs.replace(row, useful=int(row.flops * walk.useful))
+
+
+def linear(walk: Walk, name: str, part: str, formula: str, widths: int) -> Operation:
+    """Matrices applied to every position: what they read and write there is `widths` wide together."""
+    path = f"{walk.side}.blocks.*.{part}"
+    activations = walk.stack.layers * walk.rows * widths
+    return walk.row(name, path, formula=formula, activations=activations, weights=numbers(walk.spec, f"{path}.*"))
+
+
+def embeddings(walk: Walk) -> Operation:
+    """A row of the table read and written for each token; each further table is a sum, a norm reads and writes."""
+    spec = walk.spec
+    sums = isinstance(spec.position, Sinusoid | Learned) + (spec.embedding.kinds > 0)
+    norms = spec.embedding.norm is not None
+    row = walk.row("embeddings", f"{walk.side}.entry", activations=walk.rows * spec.width * (2 + 3 * sums + 2 * norms))
+    first = walk.side == next(iter(spec.stacks))  # the table is shared: it is counted once
+    return msgspec.structs.replace(row, parameters=row.parameters + (spec.vocab * spec.width if first else 0))
+
+
+def element_wise(walk: Walk) -> Operation:
+    """No matrix product: norms, residual sums, the activation, rotary angles. They cost bytes only."""
+    stack, a, f = walk.stack, walk.stack.attention, walk.stack.feedforward
+    residuals = 3 if walk.cross else 2
+    norms = stack.layers * residuals * (2 if stack.norm_at == "sandwich" else 1) + stack.final_norm
+    turned = (isinstance(walk.spec.position, Rotary) + (a.qk_norm is not None)) * 2 * (a.heads + a.kv_heads)
+    activation = (3 if f.gated else 2) * f.width
+    a_layer = 3 * residuals * walk.spec.width + turned * a.head_width + activation
+    activations = walk.rows * (2 * norms * walk.spec.width + stack.layers * a_layer)
+    row = walk.row("norms, sums, activation", walk.side, activations=activations)
+    return msgspec.structs.replace(row, parameters=outside_matrices(walk))
+
+
+def outside_matrices(walk: Walk) -> int:
+    """Norms, and T5's numbers for distances: what is in the stack but not in its entry and its matrices."""
+    all_of, entry, inside, head_norms = (
+        numbers(walk.spec, f"{walk.side}.{part}") for part in ("*", "entry.*", "blocks.*.f.*", "blocks.*.f.?_norm.*")
+    )
+    return all_of - entry - inside + head_norms
+
+
+# --- the head -------------------------------------------------------------------------------------------------------
+
+
+def of_head(walk: Walk) -> Iterator[Operation]:
+    """What reads the hidden states: each position, or the one of each text that is asked for."""
+    spec = walk.spec
+    letter, widths = matrices_of(spec)
+    if not letter:
+        return
+    read = walk._replace(side="head", new=read_by_head(walk))
+    table = spec.vocab * spec.width if isinstance(spec.head, Tied | Transformed) else 0
+    weights = numbers(spec, "readout.*") + table
+    yield read.row("head", "readout", formula=f"2 b N d {letter}", activations=read.rows * widths, weights=weights)
+
+
+def read_by_head(walk: Walk) -> str:
+    """The letter of the positions read: a prefill needs the last one, a pooled text its first or last."""
+    one = walk.cached or isinstance(walk.spec.head, Pooled | Classify)
+    return "1" if one and walk.new == "n" else walk.new
+
+
+def matrices_of(spec: ModelSpec) -> tuple[str, int]:
+    """The outputs of the head's matrices as a letter, and what they read and write at a position."""
+    d = spec.width
+    match spec.head:
+        case NoHead():
+            return "", 0
+        case Transformed():
+            return "(V+d)", 3 * d + spec.vocab
+        case Pooled():
+            return "d", 2 * d
+        case Classify(labels=labels, act=act):
+            return (f"{labels}", d + labels) if act is None else (f"({labels}+d)", 3 * d + labels)
+        case Tag(labels=labels):
+            return f"{labels}", d + labels
+        case Span():
+            return "2", d + 2
+        case _:
+            return "V", d + spec.vocab

@@ -1,0 +1,158 @@
+"""What is run: how many rows, positions and tokens, in which phase; and the walks through the stacks that this means.
+
+Fills in what was not said and refuses what cannot be, before anything is counted. Refuses to know torch.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from triform.costs.stack_rows import Sizes, Walk
+from triform.errors import InputError, UnknownName
+from triform.spec import LARGEST, Classify, ModelSpec
+
+Phase: TypeAlias = Literal["training", "reading", "prefill", "step", "generation"]
+
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+USUAL_LENGTH, USUAL_NEW = 1024, 128  # where nobody says how many, and the model can read so many
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """`length` positions in each of `batch` rows.
+
+    training: forward and backward over all of them, and the optimizer's step. reading: forward, every logit.
+    prefill: forward into a cache, the last logits. step: one more token, the `length`-th. generation: a prefill of
+    `length`, then `new` tokens, the first from the prefill, each other one from a step.
+    """
+
+    phase: Phase
+    batch: int
+    length: int
+    source: int  # positions of the source of an encoder-decoder; 0 elsewhere
+    new: int  # tokens a generation writes; 0 elsewhere
+    dtype: str
+
+    @property
+    def number(self) -> int:
+        """Bytes of a number."""
+        return BYTES[self.dtype]
+
+    @property
+    def training(self) -> bool:
+        return self.phase == "training"
+
+    @property
+    def cached(self) -> bool:
+        return self.phase in ("prefill", "step", "generation")
+
+    @property
+    def steps(self) -> int:
+        """Tokens that a generation feeds back: all but the last."""
+        return max(self.new - 1, 0)
+
+    @property
+    def positions(self) -> int:
+        """Of the text at the end."""
+        return self.length + self.steps
+
+    @property
+    def told(self) -> str:
+        """`1,024 positions`; of a generation what it reads and what it writes, of a pair its source too."""
+        source = f"source {self.source:,}, " if self.source else ""
+        read = f"position {self.length:,}" if self.phase == "step" or self.length == 1 else f"{self.length:,} positions"
+        return source + read + (f", {self.new:,} written" if self.new else "")
+
+
+def load_of(
+    spec: ModelSpec,
+    *,
+    phase: Phase,
+    batch: int,
+    length: int | None,
+    source: int | None,
+    new: int | None,
+    dtype: str,
+) -> Load:
+    """What was not said is filled in."""
+    if phase not in get_args(Phase):
+        raise UnknownName("phase", phase, get_args(Phase))
+    if dtype not in BYTES:
+        raise UnknownName("precision", dtype, BYTES)
+    usual = min(spec.context, USUAL_LENGTH)
+    pair, writes = spec.form == "encoder-decoder", phase == "generation"
+    if length is None:
+        length = 1 if pair and phase in ("prefill", "generation") else max(usual // 2, 1) if writes else usual
+    if source is None:
+        source = usual if pair else 0
+    if new is None:
+        new = max(min(USUAL_NEW, spec.context - length + 1), 1) if writes else 0
+    load = Load(phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
+    check(spec, load)
+    return load
+
+
+def check(spec: ModelSpec, load: Load) -> None:
+    """What cannot be is refused."""
+    pair, writes = spec.form == "encoder-decoder", load.phase == "generation"
+    if load.cached and spec.decoder is None:
+        raise InputError(
+            f"an encoder writes nothing, so it has no phase {load.phase!r}; use 'training' or 'reading'", field="phase"
+        )
+    if load.source and not pair:
+        raise InputError(
+            f"source={load.source} is for encoder-decoders; this model is the form {spec.form!r}", field="source"
+        )
+    if load.new and not writes:
+        raise InputError(f"new={load.new} is for the phase 'generation'; this is {load.phase!r}", field="new")
+    needed = {"batch": load.batch, "length": load.length} | ({"source": load.source} if pair else {})
+    for name, size in (needed | ({"new": load.new} if writes else {})).items():
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= LARGEST:
+            raise InputError(f"{name}={size!r} is not a size; use a whole number from 1 up", field=name)
+    for name, size in {"length": load.positions, "source": load.source}.items():
+        if size > spec.context:
+            raise InputError(
+                f"{name}: {size} positions are asked for, the model reads at most {spec.context}", field=name
+            )
+
+
+def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:
+    """The stacks in the order the data meets them."""
+    if spec.encoder is not None and load.phase != "step":
+        letter = "n" if spec.decoder is None else "m"
+        yield Walk(spec, "encoder", sizes(spec, "encoder", load), letter, letter, load.number, load.training)
+    if spec.decoder is None:
+        return
+    letters, span = sizes(spec, "decoder", load), (1, load.length)
+    whole = Walk(spec, "decoder", letters, "n", "n", load.number, load.training, cached=load.cached, allowed=span)
+    if load.phase == "step":
+        yield whole._replace(new="1", allowed=(load.length, load.length))
+    else:
+        yield whole
+    if load.steps:
+        yield whole._replace(new="c", seen="s", passes=load.steps, allowed=(load.length + 1, load.positions))
+
+
+def sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
+    """The letters of one stack."""
+    stack = spec.stacks[side]
+    a = stack.attention
+    labels = spec.head.labels if isinstance(spec.head, Classify) else 0
+    return {
+        "b": load.batch,
+        "n": load.length,
+        "m": load.source,
+        "c": load.steps,
+        "s": Fraction(load.length + 1 + load.positions, 2),
+        "d": spec.width,
+        "h": a.heads,
+        "g": a.kv_heads,
+        "k": a.head_width,
+        "f": stack.feedforward.width,
+        "L": stack.layers,
+        "V": spec.vocab,
+        "(h+2g)": a.heads + 2 * a.kv_heads,
+        "(V+d)": spec.vocab + spec.width,
+        f"({labels}+d)": labels + spec.width,
+    }

@@ -1,0 +1,159 @@
+"""Which column probably holds which field, by its name and by what stands in it: for errors that name the way out.
+
+Refuses to choose: a suggestion is printed, never used.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from triform.data.values import is_bio
+
+# Names that are likely but too ambiguous to be taken without asking; compared as in `columns.USUAL_NAMES`.
+LIKELY_NAMES: dict[str, tuple[str, ...]] = {
+    "text": ("text", "subject", "title", "message", "description", "utterance", "tweet", "headline", "abstract",
+             "phrase", "sentence", "question", "query", "prompt", "input", "summary", "post", "ticket"),
+    "messages": ("messages", "chat", "dialog", "dialogue", "turns"),
+    "source": ("source", "original", "from", "sentence", "body", "content", "abstract", "en"),
+    "target": ("target", "reference", "translated", "title", "headline", "abstract", "tldr", "de", "fr", "es"),
+    "labels": ("label", "labels", "queue", "intent", "type", "tag", "tags", "target", "y", "rating", "stars",
+               "department", "group", "kind", "polarity", "emotion", "language", "priority", "status", "genre"),
+    "tokens": ("tokens", "token", "words", "word", "sentence"),
+    "tags": ("tags", "tag", "ner", "entities", "bio", "label", "labels"),
+    "question": ("question", "prompt", "ask", "title"),
+    "context": ("context", "text", "document", "article", "body", "content"),
+    "answers": ("answers", "answer", "response", "span", "target"),
+    "starts": ("starts", "start", "offset", "answerstart", "begin"),
+    "first": ("first", "a", "left", "text", "source", "question1", "s1", "anchor"),
+    "second": ("second", "b", "right", "target", "question2", "s2", "positive"),
+    "score": ("score", "similarity", "rating", "relevance", "gold", "label"),
+}  # fmt: skip
+
+LONG = 60  # characters of a text that is surely more than a name
+SHORT = 40  # characters of a label, at most
+
+
+def option_of(field: str) -> str:
+    """The option of the command line that names a field's column."""
+    return f"--{'label' if field == 'labels' else field}-column"
+
+
+def suggest_options(
+    missing: Iterable[str], values: Mapping[str, Sequence[object]], *, taken: Iterable[str] = ()
+) -> str:
+    """`name them: --text-column subject --label-column queue`, from each column's name and some of its values."""
+    fields = tuple(missing)
+    likely = suggest_columns(fields, {name: held for name, held in values.items() if name not in set(taken)})
+    options = [f"{option_of(field)} {shlex.quote(likely[field]) if field in likely else 'NAME'}" for field in fields]
+    return f"name {'it' if len(fields) == 1 else 'them'}: {' '.join(options)}"
+
+
+def suggest_columns(fields: Sequence[str], values: Mapping[str, Sequence[object]]) -> dict[str, str]:
+    """field → its likeliest column; no column twice, none where nothing speaks for one."""
+    pairs = [(_likelihood(field, name, held), field, name) for field in fields for name, held in values.items()]
+    chosen: dict[str, str] = {}
+    for likelihood, field, name in sorted(pairs, key=lambda pair: -pair[0]):
+        if likelihood > 0 and field not in chosen and name not in chosen.values():
+            chosen[field] = name
+    return chosen
+
+
+def looks_like_header(cells: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Names are short, different, no numbers, and do not stand again below themselves."""
+    if len(set(cells)) < len(cells) or any(not cell.strip() or len(cell) > SHORT or _number(cell) for cell in cells):
+        return False
+    return not any(cell == row[number] for row in rows for number, cell in enumerate(cells))
+
+
+def _likelihood(field: str, name: str, values: Sequence[object]) -> float:
+    """0 where the content cannot be this field; a name that fits counts more than content that fits."""
+    fits = CONTENT.get(field, _text_like)(values)
+    return fits + 2 * _name_fits(field, name) if fits > 0 else 0.0
+
+
+def _name_fits(field: str, name: str) -> float:
+    """1 for the first of the likely names, less for later ones; half of it where the name only contains one."""
+    likely = LIKELY_NAMES[field]
+    plain = re.sub(r"[\s_-]", "", name).lower()
+    if plain in likely:
+        return 1 - likely.index(plain) / (2 * len(likely))
+    parts = re.split(r"[\s_.-]+|(?<=[a-z])(?=[A-Z])", name)
+    return max((0.5 * _name_fits(field, part) for part in parts if part != name), default=0.0)
+
+
+# --- content --------------------------------------------------------------------------------------------------------
+
+
+def _text_like(values: Sequence[object]) -> float:
+    """Words, and many of them."""
+    texts = [
+        value for value in values if isinstance(value, str) and not _number(value) and re.search(r"[^\W\d]", value)
+    ]
+    if not texts or len(texts) < len(values) / 2:
+        return 0.0
+    return min(1.0, 0.1 + sum(map(len, texts)) / len(texts) / LONG)
+
+
+def _question_like(values: Sequence[object]) -> float:
+    asks = sum(isinstance(value, str) and value.rstrip().endswith("?") for value in values)
+    return _text_like(values) + (asks / len(values) if values else 0.0)
+
+
+def _label_like(values: Sequence[object]) -> float:
+    """Short values of which some come again; numbers that never do are ids."""
+    if any(isinstance(value, list) for value in values):
+        return 0.5 if all(isinstance(value, list) for value in values) else 0.0
+    cells = [str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()]
+    if not cells or max(map(len, cells)) > SHORT:
+        return 0.0
+    if len(cells) == 1:
+        return 0.2 if _number(cells[0]) else 0.6
+    again = 1 - len(set(cells)) / len(cells)
+    return again or (0.0 if all(map(_number, cells)) else 0.1)
+
+
+def _number_like(values: Sequence[object]) -> float:
+    """Numbers; fractions rather than whole ones, which may be ids."""
+    if not values or not all(isinstance(value, str | int | float) and _number(str(value)) for value in values):
+        return 0.0
+    return 1.0 if any(not float(str(value)).is_integer() for value in values) else 0.3
+
+
+def _all(fits: Callable[[object], bool]) -> Callable[[Sequence[object]], float]:
+    return lambda values: float(bool(values) and all(map(fits, values)))
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _is_tags(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_bio, value))
+
+
+def _is_messages(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(turn, dict) and "role" in turn for turn in value)
+
+
+def _is_answers(value: object) -> bool:
+    return isinstance(value, str | list | dict)
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+CONTENT: dict[str, Callable[[Sequence[object]], float]] = {
+    "labels": _label_like,
+    "question": _question_like,
+    "score": _number_like,
+    "starts": _number_like,
+    "tokens": lambda values: _all(_is_words)(values) - _all(_is_tags)(values) / 2,
+    "tags": _all(_is_tags),
+    "messages": _all(_is_messages),
+    "answers": _all(_is_answers),
+}

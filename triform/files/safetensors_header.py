@@ -1,0 +1,139 @@
+"""The headers of safetensors files: which tensors lie where, read and checked before anything is allocated.
+
+Refuses to know models, and torch: what a model in a folder is can be said without it.
+"""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import msgspec
+
+from triform.files.errors import WeightsError, listed, one_line, shown
+from triform.files.safe_folder import SMALL, Box, parse
+
+ONE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MOST_SHARDS = 4096
+MOST_AXES = 8
+MAX_TENSORS = 16_384  # per file; a Llama of 405 billion numbers has 1,138 in all
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+OTHERS = (".gguf", ".h5", ".msgpack", ".onnx")
+
+
+class Stored(NamedTuple):
+    """Where a tensor's numbers lie: bytes `start` to `stop` of a file."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+    metadata: dict[str, Any] | None = None
+
+
+def stored(box: Box) -> dict[str, Stored]:
+    """Every tensor of the folder, by its name in the files."""
+    if box.has(ONE):
+        return header(box, ONE)
+    if box.has(INDEX):
+        return sharded(box)
+    raise WeightsError(_no_weights(box))
+
+
+def _no_weights(box: Box) -> str:
+    names = box.names()
+    if pickled := [name for name in names if name.endswith(PICKLED)]:
+        return (
+            f"{box.root} holds its weights in {listed(pickled)}, a kind of file that can run code when it is opened; "
+            f"only safetensors are read: where you trust its maker, load it once with the library it was made with "
+            f"and save it as safetensors (save_pretrained)"
+        )
+    if others := [name for name in names if name.endswith(OTHERS)]:
+        return f"{box.root} holds its weights in {listed(others)}; only {ONE} (or its shards) is read: import it first"
+    return f"{box.root} holds no {ONE} and no {INDEX}; is this a model folder?"
+
+
+def sharded(box: Box) -> dict[str, Stored]:
+    """The shards an index names: plain names in the same folder, holding exactly what the index says."""
+    where = parse(box.read(INDEX), INDEX, _Index).weight_map
+    files = sorted(set(where.values()))
+    strange = [name for name in files if not _plain(name)]
+    if strange or not files or len(files) > MOST_SHARDS:
+        raise WeightsError(
+            f"{INDEX} names {listed(map(shown, strange)) or f'{len(files)} files'}; "
+            f"it may name only .safetensors files beside it, 1 to {MOST_SHARDS} of them"
+        )
+    found: dict[str, Stored] = {}
+    for file in files:  # compared one by one: many shards of many tensors are refused at the first that is too many
+        head = header(box, file)
+        if wrong := [name for name in head if where.get(name) != file]:
+            raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, wrong))}")
+        found |= head
+    if missing := [name for name in where if name not in found]:
+        raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, missing))}")
+    return found
+
+
+def _plain(name: str) -> bool:
+    return name.isascii() and name.isprintable() and name.endswith(".safetensors") and not set(name) & set('/\\:*?"<>|')
+
+
+def header(box: Box, name: str) -> dict[str, Stored]:
+    """8 bytes of length, JSON of that length, then the numbers without a gap or an overlap to the end of the file."""
+    with box.open(name) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(SMALL, size - 8):
+            raise WeightsError(f"{name} is damaged: {size} bytes with a header of {length}; fetch it again")
+        head = file.read(length)
+    if head.count(b"{") > MAX_TENSORS:  # before it is decoded: each tensor has one
+        raise WeightsError(f"the header of {name} describes more than {MAX_TENSORS:,} tensors; no model has so many")
+    raw = parse(head, f"the header of {name}", dict[str, msgspec.Raw])
+    base = 8 + length
+    places = {key: _place(name, base, key, value) for key, value in raw.items() if key != "__metadata__"}
+    _check_places(places, name, base, size)
+    return places
+
+
+def _place(file: str, base: int, key: str, raw: msgspec.Raw) -> Stored:
+    try:
+        entry = _ENTRY.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WeightsError(f"the header of {file} is damaged at {shown(key)}: {one_line(error)}") from None
+    start, stop = entry.data_offsets
+    return Stored(file, entry.dtype, tuple(entry.shape), base + start, base + stop)
+
+
+def _check_places(places: dict[str, Stored], name: str, base: int, size: int) -> None:
+    end = base
+    for key, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].stop)):
+        possible = place.dtype in BYTES and len(place.shape) <= MOST_AXES and min(place.shape, default=0) >= 0
+        if not possible or BYTES[place.dtype] * math.prod(place.shape) != place.stop - place.start:
+            raise WeightsError(
+                f"{name} is damaged: {shown(key)} is {shown(place.dtype)} {shown(list(place.shape))} "
+                f"in {place.stop - place.start} bytes; fetch it again"
+            )
+        if place.start != end:
+            raise WeightsError(f"{name} is damaged: {shown(key)} does not begin where the tensor before it ends")
+        end = place.stop
+    if end != size:
+        raise WeightsError(f"{name} is damaged: its tensors end at byte {end}, the file at {size}; fetch it again")

@@ -1,0 +1,1 @@
+"""Metrics as the field counts them, each proven against its reference package."""

@@ -1,0 +1,64 @@
+"""How a stack knows where its tokens stand, in this very model's numbers: one answer for each of the three doors."""
+
+from typing import Any
+
+import torch
+
+from triform.core.blocks import Stack
+from triform.core.positions import AlibiBias, BucketBias, RotaryAngles
+from triform.page.rounding import listed
+from triform.spec import ModelSpec, NoPosition
+
+COLUMNS = 128  # of a position's vector that are drawn
+FAR = 160  # distances that are drawn either way
+
+
+@torch.no_grad()
+def positions(spec: ModelSpec, stack: Stack, *, count: int) -> dict[str, Any]:
+    count = min(count, spec.context)
+    kind = type(spec.position).__name__.lower()
+    shared = {"kind": kind, "count": count, "width": spec.width}
+    if isinstance(stack.angles, RotaryAngles):
+        return shared | turned(stack.angles)
+    if isinstance(stack.score_bias, BucketBias | AlibiBias):
+        return shared | biased(stack.score_bias, far=min(FAR, spec.context - 1))
+    if isinstance(spec.position, NoPosition):
+        return shared
+    return shared | added(spec, stack, count)
+
+
+def added(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
+    """First door: what is added to the embeddings, and how alike the positions are."""
+    at = torch.arange(count, device=next(stack.parameters()).device)[None]
+    position = stack.entry.position
+    vectors = position(torch.zeros(1, count, spec.width, dtype=torch.float64, device=at.device), at)[0].double()
+    unit = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    step = max(1, -(-spec.width // COLUMNS))
+    columns = list(range(0, spec.width, step))
+    return {
+        "vectors": listed(vectors[:, columns].cpu().numpy()),
+        "columns": columns,
+        "alike": listed((unit @ unit.T).cpu().numpy()),
+    }
+
+
+def turned(angles: RotaryAngles) -> dict[str, Any]:
+    """Second door: by how much each pair of q and k turns from one position to the next."""
+    return {"frequencies": list(angles.frequencies), "sharpen": angles.sharpen}
+
+
+def biased(bias: BucketBias | AlibiBias, *, far: int) -> dict[str, Any]:
+    """Third door: what is added to the scores, head by head, over the distance from query to key."""
+    keys = torch.arange(2 * far + 1, device=device_of(bias))
+    numbers = bias.bias(torch.tensor([[far]], device=keys.device), keys)[0, :, 0]
+    shown = {"distances": (keys - far).tolist(), "bias": listed(numbers.double().cpu().numpy())}
+    if isinstance(bias, AlibiBias):
+        return shown | {"slopes": list(bias.slopes)}
+    return shown | {
+        "buckets": bias.bucket(keys - far).tolist(),
+        "weights": listed(bias.weight.double().cpu().numpy()),
+    }
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    return next((x.device for x in module.parameters()), torch.device("cpu"))

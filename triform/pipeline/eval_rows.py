@@ -1,0 +1,54 @@
+"""The rows a model, and the baselines beside it, are judged on and learn from. Refuses to know scores and terminals."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from triform.data.columns import Layout
+from triform.data.input_paths import Paths, splits
+from triform.data.line_reader import DataError
+from triform.data.readers import AS_NAMED, read
+from triform.data.rows import Bad, R
+from triform.model import Model
+from triform.tasks.task import Scores, Task
+from triform.weights import model_folder, model_store
+
+
+def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Layout = AS_NAMED) -> tuple[list[R], int]:
+    """Good rows and the number of others. Of a folder: its test file, else its validation file."""
+    paths: Paths = data
+    if Path(data).is_dir():
+        found = splits(data, kind=kind, format=layout.format)
+        paths = found.test or found.valid
+        if not paths:
+            raise DataError(
+                f"the folder {data} has no file called test or valid; name it (two parallel ones: test.en-de)"
+            )
+    rows = list(islice(read(paths, kind=kind, layout=layout), limit))
+    good = [row for row in rows if not isinstance(row, Bad)]
+    if not good:
+        raise DataError(f"none of the first {len(rows)} rows of {data} can be read: {rows[0]}")
+    return good, len(rows) - len(good)
+
+
+def frozen_baseline(
+    task: Task[R, Any, Any], rows: Sequence[R], *, train: Sequence[R], model: Model
+) -> Mapping[str, Scores]:
+    """Of a model that was trained from another: what a head fitted on that one's frozen vectors reaches."""
+    base = model.memo.get("base")
+    if not isinstance(base, str) or not task.start_is:
+        return {}
+    return task.frozen_baseline(rows, train=train, base=model_folder.read(model_store.find(base)))
+
+
+def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None, layout: Layout = AS_NAMED) -> list[R]:
+    """For baselines that learn; none where none can be found and none are needed."""
+    paths: Paths | None = train
+    if train is None and Path(data).is_dir():
+        paths = splits(data, kind=task.kind, format=layout.format).train
+    if paths:
+        return [row for row in read(paths, kind=task.kind, layout=layout) if not isinstance(row, Bad)]
+    if task.baselines_learn:
+        raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
+    return []

@@ -1,0 +1,1 @@
+"""The HTTP side of the server: connections, authentication, limits, request bodies, errors, logs, metrics."""

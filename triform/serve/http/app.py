@@ -1,0 +1,308 @@
+"""The ASGI application: the guard at the door, and one endpoint a route that reads, checks, works and sends.
+
+Owns what every request meets: its id, the host and key checks, its deadline, its line in the log, the race against a
+client that hangs up. Refuses to know what any route does.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as Path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from triform.errors import TriformError
+from triform.serve.http.auth import Access, KeyNeeded, check
+from triform.serve.http.http_errors import Refusal, refusal, unavailable
+from triform.serve.http.limits import Limits
+from triform.serve.http.openapi import DESCRIBING
+from triform.serve.http.request_body import Gone, body_of, parsed
+from triform.serve.http.request_context import Call
+from triform.serve.http.sessions import Sessions
+from triform.serve.http.sign_in import form as sign_in_form
+from triform.serve.http.sign_in import routes as sign_in_routes
+from triform.serve.openai.choices import DONE
+from triform.serve.page_routes import routes as page_routes
+from triform.serve.playground import forms
+from triform.serve.routes import ROUTES, Route
+from triform.serve.worker.service import Service
+
+GONE = 499  # the client has hung up: for the log alone
+ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+SAFE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def app(service: Service, *, access: Access | None = None) -> Starlette:
+    """The service as an ASGI application; its workers start and end with the application's life."""
+    access, sessions = access or Access(), Sessions(service.limits)
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            service.stop()
+
+    inside: list[Middleware] = [Middleware(Door, service=service, access=access, sessions=sessions)]
+    if access.origins:
+        inside.insert(
+            0,
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(access.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type", "x-request-id"],
+                expose_headers=["x-request-id", "retry-after"],
+            ),
+        )
+    made = Starlette(
+        routes=[
+            *(Path(route.path, Endpoint(service, route), methods=[route.method]) for route in (*ROUTES, *DESCRIBING)),
+            *sign_in_routes(access, sessions),
+            *shown(service),
+        ],
+        middleware=inside,
+        exception_handlers={HTTPException: as_refusal},
+        lifespan=life,
+    )
+    made.router.redirect_slashes = False
+    return made
+
+
+def shown(service: Service) -> list[BaseRoute]:
+    """The page with a playground; what it asks goes through the table of routes, like everything that is posted."""
+    playground = {name: forms(served) for name, served in service.models.items()}
+    pages = page_routes(service.lookers, forms=playground)
+    return [page for page in pages if "POST" not in (getattr(page, "methods", None) or ())]
+
+
+def as_refusal(request: Request, error: Exception) -> Response:
+    """What the router says of unknown paths and methods, in the API's shape."""
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    said = {404: "there is no such path; see /docs", 405: f"{request.method} is not answered here; see /docs"}
+    fault = Refusal(said.get(status, "the request is not answered"), status=status)
+    return Response(fault.body, status, headers=headers, media_type="application/json")
+
+
+# --- the door -------------------------------------------------------------------------------------------------------
+
+
+class Door:
+    """Every request passes here first and last: id, host, key; then its line in the log and its place in the counts."""
+
+    def __init__(self, app: ASGIApp, *, service: Service, access: Access, sessions: Sessions) -> None:
+        self.app, self.service, self.access, self.sessions = app, service, access, sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        began, headers = monotonic(), Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        call = scope["triform.call"] = Call(self.service, given if ID.fullmatch(given) else secrets.token_hex(12))
+        status = GONE
+
+        async def noted(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                sent = MutableHeaders(scope=message)
+                sent["x-request-id"] = call.id
+                for name, value in SAFE.items():
+                    sent.setdefault(name, value)
+            await send(message)
+
+        try:
+            check_size(scope, self.service.limits)
+            check(scope, self.access, self.sessions)
+            await self.app(scope, receive, noted)
+        except Refusal as fault:
+            if isinstance(fault, KeyNeeded) and wants_page(scope):
+                await sign_in_form(then=scope["path"].removeprefix("/"))({"type": "http"}, _nothing, noted)
+            else:
+                await send_fault(noted, fault)
+        except Gone:
+            call.notes["gone"] = True
+        finally:
+            self._note(scope, call, status=status, seconds=monotonic() - began)
+        return None
+
+    def _note(self, scope: Scope, call: Call, *, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self.service.metrics.requests.labels(route, str(status)).inc()
+        self.service.metrics.seconds.labels(route).observe(seconds)
+        self.service.log(
+            "request", id=call.id, method=scope["method"], path=scope["path"], status=status,
+            seconds=round(seconds, 4), **call.notes,
+        )  # fmt: skip
+
+
+def wants_page(scope: Scope) -> bool:
+    """A browser that opens the page or another document beside it, from where the form finds `sign-in`."""
+    top = scope["path"].count("/") == 1
+    return top and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+def check_size(scope: Scope, limits: Limits) -> None:
+    size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > limits.header_bytes:
+        said = f"path and headers have {size:,} bytes; at most {limits.header_bytes:,} are accepted"
+        raise Refusal(said, status=431, code="too_large")
+
+
+async def send_fault(send: Send, fault: Refusal) -> None:
+    await Response(fault.body, fault.status, headers=fault.headers, media_type="application/json")(
+        {"type": "http"}, _nothing, send
+    )
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
+# --- one route ------------------------------------------------------------------------------------------------------
+
+
+class Sent:
+    """How far an answer has gone out."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.streaming = False
+
+    async def whole(self, answer: Any) -> None:
+        response = (
+            answer
+            if isinstance(answer, Response)
+            else Response(msgspec.json.encode(answer), media_type="application/json")
+        )
+        await response({"type": "http"}, _nothing, self._send)
+
+    async def stream(self, events: AsyncIterator[bytes]) -> None:
+        """The status is sent with the first event, so that what fails before it is an error like any other."""
+        async with aclosing(events) as each:  # type: ignore[type-var]
+            async for event in each:
+                if not self.streaming:
+                    self.streaming = True
+                    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+                    await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self._send({"type": "http.response.body", "body": event, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def fault(self, fault: Refusal) -> None:
+        """As the answer, or as the last event of a stream that has begun."""
+        if not self.streaming:
+            return await send_fault(self._send, fault)
+        last = b"data: " + fault.body + b"\n\n" + DONE
+        return await self._send({"type": "http.response.body", "body": last})
+
+
+class Endpoint:
+    def __init__(self, service: Service, route: Route) -> None:
+        self.service, self.route = service, route
+        self.decoder = None if route.takes is None else msgspec.json.Decoder(route.takes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope["triform.call"]
+        sent = Sent(send)
+        work = asyncio.ensure_future(self._answer(call, scope, receive, sent))
+        self.service.calls.add(work)
+        work.add_done_callback(self.service.calls.discard)
+        try:
+            async with asyncio.timeout(self.service.limits.seconds):
+                await work
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not (self.service.stopping and work.cancelled()):
+                raise
+            fault = self._fault_of(error, call)
+            forget_frames(error)
+            if fault is not None:
+                await sent.fault(fault)
+
+    def _fault_of(self, error: BaseException, call: Call) -> Refusal | None:
+        """What the client is told; None where it has left."""
+        if isinstance(error, Gone):
+            call.notes["gone"] = True
+            return None
+        if isinstance(error, TimeoutError):
+            said = f"the answer took more than {self.service.limits.seconds:g} s"
+            return Refusal(said, status=504, code="deadline_exceeded")
+        if isinstance(error, asyncio.CancelledError):
+            return unavailable("stopping")
+        fault = refusal(error)
+        if fault.status >= 500 and not isinstance(error, Refusal):
+            self.service.log("failed", id=call.id, error=error)
+        return fault
+
+    async def _answer(self, call: Call, scope: Scope, receive: Receive, sent: Sent) -> None:
+        arguments: list[Any] = list(scope["path_params"].values())
+        if self.decoder is not None:
+            limits = self.service.limits
+            most = getattr(limits, self.route.body_limit)
+            body = await body_of(receive, Headers(scope=scope), most=most, seconds=limits.idle_seconds)
+            arguments.append(parsed(body, self.decoder, limits))
+        await unless_gone(receive, self._work(call, arguments, sent))
+
+    async def _work(self, call: Call, arguments: list[Any], sent: Sent) -> None:
+        try:
+            answer = await self.route.does(call, *arguments)
+        except TriformError as error:
+            fault = refusal(error)
+            if fault.status != 400:
+                raise
+            fault.param = fault.param or self.route.field or None
+            if fault is error:
+                raise
+            raise fault from error
+        if isinstance(answer, AsyncIterator):
+            await sent.stream(answer)
+        else:
+            await sent.whole(answer)
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """An error holds the frames it went through, they hold the request's task, and that the error: a circle with the
+    whole body in it, which only a collection of the oldest garbage would free, and that is rare."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """The work, given up as soon as the client hangs up."""
+    doing = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(hung_up(receive))
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise Gone
+        await doing
+    finally:
+        for task in (doing, leaving):
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+
+async def hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""OpenAI's routes: request and response types, completions, chat, constrained output."""

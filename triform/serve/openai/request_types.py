@@ -1,0 +1,204 @@
+"""What may be asked over HTTP: one typed value a route, strict about every field.
+
+Fixed ranges stand here, in the types; those that a host may choose stand in `limits.py`. From these types come the
+checks, the OpenAPI description and the page of documentation. Refuses to know how anything is answered.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from triform.costs.workload import Phase
+
+Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
+Bias: TypeAlias = Annotated[float, Meta(ge=-100, le=100)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, lt=2**31)]
+TokenId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+Line: TypeAlias = Annotated[str, Meta(min_length=1)]
+Ids: TypeAlias = Annotated[list[TokenId], Meta(min_length=1)]
+Off: TypeAlias = Annotated[bool, Meta(extra_json_schema={"const": False})]
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every request that names a model."""
+
+    model: str
+
+
+# --- how to write ---------------------------------------------------------------------------------------------------
+
+
+class AsText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
+    """Text as it comes."""
+
+
+class AsJson(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="json_object"
+):
+    """Any JSON object."""
+
+
+class NamedSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema: dict[str, msgspec.Raw]
+    name: str = ""
+    description: str = ""
+    strict: bool | None = None
+
+
+class AsSchema(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="json_schema"
+):
+    """JSON of this schema."""
+
+    json_schema: NamedSchema
+
+
+class AsRegex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="regex"):
+    """Text that this regular expression matches as a whole."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    include_usage: bool = False
+
+
+class Writing(Ask, frozen=True, kw_only=True):
+    """How to write: OpenAI's words, and behind them those that other servers have added."""
+
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    n: Count | None = 1
+    stop: Line | list[Line] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    presence_penalty: Penalty | None = 0.0
+    frequency_penalty: Penalty | None = 0.0
+    logit_bias: dict[TokenId, Bias] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    response_format: AsText | AsJson | AsSchema | AsRegex | None = None
+    user: str | None = None  # who asks, for logs of theirs; not used
+
+    top_k: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None  # nearer to 0, logits are no numbers
+    ignore_eos: bool = False
+    return_token_ids: bool = False
+
+
+class CompletionAsk(Writing, frozen=True, kw_only=True):
+    """A text to be continued, or the source an encoder–decoder answers; several at once; or their token ids."""
+
+    prompt: str | list[str | TokenId | Ids]
+    logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+
+    # OpenAI's, of which only what changes nothing is taken
+    echo: Off | None = False
+    best_of: Literal[1] | None = None
+    suffix: None = None
+
+
+class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+    type: Literal["text"] = "text"
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+
+class ChatAsk(Writing, frozen=True, kw_only=True):
+    """A conversation, rendered with the template of the model's own folder."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = False
+    top_logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+
+
+# --- the rest of OpenAI's -------------------------------------------------------------------------------------------
+
+
+class EmbeddingAsk(Ask, frozen=True, kw_only=True):
+    """Texts to be turned into vectors, or the token ids of one or of several."""
+
+    input: Line | Annotated[list[Line | TokenId | Ids], Meta(min_length=1)]
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+
+
+# --- the tasks ------------------------------------------------------------------------------------------------------
+
+Lines: TypeAlias = Line | Annotated[list[Line], Meta(min_length=1)]
+
+
+class TextAsk(Ask, frozen=True, kw_only=True):
+    """One text, or several, each of which is answered."""
+
+    text: Lines
+
+
+class WritingAsk(TextAsk, frozen=True, kw_only=True):
+    """`beams` above 1 searches; where nothing is said, it is as the model's folder likes it."""
+
+    max_tokens: Count | None = None
+    beams: Count | None = None
+
+
+class TranslateAsk(WritingAsk, frozen=True, kw_only=True):
+    alignment: bool = False  # which source tokens each target token looked at
+    pair: Annotated[str, Meta(min_length=1, max_length=64)] | None = None  # "en-de", of a model that has several
+
+
+class SummarizeAsk(WritingAsk, frozen=True, kw_only=True):
+    pass
+
+
+class ClassifyAsk(TextAsk, frozen=True, kw_only=True):
+    top: Count = 5  # labels told with their probabilities
+
+
+class TagAsk(TextAsk, frozen=True, kw_only=True):
+    pass
+
+
+class FillAsk(TextAsk, frozen=True, kw_only=True):
+    """The text has the model's mask where a word is missing."""
+
+    k: Count = 5  # candidates a mask
+
+
+class AnswerAsk(Ask, frozen=True, kw_only=True):
+    """One question, or several, about a text."""
+
+    question: Lines
+    context: Line
+
+
+class SearchAsk(TextAsk, frozen=True, kw_only=True):
+    """Each text is a query; `index` is one that the service was started with."""
+
+    index: str
+    k: Count = 10
+
+
+class TokenizeAsk(Ask, frozen=True, kw_only=True):
+    """A text to be cut into tokens."""
+
+    text: str
+    special: bool = True  # with the tokens the tokenizer adds, as [CLS]
+
+
+class CostAsk(Ask, frozen=True, kw_only=True):
+    """What a phase would cost on this model, from its spec alone."""
+
+    phase: Phase = "reading"
+    batch: Annotated[int, Meta(ge=1, le=2**20)] = 1
+    length: Count | None = None
+    source: Count | None = None
+    new: Count | None = None
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"

@@ -1,0 +1,74 @@
+"""What a task would refuse, refused before a worker is asked: nobody else's batch is spoiled, nobody waits to hear it.
+
+And what is asked of a task here in another way than offline: vectors of token ids.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.nn import functional as F
+
+from triform.errors import InputError
+from triform.generate.validate_request import check_tokens
+from triform.model import Model
+from triform.serve.http.http_errors import Refusal
+from triform.serve.http.limits import TOO_LONG
+from triform.tasks import named
+from triform.tasks.answer_spans import Asked
+from triform.tasks.embed import MEAN, POOLS, Embedded
+from triform.tasks.encoder_batches import Windows, check_texts, longest_of, window_means
+from triform.tasks.fill import masked, masked_words
+from triform.tasks.text_to_text import Writing
+
+
+def check(name: str, asked: Sequence[Any], *, model: Model) -> list[int]:
+    """Raises what the task would raise; else how many tokens each question has."""
+    task = named(name)
+    if name == "fill":
+        return [len(masked(text, masked_words(model), most=model.spec.context)[0].ids) for text in asked]
+    if isinstance(task, Writing) and model.spec.decoder is not None:
+        check_texts([task.prompt(one) for one in asked])
+    else:
+        check_parts(asked)
+    texts = [" ".join(parts_of(one)) for one in asked]
+    counts = [len(ids) for ids in model.require_tokenizer().ids_many(texts)]
+    for text, count in zip(texts, counts, strict=True):
+        if not count:
+            raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
+    return counts
+
+
+def check_parts(asked: Sequence[str | Asked]) -> None:
+    """No text may be blank; of a question about a text, says which of the two is."""
+    for name, parts in zip(("question", "context"), zip(*map(parts_of, asked), strict=True), strict=False):
+        try:
+            check_texts(parts)
+        except InputError as error:
+            raise InputError(str(error), field=name if isinstance(asked[0], Asked) else None) from None
+
+
+def parts_of(asked: str | Asked) -> tuple[str, ...]:
+    return (asked,) if isinstance(asked, str) else (asked.question, asked.context)
+
+
+# --- token ids ------------------------------------------------------------------------------------------------------
+
+
+def check_ids(rows: Sequence[Sequence[int]], *, model: Model) -> None:
+    for ids in rows:
+        check_tokens(model.spec.vocab, input=tuple(ids))
+        if len(ids) > longest_of(model):
+            raise Refusal(
+                f"the input has {len(ids):,} tokens, the model reads {longest_of(model):,} at once; give the text, "
+                "of which the beginning is read",
+                param="input", code=TOO_LONG,
+            )  # fmt: skip
+
+
+def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Model) -> Iterator[Embedded]:
+    """What `Embed.run` gives of texts, of their tokens, which are read as they are."""
+    pooling = model.pooling or MEAN
+    found = window_means([Windows([ids], 0) for ids in rows], model=model, read=POOLS[pooling.kind])
+    vectors = F.normalize(found, dim=-1) if pooling.normalise else found
+    for vector, ids in zip(vectors.tolist(), rows, strict=True):
+        yield Embedded(vector=tuple(vector), unknown=model.require_tokenizer().count_unknown(ids))

@@ -1,0 +1,62 @@
+"""The small routes: what is served, whether it lives, what it counts, how a text is cut into tokens."""
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.responses import Response
+
+from triform.model import Model
+from triform.serve.http.http_errors import Refusal
+from triform.serve.http.limits import Limits
+from triform.serve.http.request_context import Call, refuse_if_long, refuse_if_surely_long
+from triform.serve.openai.request_types import TokenizeAsk
+from triform.serve.openai.response_types import Health, ModelCard, ModelList, Tokenized
+
+
+async def health(call: Call) -> Health:
+    """The process answers; that is all it says."""
+    return Health("ok")
+
+
+async def ready(call: Call) -> Health:
+    if why := call.service.why_not_ready:
+        raise Refusal(why, status=503, code="not_ready", wait=1)
+    return Health("ok")
+
+
+async def metrics(call: Call) -> Response:
+    return Response(call.service.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+async def models(call: Call) -> ModelList:
+    return ModelList(data=tuple(served.card for served in call.service.models.values()))
+
+
+async def model(call: Call, name: str) -> ModelCard:
+    return call.service.known(name).card
+
+
+async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
+    """A `Tokenized`, made and spelled beside the event loop."""
+    served, limits = call.service.known(asked.model), call.service.limits
+    model = served.model
+    call.notes["model"] = asked.model
+    most = limits.prompt_tokens
+    refuse_if_surely_long(
+        asked.text, model.require_tokenizer(), param="text", said=f"at most {most:,} are accepted", most=most
+    )
+    body = await served.lanes.tokenized.run(lambda: tokenized(asked, model, limits))
+    return Response(body, media_type="application/json")
+
+
+def tokenized(asked: TokenizeAsk, model: Model, limits: Limits) -> bytes:
+    tokenizer = model.require_tokenizer()
+    (encoding,) = tokenizer.encode_many([asked.text], special=asked.special)
+    refuse_if_long(len(encoding.ids), most=limits.prompt_tokens)
+    found = Tokenized(
+        ids=encoding.ids,
+        tokens=tuple(tokenizer.token_of(id) for id in encoding.ids),
+        offsets=encoding.offsets,
+        count=len(encoding.ids),
+        context=model.spec.context,
+    )
+    return msgspec.json.encode(found)

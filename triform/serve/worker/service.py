@@ -1,0 +1,213 @@
+"""The service: which models are served, under which bounds, and whether it may take more work.
+
+Owns the workers' lives. Refuses to know HTTP and files.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from triform.errors import InputError, TriformError
+from triform.generate.api import check_folder
+from triform.model import Model
+from triform.page.session import Looker
+from triform.parameters import parameters
+from triform.serve.http.http_errors import Refusal, unavailable
+from triform.serve.http.limits import Limits
+from triform.serve.http.log import Log
+from triform.serve.http.metrics import Gauge, Metrics
+from triform.serve.openai.response_types import ModelCard
+from triform.serve.worker.awake_clock import AwakeClock
+from triform.serve.worker.bounded_queues import make_lanes
+from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.served_indexes import owners
+from triform.spec import Own, Tied, Transformed
+from triform.tasks import TASKS, named
+from triform.tasks.task import CannotDo
+from triform.tasks.task_of_model import own_task
+from triform.tasks.task_specific_params import params_of, prepare
+from triform.tasks.vector_index import Index, numbers_of
+
+WATCH = 0.25  # seconds between two looks at the workers
+
+
+class Served:
+    """A model, its worker, and the tasks it can do."""
+
+    def __init__(
+        self, name: str, model: Model, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
+    ) -> None:
+        self.name, self.model, self.created = name, model, int(time.time())
+        self.tasks = tasks_of(model)
+        self.task = task_of(model, self.tasks)
+        self.indexes: set[str] = set()  # that were made with it
+        self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
+        self.lanes = make_lanes(limits)
+        if "complete" in self.tasks:
+            check_generation(name, model)
+        self.gauge = Gauge(metrics, name, model.spec)
+        self.worker = Worker(
+            model,
+            limits=limits,
+            gauge=self.gauge,
+            told=lambda event, **fields: log(event, model=name, **fields),
+            writes="complete" in self.tasks,
+            clock=clock,
+        )
+        self.gauge.watch(
+            running=lambda: self.worker.running,
+            waiting=lambda: max(0, self.worker.open - self.worker.running),
+            cache=self.cache_use,
+        )
+
+    @property
+    def card(self) -> ModelCard:
+        spec = self.model.spec
+        return ModelCard(
+            id=self.name,
+            created=self.created,
+            form=spec.form,
+            parameters=parameters(spec),
+            context=spec.context,
+            tasks=self.tasks,
+            task=self.task,
+        )
+
+    def cache_use(self) -> float:
+        engine = self.worker.engine
+        if engine is None:
+            return 0.0
+        return sum(engine.passes.cache.lengths[: engine.rows]) / (engine.rows * engine.passes.positions)
+
+    def can(self, task: str) -> None:
+        if task not in self.tasks:
+            able = ", ".join(self.tasks) or "none of the tasks"
+            raise Refusal(f"the model {self.name!r} cannot {task}; it can: {able}", param="model", code="wrong_task")
+
+
+def tasks_of(model: Model) -> tuple[str, ...]:
+    """What may be asked of a model. To complete is asked of any that writes, with or without a tokenizer."""
+    spec = model.spec
+    writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
+    able = {"complete"} if writes else set()
+    able |= {"chat"} if writes and model.template is not None else set()
+    for task in TASKS:
+        if task not in ("complete", "chat") and model.tokenizer is not None and named(task).fits(model):
+            able.add(task)
+    return tuple(sorted(able))
+
+
+def check_generation(name: str, model: Model) -> None:
+    """The folder's generation defaults, and those for single tasks: what is wrong in them is no client's mistake."""
+    try:
+        for defaults in (model, *(prepare(model, task).model for task in params_of(model))):
+            check_folder(defaults)
+    except TriformError as error:
+        raise InputError(f"the model {name!r} cannot be served: {error}") from error
+
+
+def task_of(model: Model, able: tuple[str, ...]) -> str | None:
+    """Its own task, which `triform run` asks of it."""
+    try:
+        own = own_task(model).name
+    except CannotDo:
+        return None
+    return own if own in able else None
+
+
+class Service:
+    """Models by name; `stopping` once it was told to end, `lost` once a worker cannot be brought back."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        *,
+        indexes: Mapping[str, Index] | None = None,
+        limits: Limits | None = None,
+        log: Log | None = None,
+    ) -> None:
+        self.limits, self.log, self.metrics = limits or Limits(), log or Log(), Metrics()
+        clock = AwakeClock(longest=2 * WATCH)
+        self.models = {
+            name: Served(name, model, limits=self.limits, metrics=self.metrics, log=self.log, clock=clock)
+            for name, model in models.items()
+        }
+        self.indexes = dict(indexes or {})
+        self._place_indexes()
+        held = self.limits.look_bytes // max(1, len(self.models))
+        self.lookers = {name: Looker(name, served.model, held=held) for name, served in self.models.items()}
+        self.stopping = False
+        self.lost = asyncio.Event()
+        self.calls: set[asyncio.Task[None]] = set()  # requests that are being answered
+
+    def _place_indexes(self) -> None:
+        """Each index beside the models it was made with."""
+        searching = [served for served in self.models.values() if self.indexes and "search" in served.tasks]
+        numbers = {served.name: numbers_of(served.model) for served in searching}
+        for name, index in self.indexes.items():
+            for owner in owners(index.note, numbers, name=name):
+                self.models[owner].indexes.add(name)
+
+    # --- asked by routes --------------------------------------------------------------------------------------------
+
+    def named(self, name: str, *, task: str) -> Served:
+        """The model to ask, if it can do this and there is room for more."""
+        if self.stopping:
+            raise unavailable("stopping")
+        served = self.known(name)
+        served.can(task)
+        served.worker.refuse_if_full()
+        return served
+
+    def known(self, name: str) -> Served:
+        if name not in self.models:
+            said = f"the model {name[:80]!r} is not served here; served: {', '.join(self.models)}"
+            raise Refusal(said, status=404, param="model", code="model_not_found")
+        return self.models[name]
+
+    @property
+    def why_not_ready(self) -> str:
+        if self.stopping:
+            return "stopping"
+        workers = {name: served.worker for name, served in self.models.items()}
+        if cold := [name for name, worker in workers.items() if not worker.warm]:
+            return f"the first steps of {', '.join(cold)} are being made"
+        silent = [name for name, worker in workers.items() if not worker.ready]
+        return f"no sign from {', '.join(silent)}" if silent else ""
+
+    # --- life and death ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for worker in self._workers():
+            worker.start(asyncio.get_running_loop())
+
+    async def watch(self) -> None:
+        """Until a worker is lost: its thread has ended, or has been silent for too long to hope, and twice as long as
+        made it not ready: whoever asks in between hears why."""
+        while not self.lost.is_set():
+            for name, served in self.models.items():
+                worker = served.worker
+                if not worker.alive or worker.silent > max(self.limits.dead_seconds, 2 * worker.patience):
+                    self.log("lost", model=name, silent=round(worker.silent, 1))
+                    self.lost.set()
+            await asyncio.sleep(WATCH)
+
+    async def finish(self, *, grace: float) -> None:
+        """No new work; what runs may end by itself within the grace time, then it is ended with a last word."""
+        self.stopping = True
+        if self.calls:
+            await asyncio.wait(self.calls, timeout=grace)
+        for call in list(self.calls):
+            call.cancel("stopping")
+        if self.calls:
+            await asyncio.wait(self.calls, timeout=self.limits.idle_seconds)
+
+    def stop(self) -> None:
+        for worker in self._workers():
+            worker.stop()
+        for worker in self._workers():
+            worker.join(self.limits.stalled_seconds)
+
+    def _workers(self) -> Iterable[Worker]:
+        return [served.worker for served in self.models.values()]

@@ -1,0 +1,62 @@
+"""`task_specific_params`: a folder's defaults for each of several tasks (T5): how to write, and a prefix to every text.
+
+A model that was trained here for a task was shown no prefix, so nothing of this is its own any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from triform.errors import InputError, UnknownName
+from triform.model import Model
+from triform.weights import generation_config
+from triform.weights.config_fields import Config
+
+SUMMARIZATION = "summarization"
+TRANSLATION = "translation_"
+
+
+class Prepared(NamedTuple):
+    """A model with the generation defaults of one task, and what stands before every text it reads."""
+
+    model: Model
+    prefix: str = ""
+
+    def shown(self, text: str) -> str:
+        return text if text.startswith(self.prefix) else self.prefix + text
+
+
+def prepare(model: Model, name: str) -> Prepared:
+    """For the task of this name, where the folder says something of it."""
+    tasks = params_of(model)
+    if name not in tasks:
+        return Prepared(model)
+    defaults = generation_config.for_task(model.generation, model.config, name)
+    return Prepared(model.replace(generation=defaults), prefix_of(tasks[name]))
+
+
+def params_of(model: Model) -> dict[str, Config]:
+    return {} if "task" in model.memo else generation_config.tasks_of(model.config)
+
+
+def prefix_of(said: Mapping[str, object]) -> str:
+    prefix = said.get("prefix")
+    return prefix if isinstance(prefix, str) else ""
+
+
+def pair_for(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
+    """The task that translates these texts: the pair that is asked for, the only one, or that of their prefix."""
+    tasks = {name: said for name, said in params_of(model).items() if name.startswith(TRANSLATION)}
+    pairs = {name.removeprefix(TRANSLATION).replace("_to_", "-"): name for name in tasks}
+    if pair is not None:
+        asked = pair.removeprefix(TRANSLATION).replace("_to_", "-")
+        if not pairs:
+            raise InputError(f"this model's folder names no language pairs, so {pair!r} cannot be chosen; leave it out")
+        if asked not in pairs:
+            raise UnknownName("language pair", pair, pairs)
+        return pairs[asked]
+    if len(tasks) <= 1:
+        return next(iter(tasks), "")
+    for name, said in tasks.items():
+        if prefix_of(said) and all(text.startswith(prefix_of(said)) for text in texts):
+            return name
+    raise InputError(f"this model translates several pairs; say which: pair={' or '.join(map(repr, sorted(pairs)))}")

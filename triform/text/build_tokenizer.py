@@ -1,0 +1,109 @@
+"""Tokenizers of the library built from their parts: byte-level BPE, WordPiece, and what each puts around a text.
+
+Knows the recipes of the families, not the files they come in.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from triform.text.panic_guard import TokenizerError, shield
+
+Split: TypeAlias = Literal["gpt2", "llama3", "qwen2", "smollm"]
+
+# Contractions; letters with at most one sign before them; digits; signs with the line ends after them; white space.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
+    r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+WORD_PATTERNS = (_WORDS.format(digits="{1,3}"), _WORDS.format(digits=""))  # of Llama 3, of Qwen 2
+
+
+def byte_level(
+    vocab: Mapping[str, int],
+    *,
+    merges: Sequence[tuple[str, str]],
+    split: Split = "gpt2",
+    prefix_space: bool = False,
+) -> tokenizers.Tokenizer:
+    """BPE over bytes: any text can be spelled, and decoding gives it back exactly."""
+    with shield("building a byte-level tokenizer"):
+        # Llama 3 takes a word that is a token as it is, even where no merges lead to it.
+        core = tokenizers.Tokenizer(models.BPE(dict(vocab), list(merges), ignore_merges=split == "llama3"))
+        core.pre_tokenizer = _byte_words(split, prefix_space=prefix_space)
+        core.decoder = decoders.ByteLevel()
+        core.post_processor = processors.ByteLevel(trim_offsets=False)
+        if split == "qwen2":
+            core.normalizer = normalizers.NFC()
+    return core
+
+
+def _byte_words(split: Split, *, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
+    plain = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    if split == "gpt2":
+        return plain
+    if split == "smollm":
+        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), plain])
+    words = Regex(WORD_PATTERNS[0 if split == "llama3" else 1])
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), to_bytes])
+
+
+def word_piece(
+    vocab: Mapping[str, int],
+    *,
+    unk: str = "[UNK]",
+    lower: bool = True,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
+) -> tokenizers.Tokenizer:
+    """BERT's words, each the longest known beginning and `##` continuations; accents go with case unless told."""
+    with shield("building a WordPiece tokenizer"):
+        core = tokenizers.Tokenizer(models.WordPiece(dict(vocab), unk_token=unk))
+        core.normalizer = normalizers.BertNormalizer(
+            lowercase=lower, strip_accents=strip_accents, handle_chinese_chars=chinese
+        )
+        core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        core.decoder = decoders.WordPiece()
+    return core
+
+
+def mark_special(core: tokenizers.Tokenizer, *, tokens: Sequence[AddedToken]) -> None:
+    """Makes the tokens special (found in texts, left out of decodings); those not in the vocabulary join its end."""
+    known = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
+    with shield("adding special tokens"):
+        core.add_special_tokens([token for token in tokens if token.content not in known])
+
+
+def put_ends(core: tokenizers.Tokenizer, *, bos: str | None = None, eos: str | None = None) -> None:
+    """Around each text its beginning, its end, both or neither."""
+    before, after = ([token] if token else [] for token in (bos, eos))
+    single = [(piece, 0) for piece in (*before, "$A", *after)]
+    _frame(core, single=single, pair=[*single, *((piece, 0) for piece in (*before, "$B", *after))])
+
+
+def put_cls_sep(core: tokenizers.Tokenizer, *, cls: str, sep: str) -> None:
+    """BERT: [CLS] text [SEP] pair [SEP], the pair and its end of kind 1."""
+    single = [(cls, 0), ("$A", 0), (sep, 0)]
+    _frame(core, single=single, pair=[*single, ("$B", 1), (sep, 1)])
+
+
+def _frame(core: tokenizers.Tokenizer, *, single: list[tuple[str, int]], pair: list[tuple[str, int]]) -> None:
+    names = sorted({piece for piece, _ in (*single, *pair)} - {"$A", "$B"})
+    ids = [(name, id_of(core, token=name)) for name in names]
+    with shield("framing texts with special tokens"):
+        core.post_processor = processors.TemplateProcessing(
+            single=[f"{piece}:{kind}" for piece, kind in single],
+            pair=[f"{piece}:{kind}" for piece, kind in pair],
+            special_tokens=ids,
+        )
+
+
+def id_of(core: tokenizers.Tokenizer, *, token: str) -> int:
+    """The id of a token that must be there."""
+    id = core.token_to_id(token)
+    if id is None:
+        raise TokenizerError(f"the vocabulary has no {token!r}")
+    return id

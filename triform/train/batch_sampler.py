@@ -1,0 +1,70 @@
+"""Which examples each step reads: an epoch's batches in a shuffled order, each divided into passes.
+
+Everything follows from the lengths, the seed and the position, so that a run goes on anywhere at once.
+Refuses to know what the examples are.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from triform.data.batches import by_tokens
+from triform.data.shuffle import Indices, order
+from triform.errors import TriformError
+
+
+class Position(NamedTuple):
+    """The batch with this number in this epoch."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Step(NamedTuple):
+    """The rows of each pass of a step, and where the step after it stands."""
+
+    epoch: int
+    passes: tuple[Indices, ...]
+    after: Position
+
+
+class Feed:
+    """Steps for ever, epoch after epoch."""
+
+    def __init__(self, lengths: npt.NDArray[np.int64], *, seed: int, batch_tokens: int, passes: int = 1) -> None:
+        if not len(lengths):
+            raise TriformError("there is no example to learn from")
+        self.lengths, self.seed, self.batch_tokens, self.passes = lengths, seed, batch_tokens, passes
+
+    def steps(self, start: Position = Position()) -> Iterator[Step]:  # noqa: B008
+        epoch, batch = start
+        while True:
+            for rows in self.epoch(epoch, batch):
+                batch += 1
+                yield Step(epoch, tuple(divided(rows, self.lengths, self.passes)), Position(epoch, batch))
+            epoch, batch = epoch + 1, 0
+
+    def count(self, epochs: int) -> int:
+        """Steps in the first so many epochs."""
+        return sum(1 for epoch in range(epochs) for _ in self.epoch(epoch))
+
+    def tokens(self, step: Step) -> int:
+        return sum(int(self.lengths[rows].sum()) for rows in step.passes)
+
+    def usual(self) -> float:
+        """Tokens of a step, in the mean."""
+        return float(self.lengths.sum()) / self.count(1)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Indices]:
+        shuffled = order(len(self.lengths), seed=self.seed, epoch=epoch)
+        return by_tokens(self.lengths, batch_tokens=self.batch_tokens, order=shuffled, start=start)
+
+
+def divided(rows: Indices, lengths: npt.NDArray[np.int64], passes: int) -> Iterator[Indices]:
+    """Rows shared out in their order, about as many tokens a pass; fewer passes where there are fewer rows."""
+    sizes = np.maximum(lengths[rows], 1)
+    middles = np.cumsum(sizes) - sizes / 2
+    cuts = np.searchsorted(middles, sizes.sum() * np.arange(1, passes) / passes)
+    yield from (part for part in np.split(rows, cuts) if len(part))

@@ -1,0 +1,81 @@
+"""A checkpoint's meaning: whole files may still be of another model, of another step, or hold NaN.
+
+Raises WeightsError, so that such a checkpoint counts as damaged and the one before it is tried. Refuses to know files.
+"""
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from triform.files.errors import WeightsError, listed
+from triform.train.checkpoint import Found, Tensors
+from triform.train.loss_guard import WINDOW
+from triform.train.optimizers import Average, Layout, Optimizer, layout_of
+from triform.train.run_store import RunState
+
+GROUPS = ("weights", "optimizer", "average")
+SQUARES = ":exp_avg_sq"  # AdamW divides by their root
+
+
+def check_fits(found: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
+    check_state(found.state, step=found.step)
+    check_weights(found.groups, network=network, average=average)
+    check_optimizer(found.groups["optimizer"], optimizer)
+
+
+def check_state(state: RunState, *, step: int) -> None:
+    """What can never be true of a run; each number by itself is within its bounds by its type."""
+    if state.step != step:
+        raise WeightsError(f"its state.json is of step {state.step}, its folder is named after step {step}")
+    guard = state.guard
+    wrong = {
+        "position": sum(state.position) > step,  # an epoch has at least one step
+        "best_step": (state.best_step is None) != (state.best is None) or (state.best_step or 0) > step,
+        "since_best": state.since_best > step,
+        "guard": not guard.in_row <= guard.skipped <= step or max(len(guard.losses), len(guard.norms)) > WINDOW,
+    }
+    if any(wrong.values()):
+        names = [name for name, is_wrong in wrong.items() if is_wrong]
+        raise WeightsError(f"its state.json cannot be of a run at step {step}: {listed(names)}")
+
+
+def check_weights(groups: Mapping[str, Tensors], *, network: nn.Module, average: Average) -> None:
+    """Those of this very network, and their average where the run keeps one."""
+    if missing := [name for name in GROUPS if name not in groups]:
+        raise WeightsError(f"it holds no {listed(missing)}")
+    for name, ours in (("weights", network.state_dict()), ("average", average.tensors())):
+        layout = layout_of(ours)
+        _check(groups[name], layout, required=layout.keys(), what=name)
+
+
+def check_optimizer(tensors: Tensors, optimizer: Optimizer) -> None:
+    """A weight has all of its state, or none: before its first gradient."""
+    layout = optimizer.layout()
+    begun = {key.rpartition(":")[0] for key in tensors}
+    required = {key for key in layout if key.rpartition(":")[0] in begun}
+    _check(tensors, layout, required=required, what="optimizer")
+
+
+def _check(tensors: Tensors, layout: Layout, *, required: Collection[str], what: str) -> None:
+    strange = [key for key in tensors if key not in layout] + [key for key in required if key not in tensors]
+    if strange:
+        raise WeightsError(f"its {what} is of another model: {listed(strange)} do not agree")
+    wrong: list[str] = []
+    for key in tensors:
+        tensor = tensors[key]
+        if (tensor.shape, tensor.dtype) != layout[key]:
+            wrong.append(f"{key} is {_described(tensor.shape, tensor.dtype)}, not {_described(*layout[key])}")
+        elif not _is_sound(key, tensor):
+            wrong.append(f"{key} holds NaN, infinity or a negative square")
+    if wrong:
+        raise WeightsError(f"its {what} cannot be used: {listed(wrong)}")
+
+
+def _described(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
+
+
+def _is_sound(key: str, tensor: Tensor) -> bool:
+    least = float(tensor.min()) if key.endswith(SQUARES) and tensor.numel() else 0.0
+    return bool(tensor.isfinite().all()) and least >= 0

@@ -1,0 +1,124 @@
+"""Objectives whose targets are labels: of a text (one, several, a number), of each token, or where an answer stands."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.core.forms import Form
+from triform.core.texts import Text
+from triform.errors import InputError
+from triform.precision import at_least_float32
+from triform.train.examples import Answered, Labelled, Place, Tagged
+from triform.train.objectives import NOTHING, Device, Loss, apart, laid_out, no_loss, numbers, sort_order
+
+
+class LabelBatch(NamedTuple):
+    """Texts, and in the same order what is known of each."""
+
+    text: Text
+    labels: Tensor
+
+
+def _texts(examples: Sequence[Labelled], device: Device) -> tuple[Text, list[Labelled]]:
+    ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
+    text = laid_out([each.ids for each in ordered], kinds=[each.kinds for each in ordered], device=device)
+    return text, ordered
+
+
+class OneLabel:
+    """−log p(label)"""
+
+    def __init__(self, *, smoothing: float = 0.0) -> None:
+        self.smoothing = smoothing
+
+    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+        text, ordered = _texts(examples, device)
+        return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.int64, device=device))
+
+    def loss(self, network: Form, batch: LabelBatch) -> Loss:
+        scores = at_least_float32(network(batch.text))
+        total = F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=self.smoothing)
+        return Loss(total, len(batch.labels))
+
+
+class SeveralLabels:
+    """−Σ over labels of log p(holds) or log p(does not); each label of each text is a target"""
+
+    def __init__(self, *, labels: int) -> None:
+        self.labels = labels
+
+    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+        text, ordered = _texts(examples, device)
+        holds = torch.zeros(len(ordered), self.labels)
+        for row, example in zip(holds, ordered, strict=True):
+            if not isinstance(example.label, Sequence):
+                raise InputError(f"label {example.label!r} is not a list; several labels are a list of their numbers")
+            row[list(example.label)] = 1.0
+        return LabelBatch(text, holds.to(device))
+
+    def loss(self, network: Form, batch: LabelBatch) -> Loss:
+        scores = at_least_float32(network(batch.text))
+        total = F.binary_cross_entropy_with_logits(scores, batch.labels.to(scores.dtype), reduction="sum")
+        return Loss(total, batch.labels.numel())
+
+
+class Number:
+    """(score − number)²"""
+
+    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+        text, ordered = _texts(examples, device)
+        return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.float64, device=device))
+
+    def loss(self, network: Form, batch: LabelBatch) -> Loss:
+        scores = at_least_float32(network(batch.text))
+        if scores.shape[-1] != 1:
+            raise InputError(f"a number needs a head of 1 label, this one has {scores.shape[-1]}")
+        total = F.mse_loss(scores[:, 0], batch.labels.to(scores.dtype), reduction="sum")
+        return Loss(total, len(batch.labels))
+
+
+class TokenLabels:
+    """−Σ log p(label of a token), over the tokens that have one"""
+
+    def __init__(self, *, smoothing: float = 0.0) -> None:
+        self.smoothing = smoothing
+
+    def batch(self, examples: Sequence[Tagged], *, places: Sequence[Place], device: Device) -> LabelBatch:
+        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
+        labels = np.concatenate([np.asarray(each.labels, dtype=np.int64) for each in ordered])
+        text = laid_out([each.ids for each in ordered], device=device)
+        if len(labels) != text.ids.numel():
+            raise InputError(f"{len(labels)} labels for {text.ids.numel()} tokens; give one a token, −100 for none")
+        return LabelBatch(text, numbers(np.where(labels < 0, NOTHING, labels), device=device))
+
+    def loss(self, network: Form, batch: LabelBatch) -> Loss:
+        count = int((batch.labels != NOTHING).sum())
+        if not count:
+            return no_loss(network)
+        scores = at_least_float32(network(batch.text)).flatten(0, 1)
+        total = F.cross_entropy(
+            scores, batch.labels, reduction="sum", ignore_index=NOTHING, label_smoothing=self.smoothing
+        )
+        return Loss(total, count)
+
+
+class AnswerSpan:
+    """−½ (log p(first) + log p(last)), each among the tokens of its own text"""
+
+    def batch(self, examples: Sequence[Answered], *, places: Sequence[Place], device: Device) -> LabelBatch:
+        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
+        for each in ordered:
+            if not 0 <= each.first <= each.last < len(each.ids):
+                raise InputError(f"answer {each.first} to {each.last} is not in a text of {len(each.ids)} tokens")
+        text = laid_out([each.ids for each in ordered], kinds=[each.kinds for each in ordered], device=device)
+        return LabelBatch(text, torch.tensor([(each.first, each.last) for each in ordered], device=device))
+
+    def loss(self, network: Form, batch: LabelBatch) -> Loss:
+        texts = apart(batch.text, at_least_float32(network(batch.text)))
+        scores = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=-torch.inf)
+        total = F.cross_entropy(scores, batch.labels, reduction="sum") / 2
+        return Loss(total, len(batch.labels))

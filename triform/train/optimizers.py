@@ -1,0 +1,192 @@
+"""How gradients become steps: AdamW (fused), or Muon for the matrices inside blocks with AdamW for the rest.
+
+Owns the groups (weight decay on matrices only), clipping and the moving average of weights. State is named by the
+parameter's path, so that it can be saved as tensors. Refuses to know losses and data.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from triform.errors import TriformError
+from triform.train.run_config import Config
+
+Named: TypeAlias = dict[str, nn.Parameter]
+Layout: TypeAlias = dict[str, tuple[torch.Size, torch.dtype]]
+
+
+def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+
+
+class Muon(torch.optim.Optimizer):
+    """W ← (1 − rate · decay) W − rate · 0.2 √max(rows, columns) · orthogonal(m), m with Nesterov's momentum.
+
+    The factor gives steps the size of AdamW's (Liu et al. 2025), so that one learning rate serves both. In the weights'
+    own precision: torch's version computes in bfloat16, which many CPUs only emulate.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, momentum: float = 0.95) -> None:
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if not state:
+                    state["momentum"] = torch.zeros_like(weight)
+                state["momentum"].lerp_(weight.grad, 1 - group["momentum"])
+                step = orthogonal(weight.grad.lerp(state["momentum"], group["momentum"]))
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                weight.add_(step, alpha=-group["lr"] * 0.2 * max(weight.shape) ** 0.5)
+
+
+def orthogonal(matrix: Tensor, *, rounds: int = 5) -> Tensor:
+    """Nearly U Vᵀ of matrix = U S Vᵀ, singular values brought to 0.7 … 1.2 by Newton–Schulz (Jordan 2024)."""
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(rounds):
+        a = x @ x.T
+        b = torch.addmm(a, a, a, beta=-4.7750, alpha=2.0315)
+        x = torch.addmm(x, b, x, beta=3.4445)
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+class Optimizer:
+    """One or two optimizers that step together. Paths and numbers of their state are `tensors`, both ways."""
+
+    def __init__(self, network: nn.Module, config: Config) -> None:
+        self.named = {path: p for path, p in network.named_parameters() if p.requires_grad}
+        if not self.named:
+            raise TriformError("every weight is frozen: there is nothing to train")
+        self.learning_rate = config.learning_rate
+        muon = config.optimizer == "muon"
+        inside = {path: p for path, p in self.named.items() if muon and ".blocks." in path and p.dim() == 2}
+        rest = {path: p for path, p in self.named.items() if path not in inside}
+        self.parts: list[torch.optim.Optimizer] = []
+        if inside:
+            self.parts.append(Muon(_groups(inside, config.weight_decay), lr=config.learning_rate))
+        if rest:
+            betas, groups = (config.beta1, config.beta2), _groups(rest, config.weight_decay)
+            self.parts.append(torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True))
+
+    def make_room(self) -> None:
+        """State before the first step, not after it, where it would lie scattered between what the passes freed: with
+        several passes a step that saves as much as they take (see heap.py); with one it costs more than it saves,
+        unless what they free is kept."""
+        for part in self.parts:
+            for weight in (weight for group in part.param_groups for weight in group["params"]):
+                if isinstance(part, Muon):
+                    part.state[weight] = {"momentum": torch.zeros_like(weight)}
+                else:
+                    moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+                    part.state[weight] = {"step": torch.zeros((), device=weight.device), **moments}
+
+    def step(self, *, factor: float) -> None:
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.learning_rate * factor
+            part.step()
+        # A fused step leaves the counts of changes as they were; who keeps something made of the weights looks at them.
+        torch.autograd.graph.increment_version(list(self.named.values()))
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.named.values() if p.grad is not None]
+
+    def forget_gradients(self) -> None:
+        for p in self.named.values():
+            p.grad = None
+
+    def forget_steps(self) -> None:
+        """As before the first; in the same memory, so that the heap is as it was measured."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for path, p in self.named.items():
+            for part in self.parts:
+                found |= {f"{path}:{name}": value for name, value in part.state.get(p, {}).items()}
+        return found
+
+    def layout(self) -> Layout:
+        """Of all state there may be, whether there is some yet or not."""
+        known: Layout = {}
+        for part in self.parts:
+            weights = {id(weight) for group in part.param_groups for weight in group["params"]}
+            names = ("momentum",) if isinstance(part, Muon) else ("exp_avg", "exp_avg_sq")
+            for path, p in self.named.items():
+                if id(p) in weights:
+                    known |= {f"{path}:{name}": (p.shape, p.dtype) for name in names}
+                    if not isinstance(part, Muon):
+                        known[f"{path}:step"] = (torch.Size(), torch.float32)
+        return known
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        owners = {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}
+        for key, value in tensors.items():
+            path, name = key.rsplit(":", 1)
+            p = self.named[path]
+            owners[id(p)].state[p][name] = value.to(p.device, copy=True)
+
+
+def _groups(named: Named, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices are pulled towards 0; norms and biases are not."""
+    matrices = [p for p in named.values() if p.dim() >= 2]
+    others = [p for p in named.values() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def norm_of(gradients: list[Tensor]) -> float:
+    """The length of all gradients as one vector; not finite if any of them is not."""
+    return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+
+
+def scale(gradients: list[Tensor], by: float) -> None:
+    if gradients and by != 1.0:
+        torch._foreach_mul_(gradients, by)
+
+
+class Average:
+    """a ← d a + (1 − d) w after every step; d rises with the steps made, so that the first weights are forgotten."""
+
+    def __init__(self, named: Named, *, decay: float) -> None:
+        self.named, self.decay = named, decay
+        self.copies = {path: p.detach().clone() for path, p in named.items()} if decay else {}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        if self.copies:
+            decay = min(self.decay, (1 + step) / (10 + step))
+            weights = [self.named[path].detach() for path in self.copies]
+            torch._foreach_lerp_(list(self.copies.values()), weights, 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The network has the average as its weights while the block runs."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for path, copy in self.copies.items():
+            weight = self.named[path]
+            weight.data, self.copies[path] = copy, weight.data
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self.copies)
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for path, copy in self.copies.items():
+            copy.copy_(tensors[path])

@@ -1,0 +1,66 @@
+"""Objectives on pairs of texts: their vectors (the mean over tokens) should be near or far."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triform.core.forms import Form
+from triform.core.texts import Text
+from triform.train.examples import Place, TwoTexts
+from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means, sort_order
+
+
+class PairBatch(NamedTuple):
+    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid. Second texts that
+    are equal have the same number in `second`."""
+
+    text: Text
+    back: Tensor
+    scores: Tensor
+    second: Tensor
+
+
+class Likeness:
+    """Vectors of both texts of each pair, of length 1."""
+
+    def batch(self, examples: Sequence[TwoTexts], *, places: Sequence[Place], device: Device) -> PairBatch:
+        rows = [each.first for each in examples] + [each.second for each in examples]
+        order = sort_order(rows)
+        text = laid_out([rows[i] for i in order], device=device)
+        back = torch.tensor(order, device=device).argsort()
+        scores = torch.tensor([each.score for each in examples], dtype=torch.float64).to(device)
+        texts = [tuple(each.second) for each in examples]
+        number = {each: at for at, each in enumerate(texts)}
+        return PairBatch(text, back, scores, torch.tensor([number[each] for each in texts], device=device))
+
+    def vectors(self, network: Form, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        x = means(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
+        first, second = F.normalize(x[batch.back], dim=-1).chunk(2)
+        return first, second
+
+
+class InBatchNegatives(Likeness, OfWholePass):
+    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: what else is in a pass are the wrong answers, but for
+    the same text once more (one passage answers several questions)."""
+
+    def __init__(self, *, scale: float = 20.0) -> None:
+        self.scale = scale
+
+    def loss(self, network: Form, batch: PairBatch) -> Loss:
+        first, second = self.vectors(network, batch)
+        right = torch.arange(len(first), device=first.device)
+        again = (batch.second[:, None] == batch.second) & (right[:, None] != right)
+        scores = (self.scale * first @ second.T).masked_fill(again, -torch.inf)
+        return Loss(F.cross_entropy(scores, right, reduction="sum"), len(right))
+
+
+class CosineScores(Likeness):
+    """(cos(first, second) − score)²"""
+
+    def loss(self, network: Form, batch: PairBatch) -> Loss:
+        first, second = self.vectors(network, batch)
+        cosines = (first * second).sum(-1)
+        return Loss(F.mse_loss(cosines, batch.scores.to(cosines.dtype), reduction="sum"), len(cosines))

@@ -1,0 +1,41 @@
+"""The same events for TensorBoard, where it is installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from triform.train.run_events import AnyEvent, Began, Ended, Scored, Skipped, Stepped, Watch
+
+
+def board_in(folder: str | Path) -> Watch | None:
+    """A watcher that writes loss, norm, rate and scores below `folder`; None where TensorBoard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return Board(lambda: SummaryWriter(str(folder)))
+
+
+class Board:
+    """Nothing is written before a run has begun: until then it may still be refused."""
+
+    def __init__(self, writer: Callable[[], Any]) -> None:
+        self.make = writer
+        self.writer: Any = None
+
+    def __call__(self, event: AnyEvent) -> None:
+        match event:
+            case Began():
+                self.writer = self.make()
+            case Stepped():
+                self.put({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
+            case Scored(name=name, value=value) if value is not None:
+                self.put({f"valid/{name}": value}, step=event.step)
+            case Skipped():
+                self.writer.flush()  # several in a row stop the run, and nothing ends it
+            case Ended() if self.writer is not None:
+                self.writer.close()
+
+    def put(self, values: dict[str, float], *, step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)

@@ -1,0 +1,177 @@
+"""config.json as a table: each field names a place in the spec, and is read and written through it.
+
+Owns the kinds of values a field may have and what is said when it has another. Refuses to know families and files.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from triform.files.errors import WeightsError, listed, one_line, shown
+from triform.spec import ModelSpec
+
+Config: TypeAlias = dict[str, Any]
+Tree: TypeAlias = dict[str, Any]  # a spec as plain values, while it is being filled in
+
+LARGEST = 2**31  # no released size comes near; a damaged one must not be computed with
+
+# Their names of activations; the first name of each of ours is the one written.
+ACTS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+
+
+class Kind(NamedTuple):
+    """What a value may be: `fits` says whether it is, `read` and `write` change it from theirs to ours and back."""
+
+    what: str
+    fits: Callable[[Any], bool]
+    read: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any] = lambda value: value
+
+
+def _number(low: float, high: float) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+    return Kind(f"a number from {low:g} to {high:g}", fits, float)
+
+
+def _whole(low: int, high: int) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    return Kind(f"a whole number from {low} to {high}", fits)
+
+
+SIZE = _whole(1, LARGEST)
+COUNT = _whole(0, LARGEST)
+NUMBER = _number(-1e12, 1e12)
+POSITIVE = _number(1e-9, 1e12)
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+TEXT = Kind("a string", lambda value: isinstance(value, str))
+TREE = Kind("an object", lambda value: isinstance(value, dict))
+ACT = Kind(
+    f"one of {', '.join(ACTS)}",
+    lambda value: isinstance(value, str) and value in ACTS,
+    lambda value: ACTS[value],
+    lambda value: next(theirs for theirs, ours in ACTS.items() if ours == value),
+)
+
+
+class Field(NamedTuple):
+    """Their field, and the places in our spec that it decides."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    kind: Kind
+
+
+def size(theirs: str, *ours: str) -> Field:
+    return Field(theirs, ours, SIZE)
+
+
+def number(theirs: str, *ours: str) -> Field:
+    return Field(theirs, ours, NUMBER)
+
+
+def flag(theirs: str, *ours: str) -> Field:
+    return Field(theirs, ours, FLAG)
+
+
+def act(theirs: str, *ours: str) -> Field:
+    return Field(theirs, ours, ACT)
+
+
+def get(config: Config, name: str, kind: Kind, *, inside: str = "") -> Any:
+    """The field's value in our words; refused by name where it is of another kind."""
+    if name not in config:
+        raise WeightsError(f"config.json: {inside}{name} is missing; it must be {kind.what}")
+    if not kind.fits(config[name]):
+        raise WeightsError(f"config.json: {inside}{name} is {shown(config[name])}; it must be {kind.what}")
+    return kind.read(config[name])
+
+
+def fill(tree: Tree, config: Config, fields: Iterable[Field]) -> None:
+    """Every field that is there, put into its places; places the model does not have are passed over."""
+    for field in fields:
+        if field.theirs not in config:
+            continue
+        value = get(config, field.theirs, field.kind)
+        for path in field.ours:
+            *parents, name = path.split(".")
+            place: Any = tree
+            for parent in parents:
+                place = place.get(parent) if isinstance(place, dict) else None
+            if isinstance(place, dict) and name in place:
+                place[name] = value
+
+
+def emit(spec: ModelSpec, fields: Iterable[Field]) -> Config:
+    """Every field whose first place the model has."""
+    config = {}
+    for field in fields:
+        place: Any = spec
+        for name in field.ours[0].split("."):
+            place = getattr(place, name, None)
+        if place is not None:
+            config[field.theirs] = field.kind.write(place)
+    return config
+
+
+def check_fixed(config: Config, fixed: Config) -> None:
+    """Fields that would change the numbers in a way this model cannot follow."""
+    wrong = [
+        f"{name} is {shown(config[name])} (only {shown(value)} is supported)"
+        for name, value in fixed.items()
+        if name in config and config[name] != value
+    ]
+    if wrong:
+        raise WeightsError(
+            f"config.json: {listed(wrong)}; such a model gives other numbers here: use the library it was made with"
+        )
+
+
+def to_spec(tree: Tree) -> ModelSpec:
+    try:
+        return msgspec.convert(tree, ModelSpec)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise WeightsError(f"config.json describes no possible model: {one_line(error)}") from None
+
+
+def even_heads(tree: Tree, side: str) -> None:
+    """K = D / H in this stack."""
+    attention, width = tree[side]["attention"], tree["width"]
+    if width % attention["heads"]:
+        raise WeightsError(f"config.json: a width of {width} cannot be shared by {attention['heads']} heads")
+    attention["head_width"] = width // attention["heads"]
+
+
+def labels_of(config: Config) -> tuple[str, ...]:
+    """The names of the labels in their order; LABEL_0, LABEL_1, … where the config names none."""
+    named = config.get("id2label")
+    if named is None:
+        count = get({"num_labels": 2} | config, "num_labels", SIZE)
+        if count > 1_000_000:
+            raise WeightsError(f"config.json: num_labels is {count}; that is more than any classifier has")
+        return tuple(f"LABEL_{i}" for i in range(count))
+    names = get(config, "id2label", TREE)
+    labels = tuple(names.get(str(i)) for i in range(len(names)))
+    if not labels or not all(isinstance(label, str) for label in labels):
+        raise WeightsError('config.json: id2label must name the labels "0", "1", … without a gap')
+    return labels
+
+
+def label_fields(labels: tuple[str, ...]) -> Config:
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }

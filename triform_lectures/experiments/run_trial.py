@@ -1,0 +1,121 @@
+"""One trial: a decoder learns the little world for a few steps, and is asked how well on sentences it has not seen."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from little_world import rows
+from triform import families
+from triform.core.forms import Form
+from triform.core.initial_weights import build
+from triform.core.texts import Text
+from triform.spec import ModelSpec, replace
+from triform.train.examples import Listed, Tokens
+from triform.train.loop import train
+from triform.train.loss_guard import TrainingStopped
+from triform.train.run_config import Config
+from triform.train.run_events import AnyEvent, Stepped
+from triform.train.token_objectives import NextToken
+from triform.train.validation_loss import mean_loss
+from triform_lectures import trained_models
+from triform_lectures.lesson import Table, table
+from triform_lectures.lesson_charts import Lines, curve, lines
+
+CONFIG = Config(seed=0, steps=150, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
+EVERY = 10  # steps between the points of a curve
+GUESSING = 5.0  # about the loss of a model that has learned only which words are frequent
+
+Setting = Callable[[Form], AbstractContextManager[Any]]
+
+
+class Trial(NamedTuple):
+    """A curve of training losses, and the loss on unseen sentences."""
+
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+    unseen: float
+    parameters: int
+    why: str = ""  # the run could not go on
+
+
+def spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) -> ModelSpec:
+    made = families.gpt2(
+        vocab=trained_models.world().tokenizer.vocab, width=width, layers=layers, heads=heads, context=64
+    )
+    return replace(made, **changes)
+
+
+def stacked(base: ModelSpec, **changes: Any) -> ModelSpec:
+    """The same decoder but for these fields of its stack."""
+    return replace(base, decoder=replace(base.stacks["decoder"], **changes))
+
+
+def fresh(made: ModelSpec) -> Form:
+    return build(made, seed=0)
+
+
+def unseen(count: int = 200) -> Listed[Tokens]:
+    own = trained_models.world().tokenizer
+    texts = [row["text"] for row in rows("complete", split="test", seed=2, count=count)]
+    return trained_models.listed([Tokens([trained_models.end_of(own), *ids]) for ids in own.ids_many(texts)])
+
+
+def nothing(network: Form) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing) -> Trial:
+    """Trained and asked under `setting`, an intervention."""
+    losses: list[float] = []
+
+    def watch(event: AnyEvent) -> None:
+        if isinstance(event, Stepped):
+            losses.append(event.loss)
+
+    why = ""
+    with setting(network):
+        try:
+            train(
+                network, objective=NextToken(), examples=trained_models.decoder().examples, config=config, watch=watch
+            )
+        except TrainingStopped as stopped:
+            why = str(stopped)
+        score = mean_loss(network.eval(), objective=NextToken(), examples=unseen()).value
+    # A point is the mean of the steps since the last one: single steps are noisy.
+    parts = [losses[at : at + EVERY] for at in range(0, len(losses), EVERY)]
+    return Trial(
+        tuple(range(EVERY, EVERY * len(parts) + 1, EVERY)),
+        tuple(sum(part) / len(part) for part in parts),
+        score,
+        sum(p.numel() for p in network.parameters()),
+        why,
+    )
+
+
+@torch.no_grad()
+def writing_loss(network: Form, *, count: int = 25) -> float:
+    """−log p of each word from the words before it alone, in unseen sentences: what a writer has."""
+    examples = unseen(count)
+    total, targets = 0.0, 0
+    for row in range(count):
+        ids = list(examples.at(trained_models.place(row)).ids)
+        for t in range(1, len(ids)):
+            logits = network(Text.of(torch.tensor([ids[:t]])))[0, -1]
+            total, targets = total - float(logits.log_softmax(-1)[ids[t]]), targets + 1
+    return total / targets
+
+
+# --- how trials are shown -------------------------------------------------------------------------------------------
+
+
+def loss_curves(title: str, trials: dict[str, Trial]) -> Lines:
+    return lines(title, "step", "loss", [curve(name, each.steps, each.losses) for name, each in trials.items()])
+
+
+def outcome(trials: dict[str, Trial]) -> Table:
+    stopped = any(trial.why for trial in trials.values())
+    columns = ["", "loss", "parameters", *(["stopped"] if stopped else [])]
+    rows = [[name, f"{t.unseen:.3f}", f"{t.parameters:,}", *([t.why] if stopped else [])] for name, t in trials.items()]
+    return table("Loss on unseen sentences", columns, rows)

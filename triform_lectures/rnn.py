@@ -1,0 +1,132 @@
+"""What attention replaced: a recurrent encoder-decoder (GRU), with Bahdanau's attention and without it.
+
+It has the surface of the other forms (`encode`, `decode`, `hidden`, `head`), so the same loop, objectives and data
+train it. What it does not have is parallelism: a position waits for the one before it. Refuses to know Transformers'
+blocks.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from triform.core.forms import Network
+from triform.core.output_heads import TiedHead
+from triform.core.texts import Pair, Text
+from triform.shapes import BTD
+
+
+class Read(NamedTuple):
+    """A source that was read: a state for each word, which of them are words, and the last state."""
+
+    states: Tensor  # [B, S, D]
+    real: Tensor  # [B, S]
+    last: Tensor  # [B, D]
+
+
+class Step(NamedTuple):
+    """One word of the target: the state that asked the source, what it found, the state that follows. [B, D] each"""
+
+    asked: Tensor
+    context: Tensor
+    state: Tensor
+
+
+class LastState(nn.Module):
+    """The whole source is one vector, the same at every step: the bottleneck that attention was invented for."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def ready(self, read: Read) -> Tensor:
+        return read.states
+
+    def forward(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+        return read.last
+
+
+class Bahdanau(nn.Module):
+    """context = Σ softmax(vᵀ tanh(W s + U h_j)) h_j (Bahdanau 2014)"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.w = nn.Linear(width, width, bias=False)
+        self.u = nn.Linear(width, width)
+        self.v = nn.Linear(width, 1, bias=False)
+
+    def ready(self, read: Read) -> Tensor:
+        """U h_j, once for all steps."""
+        return self.u(read.states)
+
+    def weights(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+        scores = self.v(torch.tanh(self.w(state)[:, None] + keys))[..., 0]
+        return scores.masked_fill(~read.real, float("-inf")).softmax(-1)
+
+    def forward(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+        return torch.einsum("bs,bsd->bd", self.weights(state, keys, read), read.states)
+
+
+class Recurrent(Network):
+    """hidden = decode(target, encode(source)), one position after another"""
+
+    sides = 2
+
+    def __init__(self, *, vocab: int, width: int, attention: bool, seed: int = 0) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            super().__init__(nn.Embedding(vocab, width), TiedHead(scale=1.0), lambda text, x: x)
+            self.reader = nn.GRU(width, width // 2, bidirectional=True, batch_first=True)
+            self.context = Bahdanau(width) if attention else LastState(width)
+            self.begin = nn.Linear(width, width)
+            self.cell = nn.GRUCell(2 * width, width)
+            self.out = nn.Linear(2 * width, width)
+            nn.init.normal_(self.token.weight, std=width**-0.5)
+
+    def encode(self, source: Text) -> Read:
+        rows, lengths = in_rows(source)
+        packed = pack_padded_sequence(self.token(rows), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.reader(packed)
+        found, _ = pad_packed_sequence(states, batch_first=True)
+        real = torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
+        return Read(found, real, torch.cat((last[0], last[1]), dim=-1))
+
+    def walk(self, rows: Tensor, read: Read) -> Iterator[Step]:
+        x, state, keys = self.token(rows), torch.tanh(self.begin(read.last)), self.context.ready(read)
+        for step in range(rows.shape[1]):
+            asked, context = state, self.context(state, keys, read)
+            state = self.cell(torch.cat((x[:, step], context), dim=-1), asked)
+            yield Step(asked, context, state)
+
+    def decode(self, target: Text, read: Read) -> BTD:
+        rows, lengths = in_rows(target)
+        outs = [self.out(torch.cat((step.state, step.context), dim=-1)) for step in self.walk(rows, read)]
+        y = torch.tanh(torch.stack(outs, dim=1))
+        if not target.lengths:
+            return y
+        return torch.cat([row[:length] for row, length in zip(y, lengths.tolist(), strict=True)])[None]
+
+    def hidden(self, pair: Pair) -> BTD:
+        return self.decode(pair.target, self.encode(pair.source))
+
+    def forward(self, pair: Pair) -> Tensor:
+        return self.head(self.hidden(pair))
+
+
+@torch.no_grad()
+def alignment(network: Recurrent, pair: Pair) -> Tensor:
+    """Bahdanau's weights for one pair, target words × source words; of a network that has them"""
+    attend = cast(Bahdanau, network.context)
+    read = network.encode(pair.source)
+    keys = attend.ready(read)
+    asked = [step.asked for step in network.walk(pair.target.ids, read)]
+    return torch.cat([attend.weights(state, keys, read) for state in asked])
+
+
+def in_rows(text: Text) -> tuple[Tensor, Tensor]:
+    """One text a row, filled up with 0, and how long each is; packed texts are taken apart."""
+    if not text.lengths:
+        return text.ids, torch.full((len(text.ids),), text.ids.shape[1], device=text.ids.device)
+    parts = torch.split(text.ids[0], list(text.lengths))
+    return pad_sequence(list(parts), batch_first=True), torch.tensor(text.lengths, device=text.ids.device)
