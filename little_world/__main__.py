@@ -1,4 +1,4 @@
-"""A window on the little world: a few sentences of each topic, and a row of each task."""
+"""Prints a sample of the little world: some sentences of each topic, and one row for each task."""
 
 import json
 import sys

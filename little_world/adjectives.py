@@ -37,12 +37,12 @@ _ADJECTIVES: dict[tuple[int, str, Mood], str] = {
 
 
 def _adjectives() -> dict[str, Adjective]:
-    found = {}
+    adjectives = {}
     for (rank, axis, mood), table in _ADJECTIVES.items():
         for entry in table.split(";"):
             english, german, *synonym = entry.split()
             whole, _, stem = german.partition("/")
-            found[english] = Adjective(
+            adjectives[english] = Adjective(
                 tokens=spell(english, "ADJ"),
                 combination=synonym[0][1:] if synonym else english,
                 rank=rank,
@@ -51,7 +51,7 @@ def _adjectives() -> dict[str, Adjective]:
                 german=whole,
                 stem=stem or whole,
             )
-    return found
+    return adjectives
 
 
 ADJECTIVES = _adjectives()

@@ -1,12 +1,10 @@
-"""Rows of the little world as files, in the format that the name of the file asks for; whole, or not at all.
-
-Refuses to know where rows come from.
-"""
+"""Rows of the little world as files: the extension sets the format; a file is written atomically."""
 
 import csv
-import os
+import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -14,7 +12,12 @@ import msgspec
 
 from little_world.grammar_engine import Split
 from little_world.rows import TASKS, Label, Row, Task, rows
-from triform.data.line_reader import DataError
+from triform.errors import TriformError
+from triform.files.atomic_file import replace_file
+
+
+class ExportError(TriformError):
+    """A file that cannot be written."""
 
 
 def write(task: Task, path: str | Path, *, split: Split, seed: int, count: int, label: Label = "topic") -> None:
@@ -24,48 +27,36 @@ def write(task: Task, path: str | Path, *, split: Split, seed: int, count: int, 
     ending = path.suffix.lower()
     if ending not in _FORMATS or task not in _FORMATS[ending].tasks:
         fitting = " or ".join(name for name, form in _FORMATS.items() if task in form.tasks)
-        raise DataError(f"{path} is no file for {task}; let its name end in {fitting}")
+        raise ExportError(f"{path} is not a format for {task}; use the extension {fitting}")
     files = [path.with_suffix(".en"), path.with_suffix(".de")] if ending == ".en-de" else [path]
     with ExitStack() as stack:
-        _FORMATS[ending].write(made, *(stack.enter_context(_drafted(file)) for file in files))
+        _FORMATS[ending].write(made, *(stack.enter_context(_open_draft(file)) for file in files))
 
 
 @contextmanager
-def _drafted(path: Path) -> Iterator[IO[str]]:
-    """A draft beside the file, which takes the file's place when all is written."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+def _open_draft(path: Path) -> Iterator[IO[str]]:
+    """A temporary file that replaces `path` when it is complete."""
     try:
-        with open(draft, "w", encoding="utf-8", newline="") as file:
-            yield file
-        os.replace(draft, path)
+        with replace_file(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            yield text
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
+        raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 # --- formats --------------------------------------------------------------------------------------------------------
 
 
-def _json_lines(made: Iterator[Row], file: IO[str]) -> None:
+def _write_json_lines(made: Iterator[Row], file: IO[str]) -> None:
     for row in made:
-        file.write(_json(row) + "\n")
+        file.write(_to_json(row) + "\n")
 
 
-def _text_lines(made: Iterator[Row], file: IO[str]) -> None:
+def _write_lines(made: Iterator[Row], file: IO[str]) -> None:
     for row in made:
         file.write(row["text"] + "\n")
 
 
-def _commas(made: Iterator[Row], file: IO[str]) -> None:
-    _table(made, file, delimiter=",")
-
-
-def _tabs(made: Iterator[Row], file: IO[str]) -> None:
-    _table(made, file, delimiter="\t")
-
-
-def _table(made: Iterator[Row], file: IO[str], *, delimiter: str) -> None:
+def _write_table(made: Iterator[Row], file: IO[str], *, delimiter: str) -> None:
     table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     for number, row in enumerate(made):
         if number == 0:
@@ -73,45 +64,45 @@ def _table(made: Iterator[Row], file: IO[str], *, delimiter: str) -> None:
         table.writerow(row.values())
 
 
-def _parallel(made: Iterator[Row], source: IO[str], target: IO[str]) -> None:
+def _write_parallel(made: Iterator[Row], source: IO[str], target: IO[str]) -> None:
     for row in made:
         source.write(row["source"] + "\n")
         target.write(row["target"] + "\n")
 
 
-def _conll(made: Iterator[Row], file: IO[str]) -> None:
+def _write_conll(made: Iterator[Row], file: IO[str]) -> None:
     for row in made:
         file.writelines(f"{token} {tag}\n" for token, tag in zip(row["tokens"], row["tags"], strict=True))
         file.write("\n")
 
 
-def _squad(made: Iterator[Row], file: IO[str]) -> None:
-    """A paragraph a question, written one by one."""
+def _write_squad(made: Iterator[Row], file: IO[str]) -> None:
+    """One paragraph per question."""
     file.write('{"version": "1.1", "data": [{"title": "The little world", "paragraphs": [')
     for number, row in enumerate(made):
         texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-        asked = {"id": str(number), "question": row["question"], "answers": answers}
-        file.write(("," if number else "") + "\n" + _json({"context": row["context"], "qas": [asked]}))
+        question = {"id": str(number), "question": row["question"], "answers": answers}
+        file.write(("," if number else "") + "\n" + _to_json({"context": row["context"], "qas": [question]}))
     file.write("\n]}]}\n")
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Format(NamedTuple):
+class FileFormat(NamedTuple):
     tasks: tuple[Task, ...]
     write: Callable[..., None]
 
 
 _FLAT: tuple[Task, ...] = ("complete", "fill", "translate", "summarize", "classify", "embed", "search")
 _FORMATS = {
-    ".jsonl": Format(TASKS, _json_lines),
-    ".csv": Format(_FLAT, _commas),
-    ".tsv": Format(_FLAT, _tabs),
-    ".txt": Format(("complete", "fill"), _text_lines),
-    ".en-de": Format(("translate",), _parallel),
-    ".conll": Format(("tag",), _conll),
-    ".json": Format(("answer",), _squad),
+    ".jsonl": FileFormat(TASKS, _write_json_lines),
+    ".csv": FileFormat(_FLAT, partial(_write_table, delimiter=",")),
+    ".tsv": FileFormat(_FLAT, partial(_write_table, delimiter="\t")),
+    ".txt": FileFormat(("complete", "fill"), _write_lines),
+    ".en-de": FileFormat(("translate",), _write_parallel),
+    ".conll": FileFormat(("tag",), _write_conll),
+    ".json": FileFormat(("answer",), _write_squad),
 }

@@ -1,7 +1,6 @@
-"""What is true in the little world whatever happens in it: what things are, where they live, how big they are.
+"""Facts of the little world: what things are, where they live, how big they are.
 
-Tables of what is said of whom, by German names (a mole is a Maulwurf or a Muttermal, never just a mole), and one
-`Fact` for each table. Refuses to know episodes.
+Tables by German names (a mole is a Maulwurf or a Muttermal, never just a mole), and one `Fact` for each table.
 """
 
 from collections import defaultdict
@@ -14,32 +13,32 @@ from little_world.noun_groups import ANIMALS, IN_CITIES, person
 from little_world.nouns import FRUIT, MOLAR_MASSES, SELLERS, SUBSTANCES
 from little_world.phrases import ANY, GENERIC, MANY, MASS, ONE, THREE, TWO, Amounts, Things
 from little_world.statements import Fact
-from little_world.word_types import Fixed, Noun, tagged
+from little_world.word_types import Fixed, Noun, parse_tagged
 
 
-def _rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Lines of `english = german: those of whom it is true`."""
+def _read_rows(table: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Lines of `english = german: nouns it is true of`."""
     for line in table.strip().splitlines():
         english, _, rest = line.strip().partition(" = ")
         german, _, names = rest.partition(": ")
         yield english, german, names.split()
 
 
-def _truths(table: str) -> dict[str, Menu[Fixed]]:
+def _read_facts(table: str) -> dict[str, Menu[Fixed]]:
     found = defaultdict(list)
-    for english, german, names in _rows(table):
+    for english, german, names in _read_rows(table):
         for name in names:
-            found[name].append(Fixed(tokens=tagged(english), german=german))
+            found[name].append(Fixed(tokens=parse_tagged(english), german=german))
     return {name: Menu(truths) for name, truths in found.items()}
 
 
-def _among(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Noun, ...]:
+def _select(nouns: tuple[Noun, ...], truths: dict[str, Menu[Fixed]]) -> tuple[Noun, ...]:
     return tuple(noun for noun in nouns if noun.name in truths)
 
 
 # --- what things are ------------------------------------------------------------------------------------------------
 
-_ONE_IS = _truths("""
+_ONE_IS = _read_facts("""
     a/DET mammal/NOUN = ein Säugetier: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
     a/DET mammal/NOUN = ein Säugetier: Maulwurf Seelöwe Maus Zebra Ziege
     a/DET bird/NOUN = ein Vogel: Pinguin Ente
@@ -48,7 +47,7 @@ _ONE_IS = _truths("""
     a/DET gas/NOUN = ein Gas: Sauerstoff Wasserstoff Stickstoff Helium Methan Kohlendioxid
     a/DET liquid/NOUN = eine Flüssigkeit: Wasser
 """)
-_MANY_ARE = _truths("""
+_MANY_ARE = _read_facts("""
     mammals/NOUN = Säugetiere: Katze Hund Kaninchen Hamster Löwe Elefant Bär Affe Fuchs Wolf Igel
     mammals/NOUN = Säugetiere: Maulwurf Seelöwe Maus Zebra Ziege
     birds/NOUN = Vögel: Pinguin Ente
@@ -60,20 +59,20 @@ _MANY_ARE = _truths("""
 def _is_a(what: Things) -> Fact:
     return Fact(
         what=what,
-        verbs={False: (tagged("is/AUX"), "ist"), True: (tagged("are/AUX"), "sind")},
+        verbs={False: (parse_tagged("is/AUX"), "ist"), True: (parse_tagged("are/AUX"), "sind")},
         truths=lambda subject: (_MANY_ARE if subject.plural else _ONE_IS)[subject.core.noun.name],
     )
 
 
 ANIMAL_CLASSES = _is_a(
-    Things(nouns=_among(ANIMALS, _ONE_IS), determiners=GENERIC, counts=(0, 0, 1), ranks=(ORIGIN,)),
+    Things(nouns=_select(ANIMALS, _ONE_IS), determiners=GENERIC, counts=(0, 0, 1), ranks=(ORIGIN,)),
 )
 FRUIT_CLASSES = _is_a(Things(nouns=FRUIT, determiners=GENERIC, counts=(0,)))
 SUBSTANCE_CLASSES = _is_a(Things(nouns=SUBSTANCES, determiners=MASS, counts=(0,)))
 
 # --- where they live and grow ---------------------------------------------------------------------------------------
 
-_HABITATS = _truths("""
+_HABITATS = _read_facts("""
     in/ADP the/DET sea/NOUN = im Meer: Seelöwe
     in/ADP the/DET forest/NOUN = im Wald: Fuchs Wolf Bär Affe Igel
     in/ADP the/DET garden/NOUN = im Garten: Maulwurf Igel
@@ -81,17 +80,17 @@ _HABITATS = _truths("""
     in/ADP Africa/PROPN/B-LOC = in Afrika: Löwe Elefant Zebra Affe
     in/ADP Asia/PROPN/B-LOC = in Asien: Elefant Affe
 """)
-_SOILS = _truths("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
-_LIVE = {False: (tagged("lives/VERB"), "lebt"), True: (tagged("live/VERB"), "leben")}
+_SOILS = _read_facts("on/ADP trees/NOUN = auf Bäumen: Apfel Orange Zitrone Birne Pfirsich Pflaume Kirsche")
+_LIVE = {False: (parse_tagged("lives/VERB"), "lebt"), True: (parse_tagged("live/VERB"), "leben")}
 
 HABITATS = Fact(
-    what=Things(nouns=_among(ANIMALS, _HABITATS), determiners=MANY, counts=(0,)),
+    what=Things(nouns=_select(ANIMALS, _HABITATS), determiners=MANY, counts=(0,)),
     verbs=_LIVE,
     truths=lambda subject: _HABITATS[subject.core.noun.name],
 )
 SOILS = Fact(
-    what=Things(nouns=_among(FRUIT, _SOILS), determiners=MANY, counts=(0,)),
-    verbs={True: (tagged("grow/VERB"), "wachsen")},
+    what=Things(nouns=_select(FRUIT, _SOILS), determiners=MANY, counts=(0,)),
+    verbs={True: (parse_tagged("grow/VERB"), "wachsen")},
     truths=lambda subject: _SOILS[subject.core.noun.name],
 )
 HOMES = Fact(
@@ -103,7 +102,7 @@ HOMES = Fact(
 
 # --- how big and heavy they are, and who sells what -----------------------------------------------------------------
 
-_SIZES = [  # two steps apart there can be no doubt
+_SIZES = [  # compared only if two or more steps apart
     "Maus Hamster Maulwurf",
     "Kaninchen Igel Ente",
     "Katze Fuchs Pinguin",
@@ -120,17 +119,17 @@ def _comparisons(noun: Noun) -> Iterator[Fixed]:
         step = _SIZE_OF[other.name] - _SIZE_OF[noun.name]
         if abs(step) > 1:
             english, german = ("smaller", "kleiner") if step > 0 else ("bigger", "größer")
-            tokens = (*tagged(f"{english}/ADJ than/ADP a/DET"), *other.one)
+            tokens = (*parse_tagged(f"{english}/ADJ than/ADP a/DET"), *other.one)
             yield Fixed(tokens=tokens, german=f"{german} als {decline('ein', (), other, 'nominative')}")
 
 
 _COMPARISONS = {noun.name: Menu(_comparisons(noun)) for noun in _SIZED}
 _WEIGHTS = {
-    (noun.name, count): Menu((Fixed(tokens=tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
+    (noun.name, count): Menu((Fixed(tokens=parse_tagged(f"{n * mass}/NUM grams/NOUN"), german=f"{n * mass} Gramm"),))
     for noun, mass in MOLAR_MASSES.items()
     for n, count in enumerate((ONE, TWO, THREE), start=1)
 }
-_PRODUCTS = _truths("""
+_PRODUCTS = _read_facts("""
     phones/NOUN = Handys: Apple Samsung Nokia Sony
     tablets/NOUN = Tablets: Apple Samsung Nokia
     computers/NOUN = Computer: Apple Samsung
@@ -139,17 +138,17 @@ _PRODUCTS = _truths("""
 
 SIZES = Fact(
     what=Things(nouns=_SIZED, determiners=ANY, counts=(0,)),
-    verbs={False: (tagged("is/AUX"), "ist")},
+    verbs={False: (parse_tagged("is/AUX"), "ist")},
     truths=lambda subject: _COMPARISONS[subject.core.noun.name],
 )
 WEIGHTS = Fact(
     combining="weigh",
     what=Amounts(),
-    verbs={False: (tagged("weighs/VERB"), "wiegt"), True: (tagged("weigh/VERB"), "wiegen")},
+    verbs={False: (parse_tagged("weighs/VERB"), "wiegt"), True: (parse_tagged("weigh/VERB"), "wiegen")},
     truths=lambda amount: _WEIGHTS[amount.core.noun.name, amount.determiner],
 )
 PRODUCTS = Fact(
     what=Things(nouns=SELLERS, determiners=MASS, counts=(0,)),
-    verbs={False: (tagged("sells/VERB"), "verkauft")},
+    verbs={False: (parse_tagged("sells/VERB"), "verkauft")},
     truths=lambda subject: _PRODUCTS[subject.core.noun.name],
 )

@@ -1,4 +1,4 @@
-"""German: the tables of articles and endings, and the places of the verb. Refuses to know which sentences exist.
+"""German: the tables of articles and endings, and the positions of the verb.
 
 A noun phrase is article + stem·ending + noun; the ending depends on what the article already shows:
 weak after der/dieser, mixed after ein, strong after a number or nothing.
@@ -76,15 +76,15 @@ def noun_form(noun: Noun, case: Case, *, plural: bool) -> str:
     return noun.oblique
 
 
-def after(preposition: str, phrase: str) -> str:
-    """`in dem Garten` is said `im Garten`."""
+def join_preposition(preposition: str, phrase: str) -> str:
+    """`in dem Garten` becomes `im Garten`."""
     merged = {"in dem": "im", "an dem": "am", "von dem": "vom"}
     article, _, rest = phrase.partition(" ")
     short = merged.get(f"{preposition} {article}")
     return f"{short} {rest}" if short else f"{preposition} {phrase}"
 
 
-def past(verb: Verb, *, plural: bool) -> str:
+def past_form(verb: Verb, *, plural: bool) -> str:
     """schlief, schliefen; kaufte, kauften"""
     if not plural:
         return verb.german_past
@@ -101,6 +101,6 @@ def verb_last(conjunction: str, *parts: str) -> str:
     return ", " + " ".join(filter(None, (conjunction, *parts)))
 
 
-def written(text: str) -> str:
+def finish_sentence(text: str) -> str:
     """A sentence begins with a capital letter and ends with a full stop."""
     return text[0].upper() + text[1:] + "."

@@ -1,8 +1,8 @@
-"""One grammar, three readers of it: a grammar is a function that asks a teller at every fork which way to go.
+"""One grammar for generating, parsing and varying sentences: a function that lets a `Derivation` make every choice.
 
-`Dice` throws dice: the generator. `Reader` goes every way that spells the given text: the parser, which therefore
-accepts exactly what the dice can produce. `Script` goes the ways it is told: variants of a sentence.
-Forks come in the order of the English words. Refuses to know the grammar and the words.
+`RandomDerivation` chooses at random: the generator. `ParseDerivation` tries every choice that spells a text: the
+parser, which therefore accepts exactly what the generator can produce. `ScriptedDerivation` makes given choices:
+variants of a sentence. Choices come in the order of the English words.
 """
 
 import re
@@ -21,13 +21,13 @@ W = TypeVar("W", bound=Word)
 
 
 class DeadEnd(Exception):
-    """This way through the grammar does not lead to what is wanted."""
+    """These choices do not lead to a valid sentence."""
 
 
 def split_of(combination: str) -> Split:
-    """The split that owns a combination of words: a hash decides, so no seed and no size can mix them.
+    """The split of a combination of words: a hash decides, so no seed and no size can mix the splits.
 
-    A sentence that combines nothing is a fact of the world, which can only be learned: it is for training.
+    A sentence without a combination is a fact, which can only be learned: it belongs to the training split.
     """
     if not combination:
         return "train"
@@ -36,7 +36,7 @@ def split_of(combination: str) -> Split:
 
 
 class Menu(Generic[W]):
-    """The words that may stand at one place."""
+    """The words that are possible at one position."""
 
     def __init__(self, options: Iterable[W]) -> None:
         self.options = tuple(options)
@@ -45,17 +45,17 @@ class Menu(Generic[W]):
         for option in self.options:
             self._by_first[option.tokens[0].word if option.tokens else ""].append(option)
 
-    def owned(self, owner: str, split: Split) -> tuple[W, ...]:
-        """The options that make a combination of this split together with its owner."""
+    def options_of_split(self, owner: str, split: Split) -> tuple[W, ...]:
+        """The options whose combination with `owner` belongs to this split."""
         found = self._owned.get((owner, split))
         if found is None:
             found = tuple(o for o in self.options if split_of(f"{owner} {o.combination}") == split)
             self._owned[owner, split] = found
         return found
 
-    def spelled(self, words: list[str], at: int) -> list[W]:
-        """The options whose words stand in the text at this place."""
-        firsts = {"", *variants(words, at)}
+    def options_in_text(self, words: list[str], at: int) -> list[W]:
+        """The options whose words are in the text at this position."""
+        firsts = {"", *list_variants(words, at)}
         return [
             option
             for first in firsts
@@ -64,30 +64,30 @@ class Menu(Generic[W]):
         ]
 
 
-def variants(words: list[str], at: int) -> set[str]:
-    """What a word may be in the grammar: the first of a sentence has lost its small letter."""
+def list_variants(words: list[str], at: int) -> set[str]:
+    """The forms a word may have in the grammar: the first word of a sentence is capitalized."""
     if at >= len(words):
         return set()
     return {words[at], words[at][0].lower() + words[at][1:]} if at == 0 else {words[at]}
 
 
-class Told(NamedTuple):
-    """What a construction says about the sentence it has just told."""
+class SceneLabels(NamedTuple):
+    """The sentiment and the translation of a sentence that was just derived."""
 
     mood: Mood
     german: str
 
 
-class Telling(NamedTuple):
-    """What the grammar says about it."""
+class SentenceLabels(NamedTuple):
+    """The labels of a derived sentence."""
 
     topic: str
     mood: Mood
     german: str
 
 
-class Teller(ABC):
-    """The English side grows here, word by word; `choices` remembers what was decided under which name."""
+class Derivation(ABC):
+    """Collects the English tokens; `choices` holds every choice under its name."""
 
     def __init__(self) -> None:
         self.choices: dict[str, object] = {}
@@ -98,20 +98,21 @@ class Teller(ABC):
 
     @abstractmethod
     def choose(self, name: str, options: tuple[T, ...], *, saying: Callable[[T], Iterable[str]] | None = None) -> T:
-        """A silent decision; an option that stands twice is twice as likely. It will be heard as one of `saying`."""
+        """A choice without words of its own; an option listed twice is twice as likely. One of the words
+        `saying(option)` occurs in the sentence."""
 
     @abstractmethod
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
-        """A decision that is heard at once: one of the menus, then one of its words.
+        """A choice that adds its words at once: one of the menus, then one of its options.
 
         With an owner (a verb), both together are the combination that decides the sentence's split.
         """
 
-    def words(self, tokens: Iterable[Token]) -> None:
-        """No decision: these words follow."""
+    def add_words(self, tokens: Iterable[Token]) -> None:
+        """Add fixed words."""
         self.tokens.extend(tokens)
 
-    def _said(self, name: str, option: W, owner: str) -> W:
+    def _add(self, name: str, option: W, owner: str) -> W:
         start = self.starts[name] = len(self.tokens)
         self.choices[name] = option
         self.tokens.extend(option.tokens)
@@ -122,15 +123,15 @@ class Teller(ABC):
         return option
 
     def link(self, name: str, role: str) -> None:
-        """The adjectives that were just said under this name belong to the noun of this role."""
+        """Link the adjectives just added under this name to the noun of this role."""
         for place in range(self.starts[name], len(self.tokens)):
             if self.tokens[place].pos == "ADJ":
                 core: Word = self.choices[f"{role}.core"]  # type: ignore[assignment]
                 self.links.append((place, self.starts[f"{role}.core"] + len(core.tokens) - 1))
 
 
-class Dice(Teller):
-    """Each option of a fork is equally likely, among those that this split owns."""
+class RandomDerivation(Derivation):
+    """Each option is equally likely, among those of this split."""
 
     def __init__(self, random: Random, *, split: Split) -> None:
         super().__init__()
@@ -143,14 +144,14 @@ class Dice(Teller):
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         menu = menus[int(self._random() * len(menus))]
-        options = menu.owned(owner, self._split) if owner else menu.options
+        options = menu.options_of_split(owner, self._split) if owner else menu.options
         if not options:
             raise DeadEnd
-        return self._said(name, options[int(self._random() * len(options))], owner)
+        return self._add(name, options[int(self._random() * len(options))], owner)
 
 
-class Script(Teller):
-    """Every decision is written down beforehand."""
+class ScriptedDerivation(Derivation):
+    """Every choice is given."""
 
     def __init__(self, choices: dict[str, object]) -> None:
         super().__init__()
@@ -161,40 +162,40 @@ class Script(Teller):
         return option  # type: ignore[return-value]
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
-        return self._said(name, self._written[name], owner)  # type: ignore[return-value, type-var]
+        return self._add(name, self._written[name], owner)  # type: ignore[return-value, type-var]
 
 
-class Reader(Teller):
-    """Takes, at fork k, the way `trail[k]` among those that spell the text; new forks begin with their first way."""
+class ParseDerivation(Derivation):
+    """Takes, at choice k, option `trail[k]` among those that spell the text; new choices begin with option 0."""
 
     def __init__(self, given: list[str], trail: list[int]) -> None:
         super().__init__()
-        self._given = given
+        self._words = given
         self._trail = trail
         self.widths: list[int] = []
 
     def choose(self, name: str, options: tuple[T, ...], *, saying: Callable[[T], Iterable[str]] | None = None) -> T:
         ways = list(dict.fromkeys(options))
         if saying:
-            ways = [way for way in ways if any(map(self._is_heard, saying(way)))]
-        option = self.choices[name] = self._fork(ways)
+            ways = [way for way in ways if any(map(self._occurs, saying(way)))]
+        option = self.choices[name] = self._take(ways)
         return option
 
     def say(self, name: str, *menus: Menu[W], owner: str = "") -> W:
         at = len(self.tokens)
-        ways = [word for menu in dict.fromkeys(menus) for word in menu.spelled(self._given, at)]
-        return self._said(name, self._fork(ways), owner)
+        ways = [word for menu in dict.fromkeys(menus) for word in menu.options_in_text(self._words, at)]
+        return self._add(name, self._take(ways), owner)
 
-    def words(self, tokens: Iterable[Token]) -> None:
+    def add_words(self, tokens: Iterable[Token]) -> None:
         for token in tokens:
-            if token.word not in variants(self._given, len(self.tokens)):
+            if token.word not in list_variants(self._words, len(self.tokens)):
                 raise DeadEnd
             self.tokens.append(token)
 
-    def _is_heard(self, word: str) -> bool:
-        return word in self._given or word in variants(self._given, 0)
+    def _occurs(self, word: str) -> bool:
+        return word in self._words or word in list_variants(self._words, 0)
 
-    def _fork(self, ways: list[T]) -> T:
+    def _take(self, ways: list[T]) -> T:
         if not ways:
             raise DeadEnd
         turn = len(self.widths)
@@ -204,12 +205,14 @@ class Reader(Teller):
         return ways[self._trail[turn]]
 
 
-def readings(grammar: Callable[[Teller], Telling], text: str) -> Iterator[tuple[Teller, Telling]]:
-    """Every way through the grammar that spells the text."""
+def parse_all(
+    grammar: Callable[[Derivation], SentenceLabels], text: str
+) -> Iterator[tuple[Derivation, SentenceLabels]]:
+    """Every derivation that spells the text."""
     given = ["a" if word == "an" else "A" if word == "An" else word for word in re.findall(r"[^\s.,]+|[.,]", text)]
     trail: list[int] = []
     while given:
-        reader = Reader(given, trail)
+        reader = ParseDerivation(given, trail)
         try:
             telling = grammar(reader)
             if len(reader.tokens) == len(given) and render(token.word for token in reader.tokens) == text:
@@ -223,8 +226,8 @@ def readings(grammar: Callable[[Teller], Telling], text: str) -> Iterator[tuple[
         trail[-1] += 1
 
 
-def surface(words: Iterable[str]) -> list[str]:
-    """The words as they are written: `a` before a vowel is `an`, the first letter is a capital."""
+def apply_spelling(words: Iterable[str]) -> list[str]:
+    """The words as written: `a` before a vowel becomes `an`, the first letter is capitalized."""
     written = list(words)
     for place, word in enumerate(written[1:]):
         if written[place] == "a" and _begins_with_a_vowel(word):
@@ -238,7 +241,7 @@ def _begins_with_a_vowel(word: str) -> bool:
     return word[0] in "aeiouAEIOU" and not word.lower().startswith(("eu", "use"))  # a European, a useful
 
 
-def joined(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Spaces between words, none before a full stop, a comma or a question mark."""
     return _MARK.sub(r"\1", " ".join(words))
 
@@ -248,4 +251,4 @@ _MARK = re.compile(r" ([.,?])")
 
 def render(words: Iterable[str]) -> str:
     """The text of a sentence."""
-    return joined(surface(words))
+    return join_words(apply_spelling(words))

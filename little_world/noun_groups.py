@@ -1,7 +1,7 @@
-"""Who and what there is, as sentences meet it: nouns with the determiners and places that suit them. Tables only."""
+"""Tables of noun phrases and places: nouns with the determiners and places that suit them."""
 
 from little_world.adjectives import AGE, COLOUR, SIZE, STATE
-from little_world.german import after
+from little_world.german import join_preposition
 from little_world.grammar_engine import Menu
 from little_world.nouns import (
     BURROWS,
@@ -41,11 +41,11 @@ from little_world.phrases import (
     Amounts,
     People,
     Things,
-    core_of,
+    make_core,
     moles_of,
 )
 from little_world.places_times import UNSAID, cities, places
-from little_world.word_types import Fixed, Noun, tagged
+from little_world.word_types import Fixed, Noun, parse_tagged
 
 # --- where ----------------------------------------------------------------------------------------------------------
 
@@ -79,8 +79,8 @@ BODY = places("on an: arm back leg hand shoulder")
 IN_CITIES, TO_CITIES = cities("in", "in"), cities("to", "nach")
 WITH_MOLES = Menu(
     Fixed(
-        tokens=(*tagged("with/ADP"), *count.tokens, *moles_of(count), *substance.one),
-        german=after("mit", Amount(count, core_of(substance)).german("dative")),
+        tokens=(*parse_tagged("with/ADP"), *count.tokens, *moles_of(count), *substance.one),
+        german=join_preposition("mit", Amount(count, make_core(substance)).german("dative")),
     )
     for count in MEASURED.options
     for substance in SUBSTANCES
@@ -91,10 +91,10 @@ WITH_MOLES = Menu(
 ANIMALS = (*PETS, *WILD, *SWIMMERS, *GRAZERS)
 THINGS = (*TOYS, *CUDDLY, *GOODS, *VEHICLES)
 _BY_NAME = {noun.name: noun for noun in (*ANIMALS, *FRUIT, *SKIN)}
-CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # where only the noun would tell which mole is meant
+CLEAR = tuple(noun for noun in ANIMALS if noun.name != "Maulwurf")  # without the mole, which would be ambiguous
 
 
-def named(names: str) -> tuple[Noun, ...]:
+def find_nouns(names: str) -> tuple[Noun, ...]:
     """Nouns by their German names: a mole is a Maulwurf or a Muttermal, never just a mole."""
     return tuple(_BY_NAME[name] for name in names.split())
 
@@ -110,21 +110,21 @@ def few(nouns: tuple[Noun, ...]) -> Things:
 
 
 def these(nouns: tuple[Noun, ...], *where: Menu[Fixed]) -> Things:
-    """The old cat, whose state and worth are still to be told."""
+    """The old cat: adjectives of age and colour only, so that a predicate can add its state."""
     return Things(nouns=nouns, determiners=SHOWN, ranks=(AGE, COLOUR), where=where)
 
 
 person = People(names=NAMES, others=Things(nouns=ROLES, determiners=SINGULAR, counts=(0, 0, 1)))
 healer = Things(nouns=HEALERS, determiners=SINGULAR, counts=(0, 0, 1))
 company = Things(nouns=SELLERS, determiners=MASS, counts=(0,))
-snack = Things(nouns=(*FEED, *named("Apfel Banane")), determiners=COUNTED, counts=(0, 1), ranks=(SIZE,))
+snack = Things(nouns=(*FEED, *find_nouns("Apfel Banane")), determiners=COUNTED, counts=(0, 1), ranks=(SIZE,))
 fish = Things(nouns=FISH, determiners=COUNTED, counts=(0, 1))
 burrow = Things(nouns=BURROWS, determiners=COUNTED)
 shop = Things(nouns=SHOPS, determiners=COUNTED)
 sight = Things(nouns=SIGHTS, determiners=SOME, where=(UNSAID, IN_CITIES))
 mark, removable_mark, one_mark = (
     Things(nouns=nouns, determiners=determiners, ranks=(SIZE, STATE, AGE, COLOUR), where=(UNSAID, BODY))
-    for nouns, determiners in ((SKIN, SOME), (named("Muttermal Warze Narbe"), SOME), (SKIN, Menu((THE, A, THIS))))
+    for nouns, determiners in ((SKIN, SOME), (find_nouns("Muttermal Warze Narbe"), SOME), (SKIN, Menu((THE, A, THIS))))
 )
 experiment = Things(nouns=EXPERIMENTS, determiners=THE_ONE, counts=(0,), where=(WITH_MOLES,))
 amount = Amounts()

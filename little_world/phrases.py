@@ -1,4 +1,4 @@
-"""Noun phrases, places and times in both languages: what a sentence is put together from. Knows no sentence."""
+"""Noun phrases in both languages: what sentences are built from."""
 
 from functools import cache
 from itertools import combinations
@@ -8,9 +8,21 @@ import msgspec
 
 from little_world.adjectives import RANKS
 from little_world.german import Article, Case, decline
-from little_world.grammar_engine import DeadEnd, Menu, Teller
+from little_world.grammar_engine import DeadEnd, Derivation, Menu
 from little_world.nouns import PEOPLE, SUBSTANCES
-from little_world.word_types import NEUTRAL, Adjective, Fixed, Mood, Noun, Token, Tokens, Word, linked, spell, tagged
+from little_world.word_types import (
+    NEUTRAL,
+    Adjective,
+    Fixed,
+    Mood,
+    Noun,
+    Token,
+    Tokens,
+    Word,
+    link_adjectives,
+    parse_tagged,
+    spell,
+)
 
 Moods: TypeAlias = tuple[Mood, ...]
 CALM: Moods = (NEUTRAL,)
@@ -33,7 +45,7 @@ class Core(Word, frozen=True, eq=False, kw_only=True):
 
 
 class Nominal(Protocol):
-    """Someone or something that a sentence can speak about."""
+    """A noun phrase or a name."""
 
     @property
     def plural(self) -> bool: ...
@@ -128,11 +140,11 @@ class Name(Word, frozen=True, eq=False, kw_only=True):
         return self.tokens[0].word
 
 
-def core_of(noun: Noun, *adjectives: Adjective, plural: bool = False) -> Core:
+def make_core(noun: Noun, *adjectives: Adjective, plural: bool = False) -> Core:
     tokens = (*(token for a in adjectives for token in a.tokens), *(noun.many if plural else noun.one))
     return Core(
         tokens=tokens,
-        links=linked(tokens),
+        links=link_adjectives(tokens),
         noun=noun,
         adjectives=adjectives,
         plural=plural,
@@ -142,11 +154,11 @@ def core_of(noun: Noun, *adjectives: Adjective, plural: bool = False) -> Core:
 
 
 _MOL = Noun(name="Mol", one=(), many=(), gender="n", german="Mol", oblique="Mol", plural="Mol", adjectives=())
-_NOBODY = core_of(_MOL)
+_NOBODY = make_core(_MOL)
 
 
-class Nothing(NamedTuple):
-    """Where a sentence has no such role; `ich` where the role is mine."""
+class EmptyPhrase(NamedTuple):
+    """A role that the sentence does not have; `ich` for the first person."""
 
     word: str = ""
     plural: bool = False
@@ -156,26 +168,26 @@ class Nothing(NamedTuple):
         return self.word
 
 
-NOTHING, ME = Nothing(), Nothing("ich")
+NOTHING, ME = EmptyPhrase(), EmptyPhrase("ich")
 
 
 @cache
-def cores(nouns: tuple[Noun, ...], ranks: tuple[int, ...], *, plural: bool, count: int, mood: Mood) -> Menu[Core]:
+def make_cores(nouns: tuple[Noun, ...], ranks: tuple[int, ...], *, plural: bool, count: int, mood: Mood) -> Menu[Core]:
     """Every noun with `count` of its adjectives of these ranks, one of each rank, in their order."""
     found = []
     for noun in nouns:
         fitting = sorted((a for a in noun.adjectives if a.rank in ranks), key=lambda adjective: adjective.rank)
         for chosen in combinations(fitting, count):
-            core = core_of(noun, *chosen, plural=plural)
+            core = make_core(noun, *chosen, plural=plural)
             if {a.mood for a in chosen} - {NEUTRAL} == {mood} - {NEUTRAL} and len({a.rank for a in chosen}) == count:
                 found.append(core)
     return Menu(found)
 
 
-class Kind(Protocol):
-    """A kind of someone or something: says one of its members."""
+class PhraseKind(Protocol):
+    """A kind of noun phrase; `derive` chooses one of its members."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal: ...
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> Nominal: ...
 
 
 class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -187,18 +199,18 @@ class Things(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     ranks: tuple[int, ...] = RANKS
     where: tuple[Menu[Fixed], ...] = ()
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Phrase:
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> Phrase:
         determiner = p.say(role + ".determiner", self.determiners)
-        core = p.say(role + ".core", *core_menus(self, moods, determiner.plural), owner=owner)
+        core = p.say(role + ".core", *make_core_menus(self, moods, determiner.plural), owner=owner)
         place = p.say(role + ".place", *self.where).german if self.where else ""
         return Phrase(determiner, core, place)
 
 
 @cache
-def core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ...]:
-    """A menu for each mood and number of adjectives, as often as it is likely; an opinion is an adjective at least."""
+def make_core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ...]:
+    """One menu per mood and number of adjectives, repeated by its probability; an opinion needs an adjective."""
     found = [
-        cores(kind.nouns, kind.ranks, plural=plural, count=count, mood=mood)
+        make_cores(kind.nouns, kind.ranks, plural=plural, count=count, mood=mood)
         for mood in moods
         for count in (kind.counts if mood == NEUTRAL else (1, 2) * (len(kind.counts) // 2))
     ]
@@ -208,7 +220,7 @@ def core_menus(kind: Things, moods: Moods, plural: bool) -> tuple[Menu[Core], ..
 class NoOne(msgspec.Struct, frozen=True, eq=False):
     """A role that is not filled."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nothing:
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> EmptyPhrase:
         return NOTHING
 
 
@@ -220,16 +232,16 @@ class Couples(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     each: Things
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Couple:
-        first = self.each.tell(p, role, moods, owner=owner)
-        p.words(_AND)
-        second = self.each.tell(p, role + ".other", CALM)
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> Couple:
+        first = self.each.derive(p, role, moods, owner=owner)
+        p.add_words(_AND)
+        second = self.each.derive(p, role + ".other", CALM)
         if first.core.noun is second.core.noun:
             raise DeadEnd
         return Couple(first, second)
 
 
-_AND = tagged("and/CCONJ")
+_AND = parse_tagged("and/CCONJ")
 
 
 class People(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -238,18 +250,18 @@ class People(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     names: Menu[Name]
     others: Things
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Nominal:
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> Nominal:
         if p.choose(role + ".named", (True, True, False)):
             return p.say(role + ".name", self.names, owner=owner)
-        return self.others.tell(p, role, moods, owner=owner)
+        return self.others.derive(p, role, moods, owner=owner)
 
 
 class Amounts(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """So many moles of a substance."""
+    """One to three moles of a substance."""
 
-    def tell(self, p: Teller, role: str, moods: Moods, *, owner: str = "") -> Amount:
+    def derive(self, p: Derivation, role: str, moods: Moods, *, owner: str = "") -> Amount:
         count = p.say(role + ".determiner", MEASURED)
-        p.words(moles_of(count))
+        p.add_words(moles_of(count))
         core = p.say(role + ".core", *_SUBSTANCES, owner=owner)
         return Amount(count, core)
 
@@ -258,14 +270,14 @@ def moles_of(count: Determiner) -> Tokens:
     return _MOLES_OF if count.plural else _MOLE_OF
 
 
-_SUBSTANCES = tuple(cores(SUBSTANCES, RANKS, plural=False, count=count, mood=NEUTRAL) for count in (0, 1))
-_MOLE_OF, _MOLES_OF = tagged("mole/NOUN of/ADP"), tagged("moles/NOUN of/ADP")
+_SUBSTANCES = tuple(make_cores(SUBSTANCES, RANKS, plural=False, count=count, mood=NEUTRAL) for count in (0, 1))
+_MOLE_OF, _MOLES_OF = parse_tagged("mole/NOUN of/ADP"), parse_tagged("moles/NOUN of/ADP")
 
 
 def _name(name: str) -> Name:
     tokens = (Token(name, "PROPN", "B-PER"),)
     noun = Noun(name=name, one=tokens, many=(), gender="f", german=name, oblique=name, plural=name, adjectives=())
-    return Name(tokens=tokens, combination=name, core=core_of(noun))
+    return Name(tokens=tokens, combination=name, core=make_core(noun))
 
 
 NAMES = Menu(map(_name, PEOPLE))

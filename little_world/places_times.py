@@ -1,24 +1,24 @@
-"""Places and times in both languages. Knows no sentence."""
+"""Places and times in both languages."""
 
-from little_world.german import after, decline
+from little_world.german import decline, join_preposition
 from little_world.grammar_engine import Menu
 from little_world.nouns import CITIES, SPOTS
-from little_world.word_types import Fixed, Noun, linked, spell, tagged
+from little_world.word_types import Fixed, Noun, link_adjectives, parse_tagged, spell
 
 UNSAID = Menu((Fixed(tokens=(), german=""),))  # the menu of a place that is not mentioned
 
 
 def places(table: str) -> Menu[Fixed]:
-    """Lines of `english German: spots`; each spot is said with `the`, and with `a` too if it is marked with a star."""
+    """Lines of `english German: spots`; each spot is used with `the`, and with `a`, too, if it has a star."""
     found = []
     for line in table.strip().splitlines():
         prepositions, _, spots = line.partition(":")
         english, german = prepositions.split()
         for spot in spots.split():
             noun = SPOTS[spot.rstrip("*")]
-            found.append(_place(english, "the", noun, after(german, decline("der", (), noun, "dative"))))
+            found.append(_place(english, "the", noun, join_preposition(german, decline("der", (), noun, "dative"))))
             if spot.endswith("*"):
-                found.append(_place(english, "a", noun, after(german, decline("ein", (), noun, "dative"))))
+                found.append(_place(english, "a", noun, join_preposition(german, decline("ein", (), noun, "dative"))))
     return Menu(found)
 
 
@@ -35,7 +35,7 @@ def cities(english: str, german: str) -> Menu[Fixed]:
 
 
 TIMES = Menu(
-    Fixed(tokens=tagged(english), german=german, links=linked(tagged(english)))
+    Fixed(tokens=parse_tagged(english), german=german, links=link_adjectives(parse_tagged(english)))
     for english, german in (
         ("yesterday/ADV", "gestern"),
         ("today/ADV", "heute"),

@@ -1,4 +1,4 @@
-"""The little world as rows of each task. Refuses to know how stories are made and where rows are written."""
+"""The little world as rows for each task."""
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -6,8 +6,8 @@ from random import Random
 from typing import Any, Literal, TypeAlias, get_args
 
 from little_world.grammar_engine import Split
-from little_world.sentences import Sentence, check, draw
-from little_world.stories import alike, asked, summed
+from little_world.sentences import Sentence, check_request, draw
+from little_world.stories import draw_question, draw_similar_pair, draw_summary
 from triform.errors import InputError, UnknownName
 
 Task: TypeAlias = Literal[
@@ -16,26 +16,26 @@ Task: TypeAlias = Literal[
 Label: TypeAlias = Literal["topic", "sentiment"]
 Row: TypeAlias = dict[str, Any]  # JSON values; each task has fields of its own
 TASKS: tuple[Task, ...] = get_args(Task)
-PATIENCE = 1000  # draws in a row that bring nothing new before there is nothing new
+MAX_REPEATED_DRAWS = 1000  # consecutive draws without a new row, after which there are no more rows
 
 
 def rows(task: Task, *, split: Split, seed: int, count: int, label: Label = "topic") -> Iterator[Row]:
-    """`count` different rows of a task, the same ones for the same seed; what one split shows, no other does."""
+    """`count` different rows for a task, the same for the same seed; no two splits share a combination of words."""
     if task not in TASKS:
         raise UnknownName("task", task, TASKS)
     if label not in get_args(Label):
         raise UnknownName("label", label, get_args(Label))
-    check(split=split, count=count)
+    check_request(split=split, count=count)
     make = _MAKERS[f"classify {label}" if task == "classify" else task]
     random = Random(f"{split} {seed}")
-    return _different(lambda: make(random, split), count=count)
+    return _draw_different(lambda: make(random, split), count=count)
 
 
-def _different(draw_row: Callable[[], Row], *, count: int) -> Iterator[Row]:
-    """Rows that came before are drawn again: a file that says a thing twice would be linted for it."""
+def _draw_different(draw_row: Callable[[], Row], *, count: int) -> Iterator[Row]:
+    """No row twice: repeated rows would be reported by `triform lint`."""
     seen: set[bytes] = set()
     while len(seen) < count:
-        for _ in range(PATIENCE):
+        for _ in range(MAX_REPEATED_DRAWS):
             row = draw_row()
             if (name := blake2b(repr(row).encode(), digest_size=16).digest()) not in seen:
                 break
@@ -45,54 +45,54 @@ def _different(draw_row: Callable[[], Row], *, count: int) -> Iterator[Row]:
         yield row
 
 
-def _sentence(random: Random, split: Split) -> Sentence:
-    return draw(random, split=split).finished()
+def _draw_sentence(random: Random, split: Split) -> Sentence:
+    return draw(random, split=split).to_sentence()
 
 
-def _text(random: Random, split: Split) -> Row:
+def _make_text(random: Random, split: Split) -> Row:
     return {"text": draw(random, split=split).english}
 
 
-def _translate(random: Random, split: Split) -> Row:
+def _make_translation(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"source": draft.english, "target": draft.telling.german}
+    return {"source": draft.english, "target": draft.labels.german}
 
 
-def _summarize(random: Random, split: Split) -> Row:
-    passage, summary = summed(random, split=split)
+def _make_summary(random: Random, split: Split) -> Row:
+    passage, summary = draw_summary(random, split=split)
     return {"source": passage, "target": summary}
 
 
-def _classify_topic(random: Random, split: Split) -> Row:
+def _label_topic(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"text": draft.english, "label": draft.telling.topic}
+    return {"text": draft.english, "label": draft.labels.topic}
 
 
-def _classify_sentiment(random: Random, split: Split) -> Row:
+def _label_sentiment(random: Random, split: Split) -> Row:
     draft = draw(random, split=split)
-    return {"text": draft.english, "label": draft.telling.mood}
+    return {"text": draft.english, "label": draft.labels.mood}
 
 
-def _tag(random: Random, split: Split) -> Row:
-    sentence = _sentence(random, split)
+def _make_tags(random: Random, split: Split) -> Row:
+    sentence = _draw_sentence(random, split)
     return {"tokens": list(sentence.tokens), "tags": list(sentence.tags)}
 
 
-def _answer(random: Random, split: Split) -> Row:
-    question, context, answer, start = asked(random, split=split)
+def _make_answer(random: Random, split: Split) -> Row:
+    question, context, answer, start = draw_question(random, split=split)
     return {"question": question, "context": context, "answers": {"text": [answer], "answer_start": [start]}}
 
 
-def _embed(random: Random, split: Split) -> Row:
-    return alike(random, split=split)._asdict()
+def _make_pair(random: Random, split: Split) -> Row:
+    return draw_similar_pair(random, split=split)._asdict()
 
 
-def _search(random: Random, split: Split) -> Row:
-    it = asked(random, split=split)
+def _make_query(random: Random, split: Split) -> Row:
+    it = draw_question(random, split=split)
     return {"query": it.question, "passage": it.context}
 
 
-def _chat(random: Random, split: Split) -> Row:
+def _make_chat(random: Random, split: Split) -> Row:
     """One or two turns of questions that the little world can answer."""
     turns = random.sample(_TURNS, random.choice((1, 2)))
     messages = []
@@ -102,32 +102,32 @@ def _chat(random: Random, split: Split) -> Row:
     return {"messages": messages}
 
 
-def _about_german(random: Random, split: Split) -> tuple[str, str]:
+def _ask_german(random: Random, split: Split) -> tuple[str, str]:
     draft = draw(random, split=split)
-    return f"Translate into German: {draft.english}", draft.telling.german
+    return f"Translate into German: {draft.english}", draft.labels.german
 
 
-def _about_topic(random: Random, split: Split) -> tuple[str, str]:
+def _ask_topic(random: Random, split: Split) -> tuple[str, str]:
     draft = draw(random, split=split)
-    return f"What is this about? {draft.english}", f"It is about {draft.telling.topic}."
+    return f"What is this about? {draft.english}", f"It is about {draft.labels.topic}."
 
 
-def _about_passage(random: Random, split: Split) -> tuple[str, str]:
-    it = asked(random, split=split)
+def _ask_passage(random: Random, split: Split) -> tuple[str, str]:
+    it = draw_question(random, split=split)
     return f"{it.context} {it.question}", f"{it.answer[0].upper()}{it.answer[1:]}."
 
 
-_TURNS = (_about_german, _about_topic, _about_passage)
+_TURNS = (_ask_german, _ask_topic, _ask_passage)
 _MAKERS: dict[str, Callable[[Random, Split], Row]] = {
-    "complete": _text,
-    "chat": _chat,
-    "fill": _text,
-    "translate": _translate,
-    "summarize": _summarize,
-    "classify topic": _classify_topic,
-    "classify sentiment": _classify_sentiment,
-    "tag": _tag,
-    "answer": _answer,
-    "embed": _embed,
-    "search": _search,
+    "complete": _make_text,
+    "chat": _make_chat,
+    "fill": _make_text,
+    "translate": _make_translation,
+    "summarize": _make_summary,
+    "classify topic": _label_topic,
+    "classify sentiment": _label_sentiment,
+    "tag": _make_tags,
+    "answer": _make_answer,
+    "embed": _make_pair,
+    "search": _make_query,
 }

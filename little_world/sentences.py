@@ -1,7 +1,4 @@
-"""Sentences with all their labels: drawn from a seed, read from a text, or told again with other choices.
-
-The grammar is `scenes.sentence`; this file only asks it. Refuses to know tasks and files.
-"""
+"""Sentences with all their labels: drawn from a seed, parsed from a text, or derived again with other choices."""
 
 from collections.abc import Iterator
 from random import Random
@@ -11,25 +8,25 @@ import msgspec
 
 from little_world.grammar_engine import (
     DeadEnd,
-    Dice,
-    Script,
+    Derivation,
+    RandomDerivation,
+    ScriptedDerivation,
+    SentenceLabels,
     Split,
-    Teller,
-    Telling,
-    joined,
-    readings,
+    apply_spelling,
+    join_words,
+    parse_all,
     render,
     split_of,
-    surface,
 )
-from little_world.topics import TOPICS, sentence
+from little_world.topics import TOPICS, derive_sentence
 from triform.errors import InputError, UnknownName
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True):
-    """One small true sentence in two languages, with what every task wants to know about it."""
+    """One sentence in two languages, with the labels of every task."""
 
     english: str
     german: str
@@ -40,7 +37,7 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]  # BIO
     entities: tuple[tuple[int, int, str], ...]  # (start, end, label) in characters of `english`
     adjective_of: tuple[tuple[int, int], ...]  # (adjective, noun) as places of tokens
-    combination: str  # the words whose meeting decides the split
+    combination: str  # the words that decide the split
 
     @property
     def split(self) -> Split:
@@ -48,15 +45,15 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(NamedTuple):
-    """A sentence as it was told: its choices can be changed and told again."""
+    """A derived sentence; its choices can be changed and derived again."""
 
-    teller: Teller
-    telling: Telling
+    derivation: Derivation
+    labels: SentenceLabels
 
     @property
     def words(self) -> list[str]:
-        """Not yet written: `a` before a vowel, no capital at the beginning."""
-        return [token.word for token in self.teller.tokens]
+        """Before spelling rules: `a` before a vowel, no capital at the beginning."""
+        return [token.word for token in self.derivation.tokens]
 
     @property
     def english(self) -> str:
@@ -64,36 +61,36 @@ class Draft(NamedTuple):
 
     def span(self, role: str) -> tuple[int, int]:
         """The first token of a role and the one after its last; (0, 0) if the sentence has no such role."""
-        starts, choices = self.teller.starts, self.teller.choices
+        starts, choices = self.derivation.starts, self.derivation.choices
         names = [name for name in starts if name.partition(".")[0] == role]
         if not names:
             return 0, 0
         last = names[-1]
         return starts[names[0]], starts[last] + len(choices[last].tokens)  # type: ignore[attr-defined]
 
-    def again(self, changes: dict[str, object]) -> "Draft":
-        """The same sentence but for these choices."""
-        script = Script(self.teller.choices | changes)
-        return Draft(script, sentence(script))
+    def derive_again(self, changes: dict[str, object]) -> "Draft":
+        """The same sentence with these choices changed."""
+        script = ScriptedDerivation(self.derivation.choices | changes)
+        return Draft(script, derive_sentence(script))
 
-    def finished(self) -> Sentence:
-        words = surface(self.words)
-        _, pos, tags = zip(*self.teller.tokens, strict=True)
+    def to_sentence(self) -> Sentence:
+        words = apply_spelling(self.words)
+        _, pos, tags = zip(*self.derivation.tokens, strict=True)
         return Sentence(
-            english=joined(words),
-            german=self.telling.german,
-            topic=self.telling.topic,
-            sentiment=self.telling.mood,
+            english=join_words(words),
+            german=self.labels.german,
+            topic=self.labels.topic,
+            sentiment=self.labels.mood,
             tokens=tuple(words),
             pos=pos,
             tags=tags,
-            entities=_entities(words, tags),
-            adjective_of=tuple(self.teller.links),
-            combination=self.teller.combination,
+            entities=_find_entities(words, tags),
+            adjective_of=tuple(self.derivation.links),
+            combination=self.derivation.combination,
         )
 
 
-def _entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
+def _find_entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
     """An entity begins at B-x and ends with the last I-x that follows it."""
     found: list[tuple[int, int, str]] = []
     end = -1
@@ -108,11 +105,11 @@ def _entities(words: list[str], tags: tuple[str, ...]) -> tuple[tuple[int, int, 
 
 
 def draw(random: Random, *, split: Split, topics: tuple[str, ...] = TOPICS) -> Draft:
-    """One sentence that this split owns."""
+    """One sentence of this split."""
     while True:
-        dice = Dice(random, split=split)
+        dice = RandomDerivation(random, split=split)
         try:
-            draft = Draft(dice, sentence(dice, topics=topics))
+            draft = Draft(dice, derive_sentence(dice, topics=topics))
         except DeadEnd:
             continue
         if split_of(dice.combination) == split:
@@ -121,39 +118,39 @@ def draw(random: Random, *, split: Split, topics: tuple[str, ...] = TOPICS) -> D
 
 def sentences(*, split: Split, seed: int, count: int) -> Iterator[Sentence]:
     """`count` sentences with all their labels, the same for the same seed; no two splits ever share one."""
-    check(split=split, count=count)
+    check_request(split=split, count=count)
     random = Random(f"{split} {seed}")
-    return (draw(random, split=split).finished() for _ in range(count))
+    return (draw(random, split=split).to_sentence() for _ in range(count))
 
 
-def check(*, split: Split, count: int) -> None:
+def check_request(*, split: Split, count: int) -> None:
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if count < 0:
         raise InputError(f"count={count} is not a number of rows; use 0 or more")
 
 
-def read(english: str) -> Sentence | None:
-    """What the grammar knows of a sentence, or nothing if it is not one of its sentences."""
-    found = next(readings(sentence, english), None)
-    return Draft(*found).finished() if found else None
+def parse(english: str) -> Sentence | None:
+    """The sentence with all its labels, or None if the grammar does not produce it."""
+    found = next(parse_all(derive_sentence, english), None)
+    return Draft(*found).to_sentence() if found else None
 
 
-def grammatical(text: str) -> bool:
+def is_grammatical(text: str) -> bool:
     """Whether the text is a sentence that the generator can produce, in any split."""
-    return read(text) is not None
+    return parse(text) is not None
 
 
 def translate(english: str) -> str:
     """The one right translation of a sentence of the little world."""
-    found = read(english)
+    found = parse(english)
     if not found:
-        raise InputError(f"{english[:80]!r} is not a sentence of the little world; `sentences` makes some")
+        raise InputError(f"{english[:80]!r} is not a sentence of the little world; use one from `sentences`")
     return found.german
 
 
-def examples() -> dict[str, tuple[str, ...]]:
-    """The lectures' own examples, as the little world says them."""
+def lecture_examples() -> dict[str, tuple[str, ...]]:
+    """The lectures' own examples, as sentences of the little world."""
     return {
         "mole": (
             "The European mole is a mammal.",

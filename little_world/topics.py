@@ -1,15 +1,12 @@
-"""The little world's sentences, topic by topic: who does what where, and what can be said of whom.
-
-Only tables, and the grammar's one door `sentence`. Refuses to know how a sentence is put together.
-"""
+"""The grammar: tables of the sentences of each topic, and `derive_sentence`, which chooses one."""
 
 from typing import Protocol
 
 from little_world import facts, noun_groups
 from little_world.adjectives import ADJECTIVES
-from little_world.clauses import Event, Shapes
-from little_world.grammar_engine import Menu, Teller, Telling, Told
-from little_world.noun_groups import CLEAR, THINGS, few, named, some, these
+from little_world.clauses import Action, Shapes
+from little_world.grammar_engine import Derivation, Menu, SceneLabels, SentenceLabels
+from little_world.noun_groups import CLEAR, THINGS, few, find_nouns, some, these
 from little_world.nouns import (
     CUDDLY,
     DEVICES,
@@ -25,20 +22,20 @@ from little_world.nouns import (
     VESSELS,
     WILD,
 )
-from little_world.phrases import ANY, COUNTED, MANY, MASS, SHOWN, Couples, Determiner, Kind, Things
+from little_world.phrases import ANY, COUNTED, MANY, MASS, SHOWN, Couples, Determiner, PhraseKind, Things
 from little_world.places_times import UNSAID
-from little_world.statements import Biopsy, Caption, Existence, Opinion, Property, Request
+from little_world.statements import Biopsy, Caption, Existence, Imperative, Opinion, Property
 from little_world.verbs import VERBS
 from little_world.word_types import Adjective, Fixed, Noun, Verb
 
 
 class Scene(Protocol):
-    def tell(self, p: Teller) -> Told: ...
+    def derive(self, p: Derivation) -> SceneLabels: ...
 
 
-TOLD: Shapes = ("plain", "plain", "early", "late", "perfect", "known")
-DONE: Shapes = (*TOLD, "passive")
-WISHED: Shapes = (*TOLD, "wish", "my wish")
+STATED: Shapes = ("plain", "plain", "early", "late", "perfect", "known")
+DONE: Shapes = (*STATED, "passive")
+WISHED: Shapes = (*STATED, "wish", "my wish")
 DONE_OR_WISHED: Shapes = (*DONE, "wish", "my wish")
 
 
@@ -50,12 +47,12 @@ def _reasons(names: str) -> tuple[Adjective, ...]:
     return tuple(ADJECTIVES[name] for name in names.split())
 
 
-def _stays(who: Kind, verbs: str, *where: Menu[Fixed], because: str = "", seen: bool = False) -> Event:
+def _stays(who: PhraseKind, verbs: str, *where: Menu[Fixed], because: str = "", seen: bool = False) -> Action:
     """The cat sat on a mat (and was seen there when Anna came home)."""
-    return Event(
+    return Action(
         who=who,
         verbs=_verbs(verbs),
-        shapes=(*TOLD, *(("reason",) if because else ()), *(("arrival",) if seen else ())),
+        shapes=(*STATED, *(("reason",) if because else ()), *(("arrival",) if seen else ())),
         theme="subject",
         moody="subject",
         where=where,
@@ -63,14 +60,16 @@ def _stays(who: Kind, verbs: str, *where: Menu[Fixed], because: str = "", seen: 
     )
 
 
-def _acts(who: Kind, verbs: str, what: Kind) -> Event:
+def _acts(who: PhraseKind, verbs: str, what: PhraseKind) -> Action:
     """The fox chased a mouse."""
-    return Event(who=who, verbs=_verbs(verbs), what=what, shapes=DONE, theme="subject", moody="subject")
+    return Action(who=who, verbs=_verbs(verbs), what=what, shapes=DONE, theme="subject", moody="subject")
 
 
-def _does(verbs: str, what: Kind, *where: Menu[Fixed], because: str = "", shapes: Shapes = DONE_OR_WISHED) -> Event:
+def _does(
+    verbs: str, what: PhraseKind, *where: Menu[Fixed], because: str = "", shapes: Shapes = DONE_OR_WISHED
+) -> Action:
     """Anna bought a new phone."""
-    return Event(
+    return Action(
         who=noun_groups.person,
         verbs=_verbs(verbs),
         what=what,
@@ -82,16 +81,16 @@ def _does(verbs: str, what: Kind, *where: Menu[Fixed], because: str = "", shapes
     )
 
 
-def _handles(who: Kind, verbs: str, what: Kind, *where: Menu[Fixed], shapes: Shapes = DONE) -> Event:
+def _handles(who: PhraseKind, verbs: str, what: PhraseKind, *where: Menu[Fixed], shapes: Shapes = DONE) -> Action:
     """A friendly doctor examined the mole: all opinions are about the doctor."""
     where = (UNSAID, *where)
-    return Event(who=who, verbs=_verbs(verbs), what=what, shapes=shapes, theme="object", moody="subject", where=where)
+    return Action(who=who, verbs=_verbs(verbs), what=what, shapes=shapes, theme="object", moody="subject", where=where)
 
 
-def _gives(to: Kind, what: Kind, *, verbs: str = "give show") -> Event:
+def _gives(to: PhraseKind, what: PhraseKind, *, verbs: str = "give show") -> Action:
     """Anna gave the boy a red ball."""
     verb = _verbs(verbs)
-    return Event(who=noun_groups.person, verbs=verb, to=to, what=what, shapes=WISHED, theme="object", moody="object")
+    return Action(who=noun_groups.person, verbs=verb, to=to, what=what, shapes=WISHED, theme="object", moody="object")
 
 
 def _opinions(nouns: tuple[Noun, ...]) -> tuple[Scene, ...]:
@@ -111,7 +110,7 @@ def _in_general(nouns: tuple[Noun, ...], determiners: Menu[Determiner]) -> Prope
 
 
 SMALL_THINGS = (*TOYS, *CUDDLY, *GOODS)
-PLANT_EATERS, FISHERS = named("Kaninchen Hamster Affe Elefant Ziege"), named("Katze Bär Seelöwe Pinguin")
+PLANT_EATERS, FISHERS = find_nouns("Kaninchen Hamster Affe Elefant Ziege"), find_nouns("Katze Bär Seelöwe Pinguin")
 
 SCENES: dict[str, tuple[Scene, ...]] = {
     "animals": (
@@ -122,18 +121,18 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *2 * (_stays(some((*WILD, *SWIMMERS)), "sit wait", noun_groups.NATURE, because="hungry thirsty"),),
         _stays(some(SWIMMERS), "swim", noun_groups.WATER),
         *2 * (_acts(some(noun_groups.ANIMALS), "follow follow watch see look_at", some(noun_groups.ANIMALS)),),
-        _acts(some(named("Katze Hund Fuchs")), "chase", some(named("Maus Kaninchen Ente"))),
-        _acts(some(named("Löwe Bär Wolf")), "chase", some(named("Zebra Ziege Kaninchen"))),
+        _acts(some(find_nouns("Katze Hund Fuchs")), "chase", some(find_nouns("Maus Kaninchen Ente"))),
+        _acts(some(find_nouns("Löwe Bär Wolf")), "chase", some(find_nouns("Zebra Ziege Kaninchen"))),
         _acts(some(PLANT_EATERS), "devour", noun_groups.snack),
         _acts(some(FISHERS), "devour", noun_groups.fish),
-        *2 * (_acts(some(named("Hund Kaninchen Hamster Fuchs Maulwurf")), "dig", noun_groups.burrow),),
+        *2 * (_acts(some(find_nouns("Hund Kaninchen Hamster Fuchs Maulwurf")), "dig", noun_groups.burrow),),
         *4 * (_does("feed stroke wash find see photograph", some(CLEAR), noun_groups.PARKS),),
         _gives(some(PLANT_EATERS), noun_groups.snack, verbs="give"),
         _gives(some(FISHERS), noun_groups.fish, verbs="give"),
         _gives(noun_groups.person, some(CLEAR), verbs="show"),
         *_opinions(CLEAR),
         *2 * (Property(what=these(CLEAR)),),
-        Request(verbs=_verbs("feed stroke wash photograph"), what=some(CLEAR)),
+        Imperative(verbs=_verbs("feed stroke wash photograph"), what=some(CLEAR)),
         *2 * (facts.ANIMAL_CLASSES,),
         facts.HABITATS,
         facts.SIZES,
@@ -144,16 +143,16 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         _does("sell", some(FRUIT), noun_groups.MARKETS),
         *3 * (_does("eat wash find", some(FRUIT), noun_groups.ROOMS),),
         _does("pick", some(FRUIT), noun_groups.GARDEN),
-        _does("peel", some(named("Apfel Orange Banane Birne Pfirsich")), noun_groups.ROOMS),
+        _does("peel", some(find_nouns("Apfel Orange Banane Birne Pfirsich")), noun_groups.ROOMS),
         _does("buy eat wash", Couples(each=few(FRUIT)), shapes=WISHED),
         *2 * (_gives(noun_groups.person, some(FRUIT)),),
         *2 * (_stays(some(FRUIT), "lie", noun_groups.TABLES, seen=True),),
-        _stays(some(named("Apfel Birne Pflaume Kirsche")), "fall", noun_groups.TREES),
+        _stays(some(find_nouns("Apfel Birne Pflaume Kirsche")), "fall", noun_groups.TREES),
         *_opinions(FRUIT),
         Opinion(what=Things(nouns=TREATS, determiners=MASS, counts=(0, 1))),
         *2 * (Property(what=these(FRUIT)),),
         _in_general(TREATS, MASS),
-        Request(verbs=_verbs("wash buy eat"), what=some(FRUIT)),
+        Imperative(verbs=_verbs("wash buy eat"), what=some(FRUIT)),
         facts.FRUIT_CLASSES,
         facts.SOILS,
         *_pictures(FRUIT),
@@ -171,7 +170,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *_opinions(DEVICES),
         *2 * (Property(what=these(DEVICES)),),
         _in_general(DEVICES, MANY),
-        Request(verbs=_verbs("switch_on switch_off charge repair"), what=some(DEVICES)),
+        Imperative(verbs=_verbs("switch_on switch_off charge repair"), what=some(DEVICES)),
         facts.PRODUCTS,
         *_pictures(DEVICES),
     ),
@@ -186,7 +185,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *2 * (_stays(some(SMALL_THINGS), "lie", noun_groups.TABLES, seen=True),),
         *_opinions(THINGS),
         *2 * (Property(what=these(THINGS)),),
-        Request(verbs=_verbs("clean repair"), what=some(THINGS)),
+        Imperative(verbs=_verbs("clean repair"), what=some(THINGS)),
         *_pictures(THINGS),
     ),
     "places": (
@@ -196,14 +195,14 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *2 * (Property(what=these(SIGHTS, UNSAID, noun_groups.IN_CITIES)),),
         *2 * (Existence(what=Things(nouns=SIGHTS, determiners=ANY), where=noun_groups.IN_CITIES),),
         facts.HOMES,
-        Request(verbs=_verbs("visit photograph"), what=noun_groups.sight),
+        Imperative(verbs=_verbs("visit photograph"), what=noun_groups.sight),
         *2 * (Caption(what=Things(nouns=SIGHTS, determiners=COUNTED, where=(noun_groups.IN_CITIES,))),),
     ),
     "medicine": (
         *6 * (_handles(noun_groups.healer, "examine photograph treat look_at", noun_groups.mark),),
         *2 * (_handles(noun_groups.healer, "remove", noun_groups.removable_mark),),
         *2 * (Biopsy(what=noun_groups.one_mark),),
-        Request(verbs=_verbs("examine photograph"), what=noun_groups.mark),
+        Imperative(verbs=_verbs("examine photograph"), what=noun_groups.mark),
         *3 * (Property(what=these(SKIN, noun_groups.BODY), forms=("one", "not", "and")),),
         Opinion(what=Things(nouns=HEALERS, determiners=SHOWN)),
         *4 * (Caption(what=Things(nouns=SKIN, determiners=COUNTED, where=(noun_groups.BODY,))),),
@@ -226,7 +225,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
 TOPICS = tuple(SCENES)
 
 
-def sentence(p: Teller, *, topics: tuple[str, ...] = TOPICS) -> Telling:
+def derive_sentence(p: Derivation, *, topics: tuple[str, ...] = TOPICS) -> SentenceLabels:
     """One sentence of the little world."""
     topic = p.choose("topic", topics)
-    return Telling(topic, *p.choose("scene", SCENES[topic]).tell(p))
+    return SentenceLabels(topic, *p.choose("scene", SCENES[topic]).derive(p))

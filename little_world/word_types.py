@@ -1,4 +1,4 @@
-"""What a word is in both languages, and how it is written down in tables. Refuses to know which words there are."""
+"""The types of words in both languages, and how they are written in tables."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -21,15 +21,15 @@ Tokens: TypeAlias = tuple[Token, ...]
 
 
 class Word(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Something with English tokens; told apart by identity, since two words may look alike (the three moles)."""
+    """English tokens; compared by identity, since two words may be spelled alike (the three moles)."""
 
     tokens: Tokens
-    combination: str = ""  # what it counts as where it decides the split: big and large, singular and plural are one
+    combination: str = ""  # its key for the split: big and large, singular and plural share one
     links: tuple[tuple[int, int], ...] = ()  # (adjective, noun) among its tokens
 
 
 class Fixed(Word, frozen=True, eq=False, kw_only=True):
-    """Words whose German does not depend on the sentence around them: a place, a time, a truth."""
+    """Words whose German does not depend on the sentence: a place, a time, a fact."""
 
     german: str
 
@@ -78,11 +78,11 @@ def spell(phrase: str, pos: str, tag: str = "O") -> Tokens:
     return (Token(first, pos, tag), *(Token(word, pos, tag.replace("B-", "I-")) for word in rest))
 
 
-def tagged(words: str) -> Tokens:
+def parse_tagged(words: str) -> Tokens:
     """Tokens written as `was/AUX`."""
     return tuple(Token(*word.split("/")) for word in words.split())
 
 
-def linked(tokens: Tokens) -> tuple[tuple[int, int], ...]:
+def link_adjectives(tokens: Tokens) -> tuple[tuple[int, int], ...]:
     """Each adjective belongs to the noun at the end."""
     return tuple((place, len(tokens) - 1) for place, token in enumerate(tokens) if token.pos == "ADJ")

@@ -11,11 +11,10 @@ from jaxtyping import install_import_hook
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-# Before anything of triform is imported: every annotated shape of the core is checked at each call. `inputs` checks
-# what callers pass by itself, with messages of its own.
-CORE = Path(__file__).resolve().parents[1] / "triform" / "core"
-CHECKED = [f"triform.core.{path.stem}" for path in CORE.glob("*.py") if path.stem not in ("__init__", "inputs")]
-install_import_hook(CHECKED, "beartype.beartype")
+# Before anything of triform is imported: every annotated shape of the core is checked at each call. Not in `inputs`,
+# which accepts anything from a caller and says itself what is wrong with it.
+CORE = (Path(__file__).resolve().parents[1] / "triform" / "core").glob("*.py")
+install_import_hook([f"triform.core.{path.stem}" for path in CORE if path.stem != "inputs"], "beartype.beartype")
 
 import torch  # noqa: E402
 

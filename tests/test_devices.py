@@ -49,7 +49,7 @@ def test_everything_works_inside_inference_mode(saved: Path) -> None:
         assert loaded.complete([[1, 2, 3]], max_tokens=2, beams=2)[0].finish == "length"
         model = learned(task, LABELLED, model=begun(task, LABELLED), steps=2)
         assert next(task.run(["Jack loves Rome."], model=model)).labels
-        sight = [claim for claim in CLAIMS if claim.name == "who sees whom"]
+        sight = [claim for claim in CLAIMS if claim.name == "mask = gradients"]
         assert check(SPEC, built.network, claims=sight).holds
         assert bag_of_words(["a", "b"], [("x",), ("y",)]).answers(["a"]) == [("x",)]
     assert not any(p.is_inference() for each in (loaded, built) for p in each.network.parameters())
@@ -60,5 +60,5 @@ def test_weights_copied_inside_inference_mode_cannot_learn() -> None:
     model = begun(task, LABELLED)
     with torch.inference_mode():
         frozen = model.replace(network=copy.deepcopy(model.network))
-    with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot learn"):
+    with pytest.raises(TriformError, match=r"inside torch.inference_mode\(\) and cannot be trained"):
         learned(task, LABELLED, model=frozen, steps=1)

@@ -23,15 +23,15 @@ BAD = {
     "row 0 has 131 tokens, the model reads 130; shorten or split it": lambda m: m.logits([[1] * 131]),
     "keep has shape [2, 2], ids [2, 3]": lambda m: m.logits(IDS, keep=[[True] * 2] * 2),
     "keep is torch.int64; use torch.bool": lambda m: m.logits(IDS, keep=[[1, 1, 0]] * 2),
-    "keep is not a rectangle": lambda m: m.logits(IDS, keep=[[True], [True, False]]),
-    "ids are torch.float32; use whole numbers": lambda m: m.logits([[1.5, 2.0]]),
+    "keep is not rows of equal length": lambda m: m.logits(IDS, keep=[[True], [True, False]]),
+    "ids are torch.float32; use integers": lambda m: m.logits([[1.5, 2.0]]),
     "ids are torch.bool": lambda m: m.logits([[True, False]]),
     "ids have 1 axes, shape [3]; use [batch, tokens]": lambda m: m.logits([1, 2, 3]),
-    "not rows of equal length": lambda m: m.logits([[1, 2], [3]]),
-    "not rows of equal length of whole numbers": lambda m: m.logits("text"),
-    "segment kind 1 is outside the kinds of 1; use 0 to 0": lambda m: m.logits(IDS, kinds=[[0, 0, 1]] * 2),
+    "ids are not rows of equal length": lambda m: m.logits([[1, 2], [3]]),
+    "ids are not rows of equal length of integers": lambda m: m.logits("text"),
+    "segment id 1 is outside the segments of 1; use 0 to 0": lambda m: m.logits(IDS, kinds=[[0, 0, 1]] * 2),
     "kinds has shape [1, 3]": lambda m: m.logits(IDS, kinds=[[0, 0, 0]]),
-    "this model is the form 'decoder'; use logits(ids)": lambda m: m.logits(IDS, target=IDS),
+    "this model has the form 'decoder'; use logits(ids)": lambda m: m.logits(IDS, target=IDS),
 }
 
 
@@ -46,7 +46,7 @@ def test_bad_ids_get_one_clear_sentence(sentence: str) -> None:
 def test_an_encoder_decoder_needs_both_sides() -> None:
     with pytest.raises(InputError, match=r"use logits\(source, target=target\)"):
         model("t5").logits(IDS)
-    with pytest.raises(InputError, match="source has 2 rows, target 1"):
+    with pytest.raises(InputError, match="source has 2 rows, target has 1"):
         model("t5").logits(IDS, target=[[1]])
     with pytest.raises(InputError, match="target: token id 99"):
         model("t5").logits(IDS, target=[[1], [99]])
@@ -55,7 +55,7 @@ def test_an_encoder_decoder_needs_both_sides() -> None:
 def test_huge_ids_are_refused_before_any_allocation_of_their_size() -> None:
     with pytest.raises(InputError, match="token id 9223372036854775807"):
         model("gpt2").logits([[2**63 - 1]])
-    with pytest.raises(InputError, match="not rows of equal length"):
+    with pytest.raises(InputError, match="ids are not rows of equal length"):
         model("gpt2").logits([[2**70]])
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
+PACKAGES = ("triform", "triform_lectures", "little_world")
+PACKAGE = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 CORE = [path for path in PACKAGE if path.parent.name == "core"]
 
 

@@ -52,16 +52,16 @@ IMPOSSIBLE = {
     "norm: eps=0 is out of range": lambda: NormSpec(eps=0),
     "norm: eps=nan is out of range": lambda: NormSpec(eps=float("nan")),
     "norm: kind='batch' is not known": lambda: NormSpec(kind="batch"),
-    "rotary turns pairs, head_width=3 is odd": lambda: families.llama(width=9, heads=3, layers=1),
+    "rotary rotates pairs, head_width=3 is odd": lambda: families.llama(width=9, heads=3, layers=1),
     "sinusoids come in pairs, width=9 is odd": lambda: families.vaswani(width=9, heads=3, layers=1),
     "rotary: base=0.5 is out of range": lambda: Rotary(base=0.5),
     "buckets: count=30": lambda: Buckets(count=30),
     "sinusoid: layout='both' is not known": lambda: Sinusoid(layout="both"),
-    "a Tag head reads an encoder": lambda: replace(families.gpt2(), head=Tag(labels=2)),
+    "a Tag head needs an encoder": lambda: replace(families.gpt2(), head=Tag(labels=2)),
     "the first token of a decoder sees only itself": lambda: replace(
         families.gpt2(), head=Classify(labels=2, pick="first")
     ),
-    "a Classify head reads one stack": lambda: replace(families.t5(), head=Classify(labels=2, pick="last")),
+    "a Classify head needs a single stack": lambda: replace(families.t5(), head=Classify(labels=2, pick="last")),
     "neither encoder nor decoder is given": lambda: replace(families.gpt2(), decoder=None),
     "dropout=1.0 is out of range": lambda: replace(families.gpt2(), dropout=1.0),
     "vocab=0 is not a size": lambda: families.gpt2(vocab=0),
@@ -70,7 +70,7 @@ IMPOSSIBLE = {
         families.bert(),
         encoder=replace(families.bert().encoder, attention=replace(families.bert().encoder.attention, window=4)),
     ),
-    "segment kinds are for models with one stack": lambda: replace(families.t5(), embedding=families.bert().embedding),
+    "segment ids are for models with one stack": lambda: replace(families.t5(), embedding=families.bert().embedding),
 }
 
 

@@ -1,6 +1,6 @@
-"""Triform: every Transformer, in all three forms, in one small codebase you can see through.
+"""Triform: every Transformer, in all three forms, in one small codebase you can read.
 
-The front door, and it opens slowly: nothing is imported until it is used, so that `import triform` costs nothing.
+The public names are imported when they are used, so that `import triform` is fast.
 """
 
 import gc
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from triform.model import Model, build
     from triform.weights.model_folder import load
 
-_WHERE = {
+_MODULE_OF = {
     "Model": "triform.model",
     "TriformError": "triform.errors",
     "build": "triform.model",
@@ -38,28 +38,26 @@ prepare_threads()
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'triform' has no attribute {name!r}; it has {', '.join(__all__)}")
-    with _without_collecting():
-        if _WHERE[name] == "triform":
+    with _pause_collection():
+        if _MODULE_OF[name] == "triform":
             return import_module(f"triform.{name}")
-        return getattr(import_module(_WHERE[name]), name)
+        return getattr(import_module(_MODULE_OF[name]), name)
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Importing torch makes a million objects, all of which stay: looking for garbage among them is a tenth of it.
-
-    Nor is there any point in looking among them later.
-    """
-    collecting, had = gc.isenabled(), "torch" in sys.modules
+def _pause_collection() -> Iterator[None]:
+    """No garbage collection while importing: torch creates a million objects that all stay, and scanning them takes a
+    tenth of the import. They are frozen, so that later collections skip them too."""
+    collecting, had_torch = gc.isenabled(), "torch" in sys.modules
     gc.disable()
     try:
         yield
     finally:
         if collecting:
             gc.enable()
-        if collecting and not had and "torch" in sys.modules:
+        if collecting and not had_torch and "torch" in sys.modules:
             gc.freeze()
 
 

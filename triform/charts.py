@@ -1,7 +1,7 @@
-"""Small charts as SVG text: lines, bars, heat maps. Also how numbers are written for the eye.
+"""Charts as data (lines, bars, heat maps) and as SVG; and numbers shortened for display.
 
-No plotting library and nothing from the network. Colours are few and told apart by marker and dash too, follow the
-reader's light or dark setting, and sit in one style of the picture itself. Refuses to know what is drawn.
+No plotting library and nothing from the network. Curves differ in marker and dash besides colour; colours follow the
+browser's light or dark setting.
 """
 
 import math
@@ -10,11 +10,14 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from triform.errors import InputError
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 76, 20, 64, 52  # around the axes
-MOST_CELLS = 65_536  # of a heat map: more is slow to draw and too small to see
+MAX_HEAT_CELLS = 65_536  # more is slow to draw and too small to see
 COLOURS = 6
 DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 
@@ -36,30 +39,91 @@ STYLE = """
 """
 
 
-class Series(NamedTuple):
-    """One line: points from left to right; without a line, points only."""
+class Curve(msgspec.Struct, frozen=True):
+    """One line: points from left to right; not `joined`: the points only."""
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: tuple[tuple[float, float], ...]
     joined: bool = True
 
 
-class Mark(NamedTuple):
-    """A place on the x axis worth a word."""
+class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
+    """Curves over one x axis; `marks` are x values with a label."""
 
-    x: float
-    label: str
+    title: str
+    x: str
+    y: str
+    curves: tuple[Curve, ...]
+    log_x: bool = False
+    log_y: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+    x_ticks: tuple[float, ...] | UnsetType = UNSET  # in place of round numbers
+    y_unit: str | UnsetType = UNSET  # printed at each tick
 
 
-class Axis(NamedTuple):
-    label: str
-    log: bool = False
-    unit: str = ""  # written at each number
-    ticks: Sequence[float] = ()  # where round numbers are not the ones to show
+class Bars(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
+    """One bar per name, from the top; its value is printed at its end."""
+
+    title: str
+    values: dict[str, float]
+    unit: str = ""
+
+
+class Heat(msgspec.Struct, frozen=True, kw_only=True, tag="heat"):
+    """One number per cell, as strength of colour; another colour below zero."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[float, ...], ...]
+
+
+Plot = Lines | Bars | Heat
+
+
+def curve(name: str, xs: Sequence[float], ys: Sequence[float], *, joined: bool = True) -> Curve:
+    return Curve(name, tuple((float(x), float(y)) for x, y in zip(xs, ys, strict=True)), joined)
+
+
+def lines(
+    title: str,
+    x: str,
+    y: str,
+    curves: Sequence[Curve],
+    *,
+    log: str = "",
+    marks: Sequence[tuple[float, str]] = (),
+    x_ticks: Sequence[float] = (),
+    y_unit: str = "",
+) -> Lines:
+    """`log` names the axes that are logarithmic: "x", "y" or "xy"."""
+    return Lines(
+        title=title,
+        x=x,
+        y=y,
+        curves=tuple(curves),
+        log_x="x" in log,
+        log_y="y" in log,
+        marks=tuple(marks),
+        x_ticks=tuple(x_ticks) or UNSET,
+        y_unit=y_unit or UNSET,
+    )
+
+
+def bars(title: str, values: Mapping[str, float], unit: str = "") -> Bars:
+    return Bars(title=title, values={name: float(value) for name, value in values.items()}, unit=unit)
+
+
+def heat(title: str, cells: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Heat:
+    numbers = tuple(tuple(float(cell) for cell in row) for row in cells)
+    return Heat(title=title, rows=tuple(rows), columns=tuple(columns), cells=numbers)
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
 
 
 class Figure(NamedTuple):
-    """A finished picture."""
+    """A finished SVG."""
 
     svg: str
 
@@ -72,15 +136,15 @@ class Figure(NamedTuple):
 
 
 def check_ending(path: str | Path) -> None:
-    """A picture is SVG, and its name says so."""
+    """Figures are written as SVG, so the file name must end in .svg."""
     if Path(path).suffix.lower() != ".svg":
         raise InputError(
-            f"{path} does not end in .svg: pictures are SVG; a browser or Inkscape turns one into PNG or PDF"
+            f"{path} does not end in .svg: figures are SVG; a browser or Inkscape converts one to PNG or PDF"
         )
 
 
 def short(number: float, unit: str = "") -> str:
-    """1234567 → 1.23 M, 0.0123 s → 12.3 ms: three digits and a prefix; small numbers have one only before a unit"""
+    """1234567 → 1.23 M, 0.0123 s → 12.3 ms: three digits and an SI prefix; below 1 only before a unit"""
     for power, prefix in PREFIXES.items():
         if abs(number) >= 0.9995 * power and (unit or power >= 1):
             return f"{float(f'{number / power:.3g}'):g} {prefix}{unit}".rstrip()
@@ -91,7 +155,7 @@ def short(number: float, unit: str = "") -> str:
 
 
 class Scale(NamedTuple):
-    """Numbers from `low` to `high` laid on a stretch of the picture."""
+    """Maps numbers from `low` to `high` to pixels from `start` to `end`."""
 
     low: float
     high: float
@@ -101,13 +165,13 @@ class Scale(NamedTuple):
 
     @staticmethod
     def over(values: Iterable[float], start: float, end: float, *, log: bool) -> "Scale":
-        seen = list(values)
-        if not seen or not all(math.isfinite(value) for value in seen):
+        numbers = list(values)
+        if not numbers or not all(math.isfinite(value) for value in numbers):
             raise InputError("a plot needs at least one point, and every number finite")
-        if log and min(seen) <= 0:
-            raise InputError(f"a logarithmic axis has no place for {min(seen):g}; use numbers above 0")
-        low, high = (min(seen), max(seen)) if log else (min(0.0, *seen), max(0.0, *seen))
-        if log and high < 1.5 * low:  # too near for ticks
+        if log and min(numbers) <= 0:
+            raise InputError(f"a logarithmic axis cannot show {min(numbers):g}; use numbers above 0")
+        low, high = (min(numbers), max(numbers)) if log else (min(0.0, *numbers), max(0.0, *numbers))
+        if log and high < 1.5 * low:  # too close for ticks
             low, high = low / 2, high * 2
         elif low == high:
             high = low + 1
@@ -134,77 +198,91 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
 
 
-# --- pictures -------------------------------------------------------------------------------------------------------
+# --- drawing --------------------------------------------------------------------------------------------------------
 
 
-def lines(series: Sequence[Series], *, title: str, x: Axis, y: Axis, marks: Sequence[Mark] = ()) -> Figure:
-    """Curves over one x axis, each with its own colour and marker."""
-    points = [point for one in series for point in one.points]
-    across = Scale.over([px for px, _ in points] + [mark.x for mark in marks], LEFT, WIDTH - RIGHT, log=x.log)
-    up = Scale.over([py for _, py in points], HEIGHT - BOTTOM, TOP, log=y.log)
-    if y.log:  # a little air, so that no line lies on the edge
+def draw(plot: Plot) -> Figure:
+    match plot:
+        case Lines():
+            return draw_lines(plot)
+        case Bars():
+            return draw_bars(plot)
+        case Heat():
+            return draw_heat(plot)
+
+
+def draw_lines(plot: Lines) -> Figure:
+    """Each curve has its own colour and marker."""
+    points = [point for curve in plot.curves for point in curve.points]
+    across = Scale.over([x for x, _ in points] + [x for x, _ in plot.marks], LEFT, WIDTH - RIGHT, log=plot.log_x)
+    up = Scale.over([y for _, y in points], HEIGHT - BOTTOM, TOP, log=plot.log_y)
+    if plot.log_y:  # a margin, so that no line touches the edge
         up = up._replace(low=up.low / 1.2, high=up.high * 1.2)
-    parts = [*grid(across, up, x, y)]
-    for mark in marks:
-        at = across.at(mark.x)
+    parts = [*draw_grid(plot, across, up)]
+    for x, label in plot.marks:
+        at = across.at(x)
         parts.append(f'<line class="mark" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>')
         late = at > 0.8 * WIDTH
         place = (at - 6 if late else at + 6, HEIGHT - BOTTOM - 8)
-        parts.append(text(*place, mark.label, anchor="end" if late else "start", kind="soft"))
-    for index, one in enumerate(series):
-        parts += curve(one, index, across, up)
-    parts += legend([one.name for one in series])
-    said = "; ".join(f"{one.name}: " + ", ".join(f"{px:g} → {py:.3g}" for px, py in one.points) for one in series)
-    return figure(parts, title=title, said=said)
+        parts.append(text_element(*place, label, anchor="end" if late else "start", kind="soft"))
+    for index, curve in enumerate(plot.curves):
+        parts += draw_curve(curve, index, across, up)
+    parts += draw_legend([curve.name for curve in plot.curves])
+    described = "; ".join(
+        f"{curve.name}: " + ", ".join(f"{x:g} → {y:.3g}" for x, y in curve.points) for curve in plot.curves
+    )
+    return make_figure(parts, title=plot.title, description=described)
 
 
-def bars(values: Mapping[str, float], *, title: str, unit: str = "") -> Figure:
-    """Lengths to compare, one a name, from the top; the number stands at its end."""
-    room, gap = 24 + 7 * max(map(len, values), default=0), 26
-    across = Scale.over(values.values(), room, WIDTH - 90, log=False)
+def draw_bars(plot: Bars) -> Figure:
+    left, gap = 24 + 7 * max(map(len, plot.values), default=0), 26
+    across = Scale.over(plot.values.values(), left, WIDTH - 90, log=False)
     parts = []
-    for index, (name, value) in enumerate(values.items()):
+    for index, (name, value) in enumerate(plot.values.items()):
         top, (start, end) = 50 + gap * index, sorted((across.at(0), across.at(value)))
-        parts.append(text(room - 8, top + 14, name, anchor="end"))
-        parts.append(rectangle(start, top, end - start, gap - 6, colour=0))
-        parts.append(text(end + 6, top + 14, short(value, unit), kind="soft"))
-    said = "; ".join(f"{name}: {value:g}" for name, value in values.items())
-    return figure(parts, title=title, said=said, height=60 + gap * len(values))
+        parts.append(text_element(left - 8, top + 14, name, anchor="end"))
+        parts.append(rect_element(start, top, end - start, gap - 6, colour=0))
+        parts.append(text_element(end + 6, top + 14, short(value, plot.unit), kind="soft"))
+    described = "; ".join(f"{name}: {value:g}" for name, value in plot.values.items())
+    return make_figure(parts, title=plot.title, description=described, height=60 + gap * len(plot.values))
 
 
-def heat(cells: Sequence[Sequence[float]], *, rows: Sequence[str], columns: Sequence[str], title: str) -> Figure:
-    """A number a cell, as strength of colour; another colour below zero. Rows are named at the left, columns on top."""
-    if len(rows) * len(columns) > MOST_CELLS:
-        raise InputError(f"a heat map of {len(rows)} × {len(columns)} cells is too large; show at most {MOST_CELLS}")
+def draw_heat(plot: Heat) -> Figure:
+    """Rows are labelled at the left, columns on top."""
+    cells, rows, columns = plot.cells, plot.rows, plot.columns
+    if len(rows) * len(columns) > MAX_HEAT_CELLS:
+        raise InputError(
+            f"a heat map of {len(rows)} × {len(columns)} cells is too large; show at most {MAX_HEAT_CELLS}"
+        )
     if len(cells) != len(rows) or any(len(row) != len(columns) for row in cells):
-        raise InputError(f"a heat map needs {len(rows)} rows of {len(columns)} numbers, one for each pair of names")
+        raise InputError(f"a heat map needs {len(rows)} rows of {len(columns)} numbers, one per pair of labels")
     most = Scale.over([abs(value) for row in cells for value in row], 0, 1, log=False).high
     left, top = 20 + 7 * min(max(map(len, rows)), 20), 60 + 6 * min(max(map(len, columns)), 20)
     side = max(min((WIDTH - left - RIGHT) / len(columns), 32.0), 1.0)
-    named = side >= 11  # below that, names would overlap
+    labelled = side >= 11  # below that, labels would overlap
     parts = []
     for i, (name, row) in enumerate(zip(rows, cells, strict=True)):
-        if named:
-            parts.append(text(left - 6, top + side * (i + 0.5) + 4, cut(name), anchor="end"))
+        if labelled:
+            parts.append(text_element(left - 6, top + side * (i + 0.5) + 4, shorten(name), anchor="end"))
         for j, value in enumerate(row):
-            hint = f"{name} · {columns[j]}: {value:.4g}" if named else ""
+            hint = f"{name} · {columns[j]}: {value:.4g}" if labelled else ""
             place = (left + side * j, top + side * i, side, side)
-            parts.append(rectangle(*place, colour=int(value < 0), strength=abs(value) / most, hint=hint))
-    for j, name in enumerate(columns if named else ()):
+            parts.append(rect_element(*place, colour=int(value < 0), strength=abs(value) / most, hint=hint))
+    for j, name in enumerate(columns if labelled else ()):
         x = left + side * (j + 0.5) + 4
-        parts.append(f'<g transform="rotate(-60 {x:.1f} {top - 6})">{text(x, top - 6, cut(name))}</g>')
+        parts.append(f'<g transform="rotate(-60 {x:.1f} {top - 6})">{text_element(x, top - 6, shorten(name))}</g>')
     bottom = top + side * len(rows)
-    parts.append(text(left, bottom + 20, f"full colour: {most:.3g}", kind="soft"))
-    said = f"{len(rows)} rows, {len(columns)} columns, largest {most:.4g}"
-    return figure(parts, title=title, said=said, height=bottom + 34)
+    parts.append(text_element(left, bottom + 20, f"full colour: {most:.3g}", kind="soft"))
+    described = f"{len(rows)} rows, {len(columns)} columns, largest {most:.4g}"
+    return make_figure(parts, title=plot.title, description=described, height=bottom + 34)
 
 
 def stacked(figures: Sequence[Figure]) -> Figure:
-    """Pictures one below another in one file."""
+    """Figures one below another in one SVG."""
     top, parts = 0, []
-    for one in figures:
-        parts.append(one.svg.replace("<svg ", f'<svg y="{top}" ', 1))
-        top += int(one.svg.split(' height="', 1)[1].split('"', 1)[0])
+    for figure in figures:
+        parts.append(figure.svg.replace("<svg ", f'<svg y="{top}" ', 1))
+        top += int(figure.svg.split(' height="', 1)[1].split('"', 1)[0])
     size = f'viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}"'
     return Figure("\n".join((f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n")))
 
@@ -212,66 +290,67 @@ def stacked(figures: Sequence[Figure]) -> Figure:
 # --- pieces ---------------------------------------------------------------------------------------------------------
 
 
-def figure(parts: Iterable[str], *, title: str, said: str, height: float = HEIGHT) -> Figure:
-    """`said` is the picture for those who do not see it."""
+def make_figure(parts: Iterable[str], *, title: str, description: str, height: float = HEIGHT) -> Figure:
+    """`description` is the text for screen readers."""
     head = (
         f'<svg class="triform-plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
-        f'width="{WIDTH}" height="{height:.0f}" role="img" aria-label="{escape(clean(title))}">'
-        f"<desc>{escape(clean(said))}</desc><style>{STYLE}</style>"
+        f'width="{WIDTH}" height="{height:.0f}" role="img" aria-label="{escape(replace_unprintable(title))}">'
+        f"<desc>{escape(replace_unprintable(description))}</desc><style>{STYLE}</style>"
     )
-    return Figure("\n".join((head, text(16, 26, title, kind="title"), *parts, "</svg>\n")))
+    return Figure("\n".join((head, text_element(16, 26, title, kind="title"), *parts, "</svg>\n")))
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(clean(words))}</text>'
+def text_element(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> str:
+    css = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{css}>{escape(replace_unprintable(words))}</text>'
 
 
-def rectangle(
+def rect_element(
     x: float, y: float, width: float, height: float, *, colour: int, strength: float = 1.0, hint: str = ""
 ) -> str:
     place = f'x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
-    said = f"<title>{escape(clean(hint))}</title>" if hint else ""
-    return f'<rect {place} fill="var(--c{colour})" fill-opacity="{strength:.3f}">{said}</rect>'
+    tooltip = f"<title>{escape(replace_unprintable(hint))}</title>" if hint else ""
+    return f'<rect {place} fill="var(--c{colour})" fill-opacity="{strength:.3f}">{tooltip}</rect>'
 
 
-def clean(words: str) -> str:
-    """What XML cannot hold, and what has no shape, becomes a box."""
+def replace_unprintable(words: str) -> str:
+    """Characters that XML cannot hold or that have no glyph become □."""
     return "".join(char if char.isprintable() else "□" for char in words)
 
 
-def cut(words: str) -> str:
-    return words if len(words) <= 20 else f"{words[:19]}…"
+def shorten(words: str) -> str:
+    return replace_unprintable(words if len(words) <= 20 else f"{words[:19]}…")
 
 
-def grid(across: Scale, up: Scale, x: Axis, y: Axis) -> Iterable[str]:
-    for tick in x.ticks or across.ticks():
+def draw_grid(plot: Lines, across: Scale, up: Scale) -> Iterable[str]:
+    own_ticks = () if plot.x_ticks is UNSET else plot.x_ticks
+    for tick in own_ticks or across.ticks():
         at = across.at(tick)
         yield f'<line class="grid" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>'
-        yield text(
-            at, HEIGHT - BOTTOM + 18, f"{tick:,g}" if x.ticks else short(tick, x.unit), anchor="middle", kind="soft"
-        )
+        label = f"{tick:,g}" if own_ticks else short(tick)
+        yield text_element(at, HEIGHT - BOTTOM + 18, label, anchor="middle", kind="soft")
+    y_unit = "" if plot.y_unit is UNSET else plot.y_unit
     for tick in up.ticks():
         at = up.at(tick)
         yield f'<line class="grid" x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}"/>'
-        yield text(LEFT - 8, at + 4, short(tick, y.unit), anchor="end", kind="soft")
-    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x.label, anchor="middle")
+        yield text_element(LEFT - 8, at + 4, short(tick, y_unit), anchor="end", kind="soft")
+    yield text_element((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, plot.x, anchor="middle")
     middle = (TOP + HEIGHT - BOTTOM) / 2
-    yield f'<g transform="rotate(-90 16 {middle})">{text(16, middle + 4, y.label, anchor="middle")}</g>'
+    yield f'<g transform="rotate(-90 16 {middle})">{text_element(16, middle + 4, plot.y, anchor="middle")}</g>'
 
 
-def curve(series: Series, index: int, across: Scale, up: Scale) -> Iterable[str]:
-    places = [(across.at(x), up.at(y)) for x, y in series.points]
-    if series.joined:
+def draw_curve(curve: Curve, index: int, across: Scale, up: Scale) -> Iterable[str]:
+    places = [(across.at(x), up.at(y)) for x, y in curve.points]
+    if curve.joined:
         dash = f' stroke-dasharray="{DASHES[index % len(DASHES)]}"'
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         yield f'<polyline class="curve" stroke="var(--c{index % COLOURS})"{dash} points="{path}"/>'
-    for (x, y), (px, py) in zip(places, series.points, strict=True):
-        hint = escape(clean(f"{series.name}: {px:g} → {py:.4g}"))
-        yield f'<path d="{marker(index, x, y)}" fill="var(--c{index % COLOURS})"><title>{hint}</title></path>'
+    for (x, y), (px, py) in zip(places, curve.points, strict=True):
+        hint = escape(replace_unprintable(f"{curve.name}: {px:g} → {py:.4g}"))
+        yield f'<path d="{marker_path(index, x, y)}" fill="var(--c{index % COLOURS})"><title>{hint}</title></path>'
 
 
-def marker(index: int, x: float, y: float) -> str:
+def marker_path(index: int, x: float, y: float) -> str:
     """Circle, square, triangle, diamond."""
     shapes = (
         f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
@@ -282,9 +361,9 @@ def marker(index: int, x: float, y: float) -> str:
     return shapes[index % len(shapes)]
 
 
-def legend(names: Sequence[str]) -> Iterable[str]:
+def draw_legend(names: Sequence[str]) -> Iterable[str]:
     x = 16.0
     for index, name in enumerate(names):
-        yield f'<path d="{marker(index, x + 5, 44)}" fill="var(--c{index % COLOURS})"/>'
-        yield text(x + 15, 48, name)
+        yield f'<path d="{marker_path(index, x + 5, 44)}" fill="var(--c{index % COLOURS})"/>'
+        yield text_element(x + 15, 48, name)
         x += 34 + 7 * len(name)

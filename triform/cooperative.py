@@ -1,31 +1,25 @@
-"""Pauses in long work: whoever has it done may look up between two passes, and see to other things or end it.
+"""Yield points in long work: the caller can do other things, or cancel, between two forward passes.
 
-    with pausing(look_up):
-        task.run(…)  # look_up() is called before each pass; what it raises ends the work
-
-Refuses to know what is done, and what is done in a pause.
+with call_at_pauses(callback):
+    task.run(…)  # callback() is called before each pass; an exception from it ends the work
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-
-def nothing() -> None:
-    pass
-
-
-_LOOK_UP: ContextVar[Callable[[], None]] = ContextVar("look_up", default=nothing)
+_CALLBACK: ContextVar[Callable[[], None]] = ContextVar("callback", default=lambda: None)
 
 
 def pause() -> None:
-    _LOOK_UP.get()()
+    """A yield point: calls the callback of the caller, if there is one."""
+    _CALLBACK.get()()
 
 
 @contextmanager
 def pausing(look_up: Callable[[], None]) -> Iterator[None]:
-    before = _LOOK_UP.set(look_up)
+    before = _CALLBACK.set(look_up)
     try:
         yield
     finally:
-        _LOOK_UP.reset(before)
+        _CALLBACK.reset(before)

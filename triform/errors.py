@@ -1,14 +1,14 @@
-"""The one kind of error a person can mend: a sentence with the thing, the value and the way out.
+"""Errors that a user can fix: one sentence with what is wrong, the value and the way out.
 
-Knows nothing of where it is shown: the command line turns it into exit code 2, the server into HTTP 4xx.
+The command line turns them into exit code 2, the server into HTTP 4xx.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-LONGEST_LIST = 500  # characters of known names; of longer lists only the nearest are told
-NEAREST = 5
-SPELLING = 0.75  # how alike two names must be (2 · equal letters / all letters) for one to be a slip of the other
+MAX_LISTED_CHARACTERS = 500  # of longer lists of known names only the nearest are shown
+MAX_NEAREST_NAMES = 5
+MIN_SIMILARITY = 0.75  # 2 · equal letters / all letters, for one name to be a typing error of the other
 
 NOT_FINITE = "not finite (NaN or infinity)"
 ALL_EQUAL = "all the same number"
@@ -16,7 +16,7 @@ DAMAGED = "its weights are damaged, or too large for float16: load it in float32
 
 
 class TriformError(ValueError):
-    """Something outside this code is wrong: the message is one clear sentence."""
+    """Something outside this code is wrong; the message is one clear sentence."""
 
 
 class SpecError(TriformError):
@@ -24,7 +24,7 @@ class SpecError(TriformError):
 
 
 class InputError(TriformError):
-    """Ids, masks, texts or numbers that a model cannot take; `field` names the one argument that is wrong."""
+    """Ids, masks, texts or numbers that a model does not accept; `field` names the argument that is wrong."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -32,42 +32,42 @@ class InputError(TriformError):
 
 
 class NotNumbers(InputError):
-    """Scores that say nothing: NaN, infinite, or all the same. No answer may be read from them."""
+    """Scores that are NaN, infinite or all the same: no result can be computed from them."""
 
     def __init__(self, scores: str = NOT_FINITE) -> None:
         super().__init__(f"the model's scores are {scores}; {DAMAGED}")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one is a slip of the keyboard of: nearly all letters and the first are the same.
+    """The known name that differs by a typing error: the first letter and nearly all others are the same.
 
-    A guess by spelling alone misleads where two names only look alike: albert is not bert, roformer not triform.
+    Similar spelling alone would mislead: albert is not bert, roformer not triform.
     """
-    begins_alike = [other for other in known if other[:1].casefold() == name[:1].casefold()]
-    near = get_close_matches(name, begins_alike, n=1, cutoff=SPELLING)
+    same_start = [other for other in known if other[:1].casefold() == name[:1].casefold()]
+    near = get_close_matches(name, same_start, n=1, cutoff=MIN_SIMILARITY)
     return near[0] if near else None
 
 
 class UnknownName(TriformError):
-    """A name that a person gave and that means nothing here; says which names would."""
+    """A name from a user that is unknown; the message lists the known names."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         near = closest(name, names)
         hint = "." if near is None else f"; did you mean {near!r}?"
-        super().__init__(f"unknown {what} {name!r}{hint} Known: {self._listed(name, names)}")
+        super().__init__(f"unknown {what} {name!r}{hint} Known: {self._list_names(name, names)}")
 
     @staticmethod
-    def _listed(name: str, names: list[str]) -> str:
-        """All of them where they fit into a few lines of a terminal, else the nearest."""
-        if sum(len(each) + 2 for each in names) <= LONGEST_LIST:
+    def _list_names(name: str, names: list[str]) -> str:
+        """All names where they fit into a few lines of a terminal, else the nearest."""
+        if sum(len(known) + 2 for known in names) <= MAX_LISTED_CHARACTERS:
             return ", ".join(names)
-        nearest = sorted(get_close_matches(name, names, n=NEAREST, cutoff=0.0))
+        nearest = sorted(get_close_matches(name, names, n=MAX_NEAREST_NAMES, cutoff=0.0))
         return f"{', '.join(nearest)} and {len(names) - len(nearest)} more"
 
 
 class UnsupportedName(TriformError):
-    """A name in a file that a program wrote: no slip, so nothing is guessed; says which names are supported."""
+    """An unsupported name in a file that a program wrote: no typing error, so no guess; lists the supported names."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         super().__init__(f"the {what} {name!r} is not supported. Supported: {', '.join(sorted(known))}")

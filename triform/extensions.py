@@ -1,6 +1,6 @@
-"""What other packages add to the command line and to the page, found through entry points.
+"""Commands and page lessons that other packages add, found through entry points.
 
-A package names an `Extension` in its own metadata, under the group `triform.extensions`:
+A package names an `Extension` in its metadata, under the group `triform.extensions`:
 
     [project.entry-points."triform.extensions"]
     lectures = "triform_lectures:EXTENSION"
@@ -16,20 +16,20 @@ GROUP = "triform.extensions"
 
 
 class Lessons(Protocol):
-    """A module that gives the page its lessons, as plain values."""
+    """A module with lessons for the page, as JSON values."""
 
     def contents(self) -> list[dict[str, Any]]:
-        """The chapters with the titles of their lessons; nothing is run."""
+        """The chapters with the titles of their lessons; runs nothing."""
 
     def chapter(self, name: str) -> dict[str, Any]:
-        """One chapter with what its lessons found."""
+        """One chapter with the results of its lessons."""
 
     def everything(self) -> dict[str, Any]:
-        """All of it, for a page that is a file."""
+        """All chapters, for a page saved as a file."""
 
 
 class Extension(NamedTuple):
-    """`commands`: name → ("module:function", one line of help); `lessons`: the module that has them."""
+    """`commands`: name → ("module:function", one line of help); `lessons`: the name of a `Lessons` module."""
 
     commands: dict[str, tuple[str, str]] = {}  # noqa: RUF012
     lessons: str = ""
@@ -37,7 +37,7 @@ class Extension(NamedTuple):
 
 @cache
 def find_extensions() -> tuple[Extension, ...]:
-    """Those of all installed packages, in the order of their names."""
+    """The extensions of all installed packages, in the order of their names."""
     return tuple(point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name))
 
 
@@ -48,7 +48,7 @@ def find_commands() -> dict[str, tuple[str, str]]:
 
 @cache
 def find_lessons() -> Lessons | None:
-    """The lessons for the page, where a package has some."""
+    """The lessons for the page, or None if no package has any."""
     from importlib import import_module
 
     for extension in find_extensions():

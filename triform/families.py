@@ -1,12 +1,15 @@
-"""The families as values: each factory says what its paper or its released code says, nothing more.
+"""The families as values: each function says what its paper or its released code says, nothing more.
 
-Owns the numbers of the released models and our own small sizes. Refuses to know torch, files and weight names.
+Owns the sizes of the released models and our own small sizes. Knows nothing of torch, files and weight names.
+A family that differs little from another is that one with other defaults, or a `replace` of its spec.
 """
 
 from collections.abc import Callable
+from typing import TypedDict, Unpack
 
 from triform.errors import SpecError, UnknownName
 from triform.spec import (
+    Act,
     AttentionSpec,
     Buckets,
     EmbeddingSpec,
@@ -16,6 +19,7 @@ from triform.spec import (
     Llama3Scaling,
     ModelSpec,
     NoHead,
+    NormAt,
     NormSpec,
     Own,
     Pooled,
@@ -29,12 +33,57 @@ from triform.spec import (
 )
 
 
+class Sizes(TypedDict, total=False):
+    """What every family takes; the defaults are the family's own."""
+
+    vocab: int
+    width: int
+    layers: int
+    heads: int
+    ff_width: int | None  # None: the family's usual multiple of the width
+    context: int
+
+
+class SizesHead(Sizes, total=False):
+    head: Head | None  # None: the family's own language-model head
+
+
+class T5Sizes(Sizes, total=False):
+    head_width: int
+
+
+class LlamaSizes(SizesHead, total=False):
+    kv_heads: int | None  # None: as many as heads
+    head_width: int | None  # None: width / heads
+    base: float
+    scaling: Scaling | None
+    eps: float
+    bias: bool  # on q, k and v
+    qk_norm: NormSpec | None
+    window: int | None
+    tied: bool  # the output head is the token embedding
+
+
 def even_heads(width: int, heads: int, *, bias: bool) -> AttentionSpec:
     """The heads share the width evenly: K = D / H."""
     if heads < 1 or width % heads:
         ways = ", ".join(str(h) for h in range(1, min(width, 64) + 1) if width % h == 0)
         raise SpecError(f"width={width} is not a multiple of heads={heads}; use heads in {{{ways}}}")
     return AttentionSpec(heads=heads, kv_heads=heads, head_width=width // heads, bias=bias, out_bias=bias)
+
+
+def _layer_norm_stack(
+    width: int, layers: int, heads: int, ff_width: int | None, *, act: Act, norm_at: NormAt, eps: float = 1e-5
+) -> StackSpec:
+    """Blocks with LayerNorm and biases on every matrix; pre-norm stacks end with a norm."""
+    return StackSpec(
+        layers=layers,
+        attention=even_heads(width, heads, bias=True),
+        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act=act, bias=True),
+        norm=NormSpec(kind="layer", eps=eps),
+        norm_at=norm_at,
+        final_norm=norm_at == "pre",
+    )
 
 
 # --- encoders -------------------------------------------------------------------------------------------------------
@@ -52,82 +101,34 @@ def bert(
     kinds: int = 2,
     head: Head | None = None,
 ) -> ModelSpec:
-    """Post-norm encoder with learned positions and segment kinds (Devlin 2018)."""
-    norm = NormSpec(kind="layer", eps=eps)
-    stack = StackSpec(
-        layers=layers,
-        attention=even_heads(width, heads, bias=True),
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="gelu", bias=True),
-        norm=norm,
-        norm_at="post",
-        final_norm=False,
-    )
+    """Post-norm encoder with learned positions and segment embeddings (Devlin 2018)."""
+    stack = _layer_norm_stack(width, layers, heads, ff_width, act="gelu", norm_at="post", eps=eps)
     return ModelSpec(
         width=width,
         vocab=vocab,
         context=context,
         position=Learned(),
-        embedding=EmbeddingSpec(kinds=kinds, norm=norm),
-        head=head or Transformed(act="gelu", norm=norm),
+        embedding=EmbeddingSpec(kinds=kinds, norm=stack.norm),
+        head=head or Transformed(act="gelu", norm=stack.norm),
         encoder=stack,
         dropout=0.1,
     )
 
 
-def distilbert(
-    *,
-    vocab: int = 30_522,
-    width: int = 768,
-    layers: int = 6,
-    heads: int = 12,
-    ff_width: int | None = None,
-    context: int = 512,
-    head: Head | None = None,
-) -> ModelSpec:
-    """BERT with half the layers and no segment kinds (Sanh 2019)."""
-    return bert(
-        vocab=vocab, width=width, layers=layers, heads=heads, ff_width=ff_width, context=context, kinds=0, head=head
-    )
+def distilbert(**sizes: Unpack[SizesHead]) -> ModelSpec:
+    """BERT with half the layers and no segment embeddings (Sanh 2019)."""
+    return bert(**(SizesHead(layers=6) | sizes), kinds=0)
 
 
-def roberta(
-    *,
-    vocab: int = 50_265,
-    width: int = 768,
-    layers: int = 12,
-    heads: int = 12,
-    ff_width: int | None = None,
-    context: int = 512,
-    head: Head | None = None,
-) -> ModelSpec:
-    """BERT with one segment kind and positions that begin at row 2 (Liu 2019)."""
-    base = bert(
-        vocab=vocab,
-        width=width,
-        layers=layers,
-        heads=heads,
-        ff_width=ff_width,
-        context=context,
-        eps=1e-5,
-        kinds=1,
-        head=head,
-    )
+def roberta(**sizes: Unpack[SizesHead]) -> ModelSpec:
+    """BERT with one segment id and positions that begin at row 2 (Liu 2019)."""
+    base = bert(**(SizesHead(vocab=50_265) | sizes), eps=1e-5, kinds=1)
     return replace(base, position=Learned(reserved=2))
 
 
-def roformer(
-    *,
-    vocab: int = 30_522,
-    width: int = 768,
-    layers: int = 12,
-    heads: int = 12,
-    ff_width: int | None = None,
-    context: int = 512,
-    head: Head | None = None,
-) -> ModelSpec:
-    """BERT whose positions turn q and k (Su 2021): a new encoder need not learn distances first."""
-    base = bert(vocab=vocab, width=width, layers=layers, heads=heads, ff_width=ff_width, context=context, head=head)
-    return replace(base, position=Rotary())
+def roformer(**sizes: Unpack[SizesHead]) -> ModelSpec:
+    """BERT with rotary positions (Su 2021): a new encoder need not learn distances first."""
+    return replace(bert(**sizes), position=Rotary())
 
 
 # --- decoders -------------------------------------------------------------------------------------------------------
@@ -144,21 +145,13 @@ def gpt2(
     head: Head | None = None,
 ) -> ModelSpec:
     """Pre-norm decoder with learned positions (Radford 2019)."""
-    stack = StackSpec(
-        layers=layers,
-        attention=even_heads(width, heads, bias=True),
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="gelu-tanh", bias=True),
-        norm=NormSpec(kind="layer", eps=1e-5),
-        norm_at="pre",
-        final_norm=True,
-    )
     return ModelSpec(
         width=width,
         vocab=vocab,
         context=context,
         position=Learned(),
         head=head or Tied(),
-        decoder=stack,
+        decoder=_layer_norm_stack(width, layers, heads, ff_width, act="gelu-tanh", norm_at="pre"),
         dropout=0.1,
     )
 
@@ -182,13 +175,11 @@ def llama(
     tied: bool = False,
     head: Head | None = None,
 ) -> ModelSpec:
-    """Pre-norm decoder: rotary, RMSNorm, gated feed-forward, grouped heads (Touvron 2023)."""
-    if head_width is None:
-        head_width = even_heads(width, heads, bias=False).head_width
+    """Pre-norm decoder: rotary positions, RMSNorm, gated feed-forward, grouped heads (Touvron 2023)."""
     attention = AttentionSpec(
         heads=heads,
         kv_heads=kv_heads or heads,
-        head_width=head_width,
+        head_width=even_heads(width, heads, bias=False).head_width if head_width is None else head_width,
         bias=bias,
         out_bias=False,
         qk_norm=qk_norm,
@@ -213,92 +204,28 @@ def llama(
 
 
 def _two_thirds(ff_width: int) -> int:
-    """A gated feed-forward has three matrices: ⅔ of the width keeps its size; multiples of 16 suit the machine."""
+    """A gated feed-forward has three matrices: ⅔ of the width keeps its size; rounded up to a multiple of 16."""
     return -(-(2 * ff_width // 3) // 16) * 16
 
 
-def mistral(
-    *,
-    vocab: int = 32_000,
-    width: int = 4096,
-    layers: int = 32,
-    heads: int = 32,
-    kv_heads: int = 8,
-    ff_width: int | None = 14_336,
-    context: int = 32_768,
-    base: float = 10_000.0,
-    window: int | None = 4096,
-) -> ModelSpec:
+def mistral(**sizes: Unpack[LlamaSizes]) -> ModelSpec:
     """Llama with a sliding window (Jiang 2023)."""
-    return llama(
-        vocab=vocab,
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        ff_width=ff_width,
-        context=context,
-        base=base,
-        window=window,
-    )
+    return llama(**(LlamaSizes(kv_heads=8, ff_width=14_336, context=32_768, window=4096) | sizes))
 
 
-def qwen2(
-    *,
-    vocab: int = 151_936,
-    width: int = 896,
-    layers: int = 24,
-    heads: int = 14,
-    kv_heads: int = 2,
-    ff_width: int | None = 4864,
-    context: int = 32_768,
-    base: float = 1_000_000.0,
-    tied: bool = True,
-) -> ModelSpec:
+_QWEN = LlamaSizes(vocab=151_936, base=1_000_000.0, eps=1e-6, tied=True)
+
+
+def qwen2(**sizes: Unpack[LlamaSizes]) -> ModelSpec:
     """Llama with biases on q, k and v."""
-    return llama(
-        vocab=vocab,
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        ff_width=ff_width,
-        context=context,
-        base=base,
-        eps=1e-6,
-        bias=True,
-        tied=tied,
-    )
+    own = LlamaSizes(width=896, layers=24, heads=14, kv_heads=2, ff_width=4864, context=32_768, bias=True)
+    return llama(**(_QWEN | own | sizes))
 
 
-def qwen3(
-    *,
-    vocab: int = 151_936,
-    width: int = 1024,
-    layers: int = 28,
-    heads: int = 16,
-    kv_heads: int = 8,
-    head_width: int = 128,
-    ff_width: int | None = 3072,
-    context: int = 40_960,
-    base: float = 1_000_000.0,
-    tied: bool = True,
-) -> ModelSpec:
-    """Llama whose heads norm q and k, with a head width of its own."""
-    return llama(
-        vocab=vocab,
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_width=head_width,
-        ff_width=ff_width,
-        context=context,
-        base=base,
-        eps=1e-6,
-        qk_norm=NormSpec(kind="rms", eps=1e-6),
-        tied=tied,
-    )
+def qwen3(**sizes: Unpack[LlamaSizes]) -> ModelSpec:
+    """Llama with norms on the q and k of each head, and a head width of its own."""
+    own = LlamaSizes(width=1024, layers=28, heads=16, kv_heads=8, head_width=128, ff_width=3072, context=40_960)
+    return llama(**(_QWEN | own | LlamaSizes(qk_norm=NormSpec(kind="rms", eps=1e-6)) | sizes))
 
 
 # --- encoder-decoders -------------------------------------------------------------------------------------------------
@@ -312,16 +239,10 @@ def vaswani(
     heads: int = 8,
     ff_width: int | None = None,
     context: int = 1024,
+    act: Act = "relu",
 ) -> ModelSpec:
     """The 2017 Transformer: post-norm, sinusoids, one embedding for source, target and output."""
-    stack = StackSpec(
-        layers=layers,
-        attention=even_heads(width, heads, bias=True),
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="relu", bias=True),
-        norm=NormSpec(kind="layer", eps=1e-5),
-        norm_at="post",
-        final_norm=False,
-    )
+    stack = _layer_norm_stack(width, layers, heads, ff_width, act=act, norm_at="post")
     return ModelSpec(
         width=width,
         vocab=vocab,
@@ -335,90 +256,17 @@ def vaswani(
     )
 
 
-def marian(
-    *,
-    vocab: int = 58_101,
-    width: int = 512,
-    layers: int = 6,
-    heads: int = 8,
-    ff_width: int | None = None,
-    context: int = 512,
-) -> ModelSpec:
-    """The 2017 Transformer as the Marian toolkit trains it: swish, sinusoids in halves, a fixed shift of the logits."""
-    base = vaswani(vocab=vocab, width=width, layers=layers, heads=heads, ff_width=ff_width, context=context)
-    stack = StackSpec(
-        layers=layers,
-        attention=even_heads(width, heads, bias=True),
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="silu", bias=True),
-        norm=NormSpec(kind="layer", eps=1e-5),
-        norm_at="post",
-        final_norm=False,
-    )
-    return replace(base, position=Sinusoid(layout="halves"), head=Tied(shift=True), encoder=stack, decoder=stack)
+def marian(**sizes: Unpack[Sizes]) -> ModelSpec:
+    """The 2017 Transformer as the Marian toolkit trains it: swish, sinusoids in halves, a fixed bias on the logits."""
+    base = vaswani(**(Sizes(vocab=58_101, context=512) | sizes), act="silu")
+    return replace(base, position=Sinusoid(layout="halves"), head=Tied(shift=True))
 
 
-def bart(
-    *,
-    vocab: int = 50_265,
-    width: int = 768,
-    layers: int = 6,
-    heads: int = 12,
-    ff_width: int | None = None,
-    context: int = 1024,
-) -> ModelSpec:
+def bart(**sizes: Unpack[Sizes]) -> ModelSpec:
     """Post-norm encoder-decoder, learned positions that begin at row 2, a norm on the embeddings (Lewis 2019)."""
-    norm = NormSpec(kind="layer", eps=1e-5)
-    stack = StackSpec(
-        layers=layers,
-        attention=even_heads(width, heads, bias=True),
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="gelu", bias=True),
-        norm=norm,
-        norm_at="post",
-        final_norm=False,
-    )
-    return ModelSpec(
-        width=width,
-        vocab=vocab,
-        context=context,
-        position=Learned(reserved=2),
-        embedding=EmbeddingSpec(norm=norm),
-        head=Tied(shift=True),
-        encoder=stack,
-        decoder=stack,
-        dropout=0.1,
-    )
-
-
-def _t5(
-    *,
-    vocab: int,
-    width: int,
-    layers: int,
-    heads: int,
-    head_width: int,
-    feedforward: FeedForwardSpec,
-    context: int,
-    head: Head,
-) -> ModelSpec:
-    attention = AttentionSpec(heads=heads, kv_heads=heads, head_width=head_width, bias=False, out_bias=False, scale=1.0)
-    stack = StackSpec(
-        layers=layers,
-        attention=attention,
-        feedforward=feedforward,
-        norm=NormSpec(kind="rms", eps=1e-6),
-        norm_at="pre",
-        final_norm=True,
-    )
-    return ModelSpec(
-        width=width,
-        vocab=vocab,
-        context=context,
-        position=Buckets(),
-        head=head,
-        encoder=stack,
-        decoder=stack,
-        dropout=0.1,
-    )
+    base = vaswani(**(Sizes(vocab=50_265, width=768, heads=12) | sizes), act="gelu")
+    embedding = EmbeddingSpec(norm=NormSpec(kind="layer", eps=1e-5))
+    return replace(base, position=Learned(reserved=2), embedding=embedding, head=Tied(shift=True))
 
 
 # Buckets have no last position; this only stops mistakes. Released T5 models were trained with 512.
@@ -434,63 +282,54 @@ def t5(
     head_width: int = 64,
     ff_width: int | None = None,
     context: int = T5_CONTEXT,
+    gated: bool = False,
 ) -> ModelSpec:
-    """Pre-norm encoder-decoder with bucketed distances, no biases and no softmax scale (Raffel 2019, v1.0)."""
-    return _t5(
-        vocab=vocab,
-        width=width,
+    """Pre-norm encoder-decoder with bucketed distances, no biases and no softmax scale (Raffel 2019).
+
+    v1.0; `gated` is v1.1: a gated feed-forward and an output matrix of its own.
+    """
+    stack = StackSpec(
         layers=layers,
-        heads=heads,
-        head_width=head_width,
-        feedforward=FeedForwardSpec(width=ff_width or 4 * width, act="relu", bias=False),
+        attention=AttentionSpec(
+            heads=heads, kv_heads=heads, head_width=head_width, bias=False, out_bias=False, scale=1.0
+        ),
+        feedforward=FeedForwardSpec(
+            width=ff_width or (2 if gated else 4) * width,
+            act="gelu-tanh" if gated else "relu",
+            gated=gated,
+            bias=False,
+        ),
+        norm=NormSpec(kind="rms", eps=1e-6),
+        norm_at="pre",
+        final_norm=True,
+    )
+    return ModelSpec(
+        width=width,
+        vocab=vocab,
         context=context,
-        head=Tied(scale=width**-0.5),
+        position=Buckets(),
+        head=Own() if gated else Tied(scale=width**-0.5),
+        encoder=stack,
+        decoder=stack,
+        dropout=0.1,
     )
 
 
-def flan_t5(
-    *,
-    vocab: int = 32_128,
-    width: int = 512,
-    layers: int = 8,
-    heads: int = 6,
-    head_width: int = 64,
-    ff_width: int | None = None,
-    context: int = T5_CONTEXT,
-) -> ModelSpec:
-    """T5 v1.1: a gated feed-forward and an output matrix of its own."""
-    return _t5(
-        vocab=vocab,
-        width=width,
-        layers=layers,
-        heads=heads,
-        head_width=head_width,
-        feedforward=FeedForwardSpec(width=ff_width or 2 * width, act="gelu-tanh", gated=True, bias=False),
-        context=context,
-        head=Own(),
-    )
+def flan_t5(**sizes: Unpack[T5Sizes]) -> ModelSpec:
+    """T5 v1.1."""
+    return t5(**(T5Sizes(layers=8, heads=6) | sizes), gated=True)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
 FAMILIES: dict[str, Callable[..., ModelSpec]] = {
-    "vaswani": vaswani,
-    "bert": bert,
-    "distilbert": distilbert,
-    "roberta": roberta,
-    "roformer": roformer,
-    "gpt2": gpt2,
-    "llama": llama,
-    "mistral": mistral,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "t5": t5,
-    "flan_t5": flan_t5,
-    "bart": bart,
-    "marian": marian,
-}
+    family.__name__: family
+    for family in (
+        vaswani, bert, distilbert, roberta, roformer, gpt2, llama, mistral, qwen2, qwen3, t5, flan_t5, bart, marian
+    )
+}  # fmt: skip
 
-# The factor, low and high of Llama 3.1 and 3.2 as their configs give them.
+# From the configs of Llama 3.2.
 _LLAMA_32 = Llama3Scaling(factor=32.0, low=1.0, high=4.0, trained=8192)
 
 RELEASED: dict[str, ModelSpec] = {
@@ -550,7 +389,7 @@ FORM_FAMILY = {"encoder": "bert", "decoder": "llama", "encoder-decoder": "vaswan
 
 
 def sized(family: str, size: str, *, vocab: int = SMALL_VOCAB, **changes: int) -> ModelSpec:
-    """One of our small sizes of a family, or near it: `sized("gpt2", "mini", vocab=65, layers=6)`."""
+    """One of our small sizes of a family, with changes: `sized("gpt2", "mini", vocab=65, layers=6)`."""
     if family not in FAMILIES:
         raise UnknownName("family", family, FAMILIES)
     if size not in SMALL:

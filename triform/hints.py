@@ -1,6 +1,6 @@
-"""Every command that a message advises, in one place, so that a test can follow each of them on tiny models.
+"""Every command that a message recommends, so that a test can run each of them on tiny models.
 
-Words in capitals are the reader's to fill in, names in braces the message's. No other file writes a command into a
+The reader fills in words in capitals, the message fills in names in braces. No other file writes a command into a
 message.
 """
 

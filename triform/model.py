@@ -1,7 +1,7 @@
-"""`Model`: what a model is, its weights, how it reads and writes text; and the short way to everything it does.
+"""`Model`: spec, weights, tokenizer and settings of a model, with short methods for everything it can do.
 
-A value: reading a folder returns one, writing a folder takes one, training and importing make new ones with `replace`.
-Its methods hand over to the rooms that do the work, imported when they are called.
+A value: loading a folder returns one, saving takes one, training and importing create new ones with `replace`.
+Its methods call the packages that do the work, imported on the first call.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """What a model is (`spec`), its numbers (`network`), how it reads and writes text (`tokenizer`, or None), and all
-    that its folder says of it. Files of the folder that we do not model are kept in `config` and `others`."""
+    """The spec, the network with its weights, the tokenizer (or None), and the settings from the model folder. Settings
+    that Triform does not know are kept in `config` and `others`."""
 
     spec: ModelSpec
     network: Form
     tokenizer: Tokenizer | None = None
     template: ChatTemplate | None = None
-    labels: tuple[str, ...] = ()  # of a head that classifies or tags
+    labels: tuple[str, ...] = ()  # of a classification or tagging head
     generation: Generation = field(default_factory=Generation)
     pooling: Pooling | None = None  # of a sentence-transformers folder
     config: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)  # the rest of generation_config.json
     left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
-    memo: dict[str, Any] = field(default_factory=dict)  # what the tasks it was trained for have to remember
-    own_folders: set[Path] = field(default_factory=set)  # read from there, or saved there before
+    memo: dict[str, Any] = field(default_factory=dict)  # settings of the tasks it was trained for
+    own_folders: set[Path] = field(default_factory=set)  # loaded from there, or saved there before
 
     def __repr__(self) -> str:
         return f"Model({self.spec.form}, {parameters(self.spec):,} parameters, {self.dtype})"
 
     def replace(self, **changes: Any) -> Model:
-        """Another model, which differs in these fields; no folder is its own yet."""
+        """A new model with these fields changed; it has no folder of its own yet."""
         return dataclasses.replace(self, **{"own_folders": set(), **changes})
 
     def require_tokenizer(self) -> Tokenizer:
-        """Its tokenizer, for callers that cannot do without."""
+        """The tokenizer, or an InputError if there is none."""
         if self.tokenizer is None:
             raise InputError("this model has no tokenizer, so it can neither read nor write text; give token ids")
         return self.tokenizer
@@ -90,9 +90,9 @@ class Model:
         target_keep: Keep | None = None,
         kinds: Ids | None = None,
     ) -> Tensor:
-        """Scores for every position, [B, T, V]; one row of scores a text, [B, labels], where the head reads one token.
+        """Scores for every position, [B, T, V]; [B, labels], one row per text, where the head reads one token.
 
-        `keep` is True at real tokens. Padding may stand anywhere, is never computed on, and its scores are 0.
+        `keep` is True at real tokens; `kinds` are segment ids. Padding may be anywhere; it is skipped, with scores 0.
         """
         return inputs.logits(
             self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds
@@ -103,25 +103,25 @@ class Model:
         return cache_for(self.spec, rows=rows, capacity=capacity, dtype=self.dtype, device=self.device)
 
     def check(self) -> Report:
-        """The table of proofs on this very model."""
+        """Run the self-checks on this model."""
         from triform.check.run_checks import check
 
         return check(self.spec, self.network)
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[Event]:
-        """Events as they come: `for step in model.stream("Once", max_tokens=50): print(step.text, end="")`"""
+        """Events while generating: `for step in model.stream("Once", max_tokens=50): print(step.text, end="")`"""
         from triform.generate.api import stream
 
         return stream(self, prompt, **settings)
 
     def complete(self, prompts: Sequence[Prompt], **settings: Any) -> list[Answer]:
-        """Whole answers to a batch of prompts; `beams=4` searches, `n=3` gives three to each."""
+        """Complete answers to a batch of prompts; `beams=4`: beam search, `n=3`: three answers per prompt."""
         from triform.generate.api import complete
 
         return complete(self, prompts, **settings)
 
     def chat(self, messages: str | Sequence[Mapping[str, str]], **settings: Any) -> Spoken:
-        """What the assistant says next: `model.chat("Hello").message.content`, or to a list of {role, content}."""
+        """The next message of the assistant: `model.chat("Hello").message.content`, or of a list of {role, content}."""
         from triform.tasks.chat import Chat, conversation
 
         return next(Chat().run([conversation(messages)], model=self, **settings))
@@ -139,7 +139,7 @@ class Model:
         return self._answers("summarize", texts, **settings)
 
     def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
-        """Whatever this model was trained for, else what its head can do."""
+        """The task this model was trained for, else one that fits its head."""
         from triform.tasks.task_of_model import own_task, question_of
 
         task = own_task(self)
@@ -166,8 +166,8 @@ class Model:
     def embed(self, texts: str | Sequence[str], *, windows: bool = False, role: Role = "text") -> Tensor:
         """[D] of one text, [N, D] of several.
 
-        Of a text longer than the model reads, the beginning counts; with `windows` all of it, as the mean over windows.
-        `role` ("query", "document") chooses the prompt that the folder has for it.
+        Of a text that is too long, only the beginning is used; with `windows` all of it, as the mean over windows.
+        `role` ("query", "document") chooses the folder's prompt for it.
         """
         from triform.tasks.embed import Embed
 
@@ -183,7 +183,7 @@ class Model:
         return self._answers("search", queries, index=found, k=k)
 
     def _answers(self, task: str, questions: Any, **settings: Any) -> Any:
-        """One answer to a text, a list of answers to several."""
+        """One answer for one text, a list of answers for several."""
         from triform.tasks import named
 
         several = [questions] if isinstance(questions, str) else list(questions)
@@ -191,7 +191,7 @@ class Model:
         return answers[0] if isinstance(questions, str) else answers
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
-        """Every number inside one pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
+        """Every tensor of one forward pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
         from triform.inspect.view import look
 
         return look(self, text, target, start=self.generation.first)
@@ -203,10 +203,10 @@ class Model:
         return without_heads(self.network, set(heads))
 
     def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None, overwrite: bool = False) -> None:
-        """A model folder in the Hugging Face layout; it appears whole or not at all.
+        """A model folder in the Hugging Face layout; written atomically.
 
-        A folder that holds something else is not replaced unless `overwrite`. The one this model was loaded from, or
-        saved to before, is its own: saving a model again is no loss of another.
+        A folder with other contents is replaced only with `overwrite`; the one this model was loaded from or saved to
+        before is replaced without it.
         """
         from triform.weights import model_folder
 
@@ -218,6 +218,6 @@ class Model:
 
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
-    """A model with its initial, untrained weights; the same seed gives the same numbers."""
+    """A model with initial, untrained weights; the same seed gives the same weights."""
     network = initial_weights.build(spec, seed=seed, dtype=dtype_named(dtype) or torch.float32, device=device)
     return Model(spec=spec, network=network)

@@ -1,12 +1,13 @@
-"""Every tensor of a model, named and measured, from the spec alone.
+"""Path and shape of every tensor of a model, from the spec alone.
 
-Owns the public paths (`decoder.blocks.3.attention.f.qkv.weight`), their shapes and which part of the model they
-belong to. The network in `core` is proved to have exactly these; weights are checked against them before anything is
-allocated; costs are summed over them. Refuses to know torch and files.
+The public paths (`decoder.blocks.3.attention.f.qkv.weight`), their shapes and the part of the model they belong to.
+Tests check that the network in `core` has exactly these; weights are compared with them before anything is allocated;
+costs are sums over them. Knows nothing of torch and files.
 """
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeAlias
+from math import prod
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from triform.spec import (
     AttentionSpec,
@@ -26,11 +27,11 @@ from triform.spec import (
 )
 
 Part: TypeAlias = Literal["embeddings", "attention", "cross-attention", "feed-forward", "norms", "head"]
-PARTS: tuple[Part, ...] = ("embeddings", "attention", "cross-attention", "feed-forward", "norms", "head")
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class Entry(NamedTuple):
-    """One tensor: where it is, how large, what it belongs to, and whether training changes it."""
+    """One tensor: its path, shape, part of the model, and whether it is trained."""
 
     path: str
     shape: tuple[int, ...]
@@ -39,44 +40,41 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        size = 1
-        for axis in self.shape:
-            size *= axis
-        return size
+        return prod(self.shape)
 
 
 def inventory(spec: ModelSpec) -> dict[str, Entry]:
-    """All tensors by path, in the order the data meets them."""
-    return {entry.path: entry for entry in _entries(spec)}
+    """All tensors by path, in the order of the forward pass."""
+    return {entry.path: entry for entry in _tensors(spec)}
 
 
 def count(spec: ModelSpec) -> dict[Part, int]:
-    """Trained numbers in each part; their sum is the number of parameters."""
+    """Number of trained parameters per part."""
     sizes = dict.fromkeys(PARTS, 0)
-    for entry in _entries(spec):
+    for entry in _tensors(spec):
         if entry.trained:
             sizes[entry.part] += entry.size
     return sizes
 
 
 def parameters(spec: ModelSpec) -> int:
+    """Number of trained parameters."""
     return sum(count(spec).values())
 
 
-def _entries(spec: ModelSpec) -> Iterator[Entry]:
+def _tensors(spec: ModelSpec) -> Iterator[Entry]:
     yield Entry("token.weight", (spec.vocab, spec.width), "embeddings")
     for name, stack in spec.stacks.items():
-        yield from _entry(name, spec, stack)
+        yield from _embedding(name, spec, stack)
+        cross = name == "decoder" and spec.encoder is not None
         for layer in range(stack.layers):
-            yield from _block(
-                f"{name}.blocks.{layer}", spec, stack, cross=name == "decoder" and "encoder" in spec.stacks
-            )
+            yield from _block(f"{name}.blocks.{layer}", spec, stack, cross=cross)
         if stack.final_norm:
             yield from _norm(f"{name}.final", stack.norm, spec.width)
     yield from _head(spec)
 
 
-def _entry(name: str, spec: ModelSpec, stack: StackSpec) -> Iterator[Entry]:
+def _embedding(name: str, spec: ModelSpec, stack: StackSpec) -> Iterator[Entry]:
     if isinstance(spec.position, Learned):
         rows = spec.position.reserved + spec.context
         yield Entry(f"{name}.entry.position.weight", (rows, spec.width), "embeddings")

@@ -1,6 +1,6 @@
-"""How the vectors of a text's tokens become one vector, and which prompt stands before a text.
+"""How the vectors of a text's tokens become one embedding, and which prompt is put before a text.
 
-`weights/sentence_transformers.py` reads and writes it in the files of a sentence-transformers folder.
+`weights/sentence_transformers.py` reads and writes these settings in a sentence-transformers folder.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -13,13 +13,13 @@ ROLES: dict[Role, tuple[str, ...]] = {"text": (), "query": ("query",), "document
 class Pooling(NamedTuple):
     kind: Kind
     normalise: bool  # to length 1
-    longest: int | None = None  # tokens of a text that are read; the rest is cut off
-    prompts: tuple[tuple[str, str], ...] = ()  # name, and what is put before a text
-    default_prompt: str | None = None  # the name of the one for texts that are neither queries nor documents
+    longest: int | None = None  # max tokens per text; the rest is cut off
+    prompts: tuple[tuple[str, str], ...] = ()  # name, prompt
+    default_prompt: str | None = None  # for texts that are neither queries nor documents
 
     def prompt(self, role: Role) -> str:
-        """What stands before every text of this role, as sentence-transformers' encode, encode_query and
-        encode_document put it there."""
+        """The prompt before every text of this role, as in encode, encode_query and encode_document of
+        sentence-transformers."""
         known = dict(self.prompts)
         names = [name for name in (*ROLES[role], self.default_prompt) if name in known]
         return known[names[0]] if names else ""

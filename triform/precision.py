@@ -1,7 +1,7 @@
-"""What 16 bits cannot hold: squares and long sums are made in float32, and only their result is rounded again.
+"""16-bit weights: squares and long sums are computed in float32, and only the result is rounded to 16 bits.
 
-float16 ends at 65,504, which the square of 256 exceeds; bfloat16 has 8 bits, so that a sum of some hundred terms loses
-the small ones. Numbers of 32 or 64 bits pass through untouched, to the bit.
+float16 ends at 65,504, which the square of 256 exceeds; bfloat16 has 8 bits of precision, so that a sum of some hundred
+terms loses the small ones. float32 and float64 are not changed by a bit.
 """
 
 import torch
@@ -12,17 +12,17 @@ from triform.errors import ALL_EQUAL, NotNumbers, UnknownName
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """x, in float32 where it has 16 bits."""
+    """x, converted to float32 if it has 16 bits."""
     return x if x.dtype.itemsize >= 4 else x.float()
 
 
 def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b in float32, whatever precision the weights are held in."""
+    """x Wᵀ + b in float32, whatever the dtype of the weights."""
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
 def check_scores(scores: Tensor) -> None:
-    """Scores over a vocabulary, [..., V]: in each row they are finite, and not all the same."""
+    """Raises unless the scores [..., V] are finite and, in each row, not all the same."""
     lowest, highest = scores.aminmax(dim=-1)
     check_finite(lowest, highest)
     if scores.shape[-1] > 1 and bool((lowest == highest).any()):
@@ -30,7 +30,7 @@ def check_scores(scores: Tensor) -> None:
 
 
 def check_finite(lowest: Tensor, highest: Tensor) -> None:
-    """The smallest and the largest of some numbers are finite only if all of them are."""
+    """Raises unless all numbers are finite: their minimum and maximum are finite only then."""
     if not bool((lowest.isfinite() & highest.isfinite()).all()):
         raise NotNumbers
 
@@ -41,7 +41,7 @@ def unchanged(x: Tensor) -> Tensor:
 
 
 def distance(got: Tensor, want: Tensor) -> float:
-    """The largest difference, relative to the largest number; infinite where anything is not a number."""
+    """The largest difference, relative to the largest number; infinite if any number is NaN or infinite."""
     if got.shape != want.shape or not bool(torch.isfinite(got).all()):
         return float("inf")
     got, want = got.double(), want.double()
@@ -52,7 +52,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.f
 
 
 def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    """A dtype by its name, too."""
+    """A dtype, also by its name."""
     if not isinstance(dtype, str):
         return dtype
     if dtype not in DTYPES:

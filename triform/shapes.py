@@ -1,7 +1,7 @@
-"""The alphabet of axes: one letter each, the only dictionary.
+"""Axis letters of all tensor types.
 
 B batch · T queries · S keys · D width · H heads · G key/value heads · K head width · F feed-forward width ·
-V vocabulary · L layers · R rows of keys. Checked at run time while testing; only types otherwise.
+V vocabulary · L layers · R rows of keys. Checked at run time in the tests; only types otherwise.
 """
 
 from typing import TypeAlias
@@ -19,10 +19,10 @@ BTHK: TypeAlias = Float[Tensor, "B T H K"]
 BHTK: TypeAlias = Float[Tensor, "B H T K"]
 BGTK: TypeAlias = Float[Tensor, "B G T K"]
 BGSK: TypeAlias = Float[Tensor, "B G S K"]
-RGSK: TypeAlias = Float[Tensor, "R G S K"]  # a row of keys for each row of queries, or one for several neighbours
+RGSK: TypeAlias = Float[Tensor, "R G S K"]  # one row of keys per row of queries, or one for several neighbours
 BHTS: TypeAlias = Float[Tensor, "B H T S"]
 
-# `#` axes may be 1 and stand for all: one table for every row or every head.
+# `#` axes may be 1 (broadcast): one table for every row or every head.
 Positions: TypeAlias = Int[Tensor, "#B T"]
 KeyPositions: TypeAlias = Int[Tensor, "S"]
 Allowed: TypeAlias = Bool[Tensor, "#B #H #T S"]

@@ -1,8 +1,8 @@
-"""How many threads torch computes with, and how they wait for one another: decided before torch is imported.
+"""How many threads torch uses, and how they wait for each other: set before torch is imported.
 
-OpenMP's threads spin at a barrier before they sleep. On a busy machine the thread they wait for has no core, and the
+OpenMP threads spin at a barrier before they sleep. On a busy machine the thread they wait for has no core, and the
 spinning takes the time it needs: two trainings on two cores took 8 to 20 times as long per step as one alone. A short
-spin costs a lone process nothing measurable (`docs/lab.md`).
+spin costs a single process nothing measurable (`docs/lab.md`).
 """
 
 import os
@@ -31,7 +31,7 @@ def count_cores(root: Path = ROOT) -> int:
 
 
 def set_threads(count: int) -> None:
-    """From now on, compute with so many threads, whether or not torch is imported already."""
+    """Use this many threads from now on, whether or not torch is imported already."""
     os.environ["OMP_NUM_THREADS"] = str(count)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(count)

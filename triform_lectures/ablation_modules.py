@@ -1,5 +1,4 @@
-"""Networks changed in ways a spec cannot say: small modules put in the place of a network's own. For experiments
-only."""
+"""Changed networks for experiments: small modules that replace a network's own where a spec has no such setting."""
 
 from typing import cast
 
@@ -13,8 +12,8 @@ from triform.core.masks import Sight
 from triform.core.positions import Sinusoid
 
 
-class MaskAfter(Attend):
-    """softmax over all keys, then 0 where a query may not look; `divided`: the rest divided by its sum"""
+class MaskAfterSoftmax(Attend):
+    """softmax over all keys, then 0 at masked keys; `divided`: the rest divided by its sum"""
 
     def __init__(self, scale: float, *, divided: bool) -> None:
         super().__init__(scale)
@@ -28,15 +27,15 @@ class MaskAfter(Attend):
         return weights @ v
 
 
-class Nothing(nn.Module):
-    """0: a part that adds nothing"""
+class ZeroOutput(nn.Module):
+    """0: a sublayer that adds nothing"""
 
     def forward(self, x: Tensor, flow: object) -> Tensor:
         return torch.zeros_like(x)
 
 
-class Bare(nn.Module):
-    """f(x) without the x +: a part whose residual connection is cut"""
+class WithoutResidual(nn.Module):
+    """f(x) without the x +: a sublayer without its residual connection"""
 
     def __init__(self, part: Residual) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class Bare(nn.Module):
         return part.outer(part.after(part.f(part.before(x), flow)))
 
 
-class Joined(nn.Module):
+class ConcatenatedPositions(nn.Module):
     """W [x; PE(pos)]: positions concatenated and projected, instead of added"""
 
     def __init__(self, width: int, *, seed: int = 0) -> None:
@@ -61,39 +60,39 @@ class Joined(nn.Module):
         return torch.cat((x, place), dim=-1) @ self.weight.T
 
 
-def blocks(network: Form) -> list[Block]:
+def find_blocks(network: Form) -> list[Block]:
     return [module for module in network.modules() if isinstance(module, Block)]
 
 
-def mask_after_softmax(network: Form, *, divided: bool) -> Form:
-    for block in blocks(network):
+def move_mask_after_softmax(network: Form, *, divided: bool) -> Form:
+    for block in find_blocks(network):
         attention = block.get_submodule("attention.f")
-        attention.attend = MaskAfter(cast(Attend, attention.attend).scale, divided=divided)
+        attention.attend = MaskAfterSoftmax(cast(Attend, attention.attend).scale, divided=divided)
     return network
 
 
-def without_feedforward(network: Form) -> Form:
-    for block in blocks(network):
-        block.get_submodule("feedforward").f = Nothing()
+def remove_feedforward(network: Form) -> Form:
+    for block in find_blocks(network):
+        block.get_submodule("feedforward").f = ZeroOutput()
     return network
 
 
-def without_residuals(network: Form) -> Form:
-    for block in blocks(network):
+def remove_residuals(network: Form) -> Form:
+    for block in find_blocks(network):
         for name, part in list(block.named_children()):
-            setattr(block, name, Bare(cast(Residual, part)))
+            setattr(block, name, WithoutResidual(cast(Residual, part)))
     return network
 
 
-def without_norms(network: Form) -> Form:
-    for block in blocks(network):
+def remove_norms(network: Form) -> Form:
+    for block in find_blocks(network):
         for part in block.children():
             part.before, part.outer = nn.Identity(), nn.Identity()
     return network
 
 
-def joined_positions(network: Form, *, width: int) -> Form:
+def concatenate_positions(network: Form, *, width: int) -> Form:
     for stack in ("encoder", "decoder"):
         if hasattr(network, stack):
-            network.get_submodule(f"{stack}.entry").position = Joined(width)
+            network.get_submodule(f"{stack}.entry").position = ConcatenatedPositions(width)
     return network

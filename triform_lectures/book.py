@@ -1,8 +1,7 @@
 """The book: every lesson as Markdown with its pictures, and the same chapters as notebooks.
 
-Lessons that only compute are computed for each printing. What was trained or measured is read from the evidence that
-lies beside the pages, so that printing is quick and gives the same bytes everywhere; `again` runs it anew. Refuses to
-know terminals.
+Lessons that only compute are run whenever the book is written. What was trained or measured is read from the evidence
+stored with the pages, so that writing is quick and gives the same bytes everywhere; `again` runs it again.
 """
 
 import re
@@ -11,33 +10,43 @@ from pathlib import Path
 
 import msgspec
 
+from triform.charts import draw
 from triform.errors import UnknownName
 from triform_lectures import experiments, registry, slides
-from triform_lectures.assets import DataAbsent
-from triform_lectures.lesson import CONDITION, SIGNS, Chapter, Claim, Done, Evidence, Lesson, Table, do
-from triform_lectures.lesson_charts import draw
-from triform_lectures.notebook import notebook
-from triform_lectures.quiz import QUESTIONS, Answered, answer
+from triform_lectures.assets import DataMissing
+from triform_lectures.lesson import (
+    CONDITION,
+    SIGNS,
+    Chapter,
+    CheckedClaim,
+    Evidence,
+    Lesson,
+    LessonRun,
+    LessonTable,
+    run_lesson,
+)
+from triform_lectures.notebook import make_notebook
+from triform_lectures.quiz import QUESTIONS, AnsweredQuestion, answer_question
 
-Found = dict[str, Done]
+LessonRuns = dict[str, LessonRun]
 Pages = dict[str, str]
 
 PREFACE = """# The lectures, run
 
-Five lectures describe the Transformer. This book holds every sentence of theirs that a program can check against a run:
-numbers, tables, formulas, quizzes, and twenty-four mistakes. Nothing in it is typed in by hand: each page is printed by
-`triform lecture --book docs/lecture`, and a test prints it again and compares.
+Five lectures describe the Transformer. This book holds every sentence of theirs that a program can check by a run:
+numbers, tables, formulas, quizzes, and twenty-four mistakes. It is not written by hand: each page is written by
+`triform lecture --book docs/lecture`, and a test writes it again and compares.
 
 **How to read it.** Each section begins with what a slide says (in our words, with the name of the lecture's file), then
-what was run, then a table: a line for each sentence that was held against the run, and what the run gave. Often a
-second table has what is so beside what was said. The verdict follows from the tables.
+what was run, then a table with one line for each sentence that was checked, and what the run gave. Often a second table
+adds what is true instead, or besides. The verdict follows from the tables.
 
 | sign | verdict |
 |---|---|
 | ✓ | it holds |
 | ◐ | it holds with a condition, which is named |
-| ✗ | a mistake on the slide; the right value stands beside it |
-| ? | not settled: a timing that did not come out, as on a busy machine |
+| ✗ | a mistake on the slide; the right value is given, too |
+| ? | not settled: a timing that did not come out as expected, as on a busy machine |
 
 **The numbers of the sections** are those of a list of all that the lectures say: 4.5 is the fifth thing in lecture 4.
 The chapters are ordered by theme, so a chapter has sections from several lectures. E1 to E24 are the mistakes.
@@ -54,27 +63,29 @@ through the layers, one for each token, are the *stream*; a *block* is one layer
 values. A *logit* is a score for a word before softmax. A *loss* is −log of the probability a model gave to the right
 word: 0 is certainty, and guessing evenly among V words costs ln V.
 
-**What was run.** What follows from how a Transformer is built is shown on small networks with random numbers, 2 layers
-of width 32 unless said otherwise. What a model must have learned is shown on two that are trained here: *our decoder*
+**What was run.** What follows from how a Transformer is built is shown on small networks with random weights, 2 layers
+of width 32 unless stated otherwise. What a model must have learned is shown on two that are trained here: *our decoder*
 (3 layers of width 64) and *our translator*, an encoder-decoder (2 and 2 layers) whose encoder is *our encoder*. They
 learn from the *little world*: 6,000 short English sentences about animals, doctors, meals and shops, and their German
 translations, made by a grammar, so that what is right is known. MiniLM and SmolLM2 are small released models.
 
 **To try it yourself.** `triform lecture mask` runs a chapter in the terminal, `triform lecture 4.5` one section,
 `triform lecture --quiz` asks the lectures' questions, `triform lecture --experiment sqrt-d` trains. In Python:
-`from triform_lectures.registry import by_item`, then `by_item()["4.5"].run()`. The folder `notebooks` has the same
-chapters to run cell by cell.
+`from triform_lectures.registry import find_lesson`, then `find_lesson("4.5").run()`. The folder `notebooks` has the
+same chapters to run cell by cell.
 """
 
 
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
-def write(folder: str | Path, *, again: Collection[str] = (), said: Callable[[str], None] = lambda name: None) -> Pages:
-    """The book in a folder. `again` names lessons and experiments to run anew; 'all' means every one."""
+def write_book(
+    folder: str | Path, *, again: Collection[str] = (), report: Callable[[str], None] = lambda name: None
+) -> Pages:
+    """Write the book into a folder. `again` names lessons and experiments to run again; 'all' means every one."""
     place = Path(folder)
-    found = gather(place, again=again, said=said)
-    printed = pages(found)
+    found = gather_runs(place, again=again, report=report)
+    printed = make_pages(found)
     for path, text in printed.items():
         target = place / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,77 +93,79 @@ def write(folder: str | Path, *, again: Collection[str] = (), said: Callable[[st
     return printed
 
 
-def gather(place: Path, *, again: Collection[str] = (), said: Callable[[str], None] = lambda name: None) -> Found:
-    """Computed lessons computed; others from their evidence, or run where there is none. Experiments are run only when
-    they are named: they take minutes."""
-    lessons, trials = registry.lessons(), experiments.experiments()
+def gather_runs(
+    place: Path, *, again: Collection[str] = (), report: Callable[[str], None] = lambda name: None
+) -> LessonRuns:
+    """Run the computed lessons; read the evidence of the others, or run them if there is none. Experiments take
+    minutes and are run only if they are named."""
+    lessons, trials = registry.all_lessons(), experiments.list_experiments()
     known = {"all", *(each.id for each in (*lessons, *trials))}
     for name in again:
         if name not in known:
             raise UnknownName("lesson or experiment", name, known)
-    found: Found = {}
+    found: LessonRuns = {}
     for lesson in lessons:
-        said(lesson.title)
-        anew = lesson.kind == "computed" or again_named(lesson, again)
-        found[lesson.id] = (None if anew else stored(place, lesson)) or do(lesson)
+        report(lesson.title)
+        anew = lesson.kind == "computed" or is_named(lesson, again)
+        found[lesson.id] = (None if anew else read_stored(place, lesson)) or run_lesson(lesson)
     for lesson in trials:
-        said(lesson.title)
-        done = (run_if_possible(lesson) if again_named(lesson, again) else None) or stored(place, lesson)
+        report(lesson.title)
+        done = (run_if_possible(lesson) if is_named(lesson, again) else None) or read_stored(place, lesson)
         if done is not None:
             found[lesson.id] = done
     return found
 
 
-def again_named(lesson: Lesson, again: Collection[str]) -> bool:
+def is_named(lesson: Lesson, again: Collection[str]) -> bool:
     return lesson.id in again or "all" in again
 
 
-def run_if_possible(lesson: Lesson) -> Done | None:
-    """Nothing where its data is not on this machine: what another found stands."""
+def run_if_possible(lesson: Lesson) -> LessonRun | None:
+    """None if its data is not on this machine: the stored evidence stays."""
     try:
-        return experiments.run(lesson)
-    except DataAbsent:
+        return experiments.run_experiment(lesson)
+    except DataMissing:
         return None
 
 
-def stored(place: Path, lesson: Lesson) -> Done | None:
-    """What was found when it was last run for this book."""
+def read_stored(place: Path, lesson: Lesson) -> LessonRun | None:
+    """The evidence of its last run for this book."""
     path = place / evidence_path(lesson)
-    return Done(lesson, msgspec.json.decode(path.read_bytes(), type=Evidence)) if path.is_file() else None
+    return LessonRun(lesson, msgspec.json.decode(path.read_bytes(), type=Evidence)) if path.is_file() else None
 
 
 def evidence_path(lesson: Lesson) -> str:
     return f"evidence/{lesson.id}.json"
 
 
-def pages(found: Found) -> Pages:
+def make_pages(found: LessonRuns) -> Pages:
     """Every file of the book, by its path."""
-    chapters = registry.chapters()
-    names = [file_of(number, chapter) for number, chapter in enumerate(chapters, start=1)]
-    made: Pages = {"README.md": front(chapters, found)}
+    chapters = registry.all_chapters()
+    names = [chapter_file(number, chapter) for number, chapter in enumerate(chapters, start=1)]
+    made: Pages = {"README.md": write_front(chapters, found)}
     for number, chapter in enumerate(chapters, start=1):
-        after = link(number + 1, chapters[number]) if number < len(names) else "[The quizzes](quiz.md)"
-        made[names[number - 1]] = "\n".join([*of_chapter(number, chapter, found), f"Next: {after}", ""])
-        made[f"notebooks/{names[number - 1].removesuffix('.md')}.ipynb"] = notebook(number, chapter)
-    made["quiz.md"] = "\n".join(of_quiz([answer(question) for question in QUESTIONS]))
-    made["experiments.md"] = "\n".join(of_experiments(found))
+        after = link_chapter(number + 1, chapters[number]) if number < len(names) else "[The quizzes](quiz.md)"
+        made[names[number - 1]] = "\n".join([*write_chapter(number, chapter, found), f"Next: {after}", ""])
+        made[f"notebooks/{names[number - 1].removesuffix('.md')}.ipynb"] = make_notebook(number, chapter)
+    made["quiz.md"] = "\n".join(write_quiz([answer_question(question) for question in QUESTIONS]))
+    made["experiments.md"] = "\n".join(write_experiments(found))
     for done in found.values():
-        made |= {path: draw(plot).svg for path, plot in zip(picture_paths(done), done.evidence.plots, strict=True)}
+        made |= {path: draw(plot).svg for path, plot in zip(list_picture_paths(done), done.evidence.plots, strict=True)}
         if done.lesson.kind != "computed":
             encoded = msgspec.json.encode(done.evidence)
             made[evidence_path(done.lesson)] = msgspec.json.format(encoded, indent=1).decode() + "\n"
     return made
 
 
-def file_of(number: int, chapter: Chapter) -> str:
+def chapter_file(number: int, chapter: Chapter) -> str:
     return f"{number:02d}-{chapter.name}.md"
 
 
-def link(number: int, chapter: Chapter) -> str:
-    return f"[{chapter.title}]({file_of(number, chapter)})"
+def link_chapter(number: int, chapter: Chapter) -> str:
+    return f"[{chapter.title}]({chapter_file(number, chapter)})"
 
 
-def picture_paths(done: Done) -> list[str]:
+def list_picture_paths(done: LessonRun) -> list[str]:
     name = done.lesson.id.replace(".", "-")
     return [f"pictures/{name}-{number}.svg" for number in range(1, len(done.evidence.plots) + 1)]
 
@@ -160,9 +173,9 @@ def picture_paths(done: Done) -> list[str]:
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 
-def front(chapters: tuple[Chapter, ...], found: Found) -> str:
+def write_front(chapters: tuple[Chapter, ...], found: LessonRuns) -> str:
     places = {
-        lesson.id: f"{file_of(i, chapter)}#{anchor(lesson)}"
+        lesson.id: f"{chapter_file(i, chapter)}#{make_anchor(lesson)}"
         for i, chapter in enumerate(chapters, start=1)
         for lesson in chapter.lessons
     }
@@ -170,13 +183,13 @@ def front(chapters: tuple[Chapter, ...], found: Found) -> str:
     lines = [PREFACE.format(lectures=lectures), "## Chapters", ""]
     for number, chapter in enumerate(chapters, start=1):
         signs = "".join(SIGNS[found[lesson.id].evidence.verdict] for lesson in chapter.lessons)
-        lines.append(f"{number}. {link(number, chapter)} {signs}")
+        lines.append(f"{number}. {link_chapter(number, chapter)} {signs}")
     lines += ["", "Then: [the quizzes](quiz.md), answered by runs, and [the experiments](experiments.md).", ""]
     lines += ["## The mistakes", "", "| | lecture | section |", "|---|---|---|"]
-    for mistake, lesson in sorted(registry.mistakes().items(), key=lambda item: int(item[0][1:])):
+    for mistake, lesson in sorted(registry.lessons_by_mistake().items(), key=lambda item: int(item[0][1:])):
         lines.append(f"| {mistake} | {slides.LECTURES[lesson.where]} | [{lesson.title}]({places[lesson.id]}) |")
     lines += ["", "## Everything the lectures say", "", "| | section | verdict |", "|---|---|---|"]
-    items = registry.by_item()
+    items = registry.lessons_by_item()
     for item in registry.ITEMS:
         lesson = items[item]
         verdict = found[lesson.id].evidence.verdict
@@ -184,40 +197,39 @@ def front(chapters: tuple[Chapter, ...], found: Found) -> str:
     return "\n".join([*lines, ""])
 
 
-def anchor(lesson: Lesson) -> str:
+def make_anchor(lesson: Lesson) -> str:
     """GitHub's anchor of the section's heading."""
-    kept = "".join(char for char in heading(lesson).lower() if char.isalnum() or char in " -_")
-    return kept.replace(" ", "-")
+    return "".join(char for char in make_heading(lesson).lower() if char.isalnum() or char in " -_").replace(" ", "-")
 
 
-def heading(lesson: Lesson) -> str:
-    """Sections have the numbers of the lectures' list; experiments have names, which stand below their titles."""
+def make_heading(lesson: Lesson) -> str:
+    """Sections have the numbers of the lectures' list; experiments only titles."""
     return lesson.title if lesson.id in experiments.EXPERIMENTS else f"{', '.join(lesson.items)} {lesson.title}"
 
 
-def of_chapter(number: int, chapter: Chapter, found: Found) -> Iterator[str]:
+def write_chapter(number: int, chapter: Chapter, found: LessonRuns) -> Iterator[str]:
     yield from (f"# {number}. {chapter.title}", "", chapter.opening, "")
     for lesson in chapter.lessons:
-        yield from section(found[lesson.id])
+        yield from write_section(found[lesson.id])
 
 
-def section(done: Done) -> Iterator[str]:
+def write_section(done: LessonRun) -> Iterator[str]:
     lesson, evidence = done.lesson, done.evidence
-    yield from (f"## {heading(lesson)}", "")
+    yield from (f"## {make_heading(lesson)}", "")
     yield from (f"> {escape(lesson.slide)}", f"> — *{slides.LECTURES[lesson.where]}*, `{lesson.where}`", "")
     yield from (escape(lesson.shows), "")
-    yield from said(evidence.claims, "what the slide says")
+    yield from write_claims(evidence.claims, "what the slide says")
     if evidence.facts:
-        yield from said(evidence.facts, "what is so")
+        yield from write_claims(evidence.facts, "what is true")
     shown = f" ({', '.join(lesson.mistakes)})" if lesson.mistakes else ""
     yield from (f"**{SIGNS[evidence.verdict]} {evidence.verdict.capitalize()}{shown}.**", "")
     for each in evidence.tables:
-        yield from cells(each)
-    for path, plot in zip(picture_paths(done), evidence.plots, strict=True):
+        yield from write_table(each)
+    for path, plot in zip(list_picture_paths(done), evidence.plots, strict=True):
         yield from (f"![{escape(plot.title)}]({path})", "")
 
 
-def said(claims: tuple[Claim, ...], what: str) -> Iterator[str]:
+def write_claims(claims: tuple[CheckedClaim, ...], what: str) -> Iterator[str]:
     yield from (f"| | {what} | the run |", "|---|---|---|")
     for each in claims:
         only = f" *– only if {escape(each.only_if)}*" if each.verdict == CONDITION else ""
@@ -225,15 +237,15 @@ def said(claims: tuple[Claim, ...], what: str) -> Iterator[str]:
     yield ""
 
 
-def cells(table: Table) -> Iterator[str]:
+def write_table(table: LessonTable) -> Iterator[str]:
     yield from (f"*{escape(table.title)}*", "", f"| {' | '.join(map(escape, table.columns))} |")
     yield "|" + "---|" * len(table.columns)
     yield from (f"| {' | '.join(map(escape, row))} |" for row in table.rows)
     yield ""
 
 
-def of_quiz(answered: list[Answered]) -> Iterator[str]:
-    yield from ("# The quizzes", "", "Each option was held against a run; the answers follow from what came out.", "")
+def write_quiz(answered: list[AnsweredQuestion]) -> Iterator[str]:
+    yield from ("# The quizzes", "", "Each option was checked by a run; the answers follow from the results.", "")
     for each in answered:
         yield from (f"## {each.ask}", "", f"*{slides.LECTURES[each.where]}*, `{each.where}`", "")
         yield from ("| | option | the run |", "|---|---|---|")
@@ -246,22 +258,22 @@ def of_quiz(answered: list[Answered]) -> Iterator[str]:
     yield from ("Next: [The experiments](experiments.md)", "")
 
 
-def of_experiments(found: Found) -> Iterator[str]:
+def write_experiments(found: LessonRuns) -> Iterator[str]:
     yield from ("# The experiments", "")
     yield "Small models, trained for a minute or so on the little world, the last ones for longer on Multi30k, all from"
     yield "seed 0. Losses are mean −log p of the next word, in sentences the model has not seen. Seconds are of the"
     yield "machine that ran them."
     yield ""
-    for lesson in experiments.experiments():
+    for lesson in experiments.list_experiments():
         if lesson.id in found:
-            yield from section(found[lesson.id])
+            yield from write_section(found[lesson.id])
             yield from (f"To run it: `triform lecture --experiment {lesson.id}`", "")
         else:
-            yield from (f"## {heading(lesson)}", "", f"> {escape(lesson.slide)}", "", escape(lesson.shows), "")
-            yield from (f"Not run for this printing: `triform lecture --experiment {lesson.id}`", "")
+            yield from (f"## {make_heading(lesson)}", "", f"> {escape(lesson.slide)}", "", escape(lesson.shows), "")
+            yield from (f"Not run for this book: `triform lecture --experiment {lesson.id}`", "")
 
 
 def escape(text: str) -> str:
-    """What Markdown would read as its own signs; but not in code."""
+    """Escape the characters that Markdown would interpret, except in code."""
     parts = re.split(r"(`[^`]*`)", text.replace("<", "&lt;"))
     return "".join(part if part.startswith("`") else re.sub(r"[|_*]", r"\\\g<0>", part) for part in parts)

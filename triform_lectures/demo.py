@@ -1,26 +1,21 @@
-"""The demo: one model of each form learns the little world, and is judged on sentences it has never seen.
+"""The demo: one model of each form learns the little world, and is evaluated on unseen sentences.
 
-    for lesson in LESSONS: learned = lesson.learn(FULL, watch=watch)
+    for lesson in LESSONS: model = lesson.learn(FULL, watch)
 
-Owns the recipes: the sizes, steps and rates at which small models learn this grammar in about a minute each. Refuses to
-know terminals; folders are written by `keep`.
+The sizes, steps and learning rates are those at which small models learn this grammar in about a minute each.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 import little_world
 from little_world import Sentence
 from triform.core.initial_weights import build
-from triform.costs.compare import Line
 from triform.costs.machine import Machine
-from triform.costs.measure import run_beside
+from triform.costs.measure import Line, run_beside
 from triform.costs.predict import cost
 from triform.data.rows import Document, Labelled, Pair, Tagged
 from triform.families import bert, llama, vaswani
@@ -45,80 +40,68 @@ from triform.train.run_events import Watch
 from triform.weights import model_folder
 
 SEED = 1
-JUDGING_SEED = 2026
-LOOKED_AT = 500  # test sentences of SEED that sizes, steps and rates were chosen by
-TOGETHER = 20  # sentences written side by side
-TEMPERATURE = 0.5  # of what the decoder writes
+TEST_SEED = 2026
+TUNING_SENTENCES = 500  # test sentences of SEED that sizes, steps and learning rates were chosen with
+BATCH_SENTENCES = 20  # sentences generated in one batch
+TEMPERATURE = 0.5  # of the decoder's completions
 WISH = "I want to buy a phone."  # held out; in German the verb goes to the end
 
 
-class Sizes(NamedTuple):
-    """Sentences to learn from and to be judged on; steps of each form's run."""
+class DemoSizes(NamedTuple):
+    """Training and test sentences; training steps of each form."""
 
     sentences: int
-    judged: int
+    test_sentences: int
     encoder: int
     decoder: int
     both: int
 
 
-FULL = Sizes(sentences=40_000, judged=500, encoder=150, decoder=600, both=550)
-QUICK = Sizes(sentences=10_000, judged=200, encoder=60, decoder=100, both=130)
+FULL = DemoSizes(sentences=40_000, test_sentences=500, encoder=150, decoder=600, both=550)
+QUICK = DemoSizes(sentences=10_000, test_sentences=200, encoder=60, decoder=100, both=130)
 
 
-class Shown(NamedTuple):
-    """A question that was never in training, what the model says, and whether that is right."""
+class DemoAnswer(NamedTuple):
+    """An unseen input, the model's answer, and whether it is right."""
 
     question: str
     answer: str
     right: bool
 
 
-class Learned(NamedTuple):
-    """What a lesson leaves: a model, how well it does on sentences never seen, and some of what it says."""
+class DemoModel(NamedTuple):
+    """A trained model, its scores on unseen sentences, and some of its answers."""
 
     name: str
     model: Model
     scores: dict[str, float]
-    shown: tuple[Shown, ...]
+    shown: tuple[DemoAnswer, ...]
     alignment: Alignment | None = None
 
 
-class Lesson(NamedTuple):
+class DemoLesson(NamedTuple):
     name: str  # of the model's folder
     does: str
-    learn: Callable[[Sizes, Watch], Learned]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Matrices of these sizes keep one core busy; a second thread waits more than it works, and where the machine has
-    other things to do it waits for them too (60 steps of the translator: 10 s alone, 94 s with two threads)."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    learn: Callable[[DemoSizes, Watch], DemoModel]
 
 
 @lru_cache(maxsize=4)
-def known(count: int) -> tuple[Sentence, ...]:
+def training_sentences(count: int) -> tuple[Sentence, ...]:
     return tuple(little_world.sentences(split="train", seed=SEED, count=count))
 
 
 @lru_cache(maxsize=4)
-def unseen(count: int) -> tuple[Sentence, ...]:
-    """Sentences for the figures alone: no model and no choice of a recipe has seen them. Try others on `valid`."""
-    looked_at = {one.english for one in little_world.sentences(split="test", seed=SEED, count=LOOKED_AT)}
-    drawn = little_world.sentences(split="test", seed=JUDGING_SEED, count=10 * count)
+def unseen_sentences(count: int) -> tuple[Sentence, ...]:
+    """Sentences for the scores alone: neither training nor the choice of settings has used them. Tune on `valid`."""
+    looked_at = {one.english for one in little_world.sentences(split="test", seed=SEED, count=TUNING_SENTENCES)}
+    drawn = little_world.sentences(split="test", seed=TEST_SEED, count=10 * count)
     return tuple(islice((one for one in drawn if one.english not in looked_at), count))
 
 
-def trained(
+def train_model(
     model: Model, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
 ) -> Model:
-    """Muon, at a rate that falls to 0; of 0.005 to 0.03 tried, translations were learned soonest at 0.005 to 0.01."""
+    """Muon, with a learning rate that falls to 0; of 0.005 to 0.03, 0.005 to 0.01 learned translation fastest."""
     config = Config(
         steps=steps, batch_tokens=1024, optimizer="muon", learning_rate=0.007, schedule="linear", beta2=0.98,
         weight_decay=0.0, dropout=0.0,
@@ -127,7 +110,7 @@ def trained(
     return model
 
 
-def new(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Model:
+def new_model(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Model:
     return Model(
         spec=spec,
         network=build(spec, seed=SEED),
@@ -141,90 +124,92 @@ def new(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, 
 # --- the lessons ----------------------------------------------------------------------------------------------------
 
 
-def reads(sizes: Sizes, watch: Watch) -> Learned:
+def train_tagger(sizes: DemoSizes, watch: Watch) -> DemoModel:
     """An encoder that tags and classifies with one head: labels of tokens, and of the text at its first token."""
-    some, judged = known(sizes.sentences)[: sizes.sentences // 4], unseen(sizes.judged)
-    tagged, labelled = tag_rows(some), label_rows(some)
+    some, judged = training_sentences(sizes.sentences)[: sizes.sentences // 4], unseen_sentences(sizes.test_sentences)
+    tagged, labelled = make_tag_rows(some), make_label_rows(some)
     tokenizer = train_tokenizer((row.text for row in labelled), kind="wordpiece", vocab=1200)
     labels = joint_labels(tagged, labelled)
     spec = replace(
         bert(vocab=tokenizer.vocab, width=96, layers=2, heads=4, context=128), head=TagHead(labels=len(labels))
     )
-    model = new(spec, tokenizer, task="tag", labels=labels)
+    model = new_model(spec, tokenizer, task="tag", labels=labels)
     examples = joint_examples(tagged, labelled, model=model)
-    trained(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
-    held_out = label_rows(tuple(little_world.sentences(split="valid", seed=SEED, count=sizes.judged)))
+    train_model(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
+    held_out = make_label_rows(tuple(little_world.sentences(split="valid", seed=SEED, count=sizes.test_sentences)))
     model = Classify().finished(held_out, model=model)
-    tagging = Tag().evaluate(tag_rows(judged), model=model).values
-    topics = Classify().evaluate(label_rows(judged), model=model).values
+    tagging = Tag().evaluate(make_tag_rows(judged), model=model).values
+    topics = Classify().evaluate(make_label_rows(judged), model=model).values
     scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}
-    asked = [one for one in judged if one.entities][:4]
-    texts, shown = [one.english for one in asked], []
-    answers = zip(asked, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
+    chosen = [one for one in judged if one.entities][:4]
+    texts, shown = [one.english for one in chosen], []
+    answers = zip(chosen, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
     for one, entities, label in answers:
         found = {(each.start, each.end, each.kind) for each in entities.entities}
-        said = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
-        shown.append(Shown(one.english, said, found == set(one.entities) and label.labels == (one.topic,)))
-    return Learned("reads", model, scores, tuple(shown))
+        answer = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
+        shown.append(DemoAnswer(one.english, answer, found == set(one.entities) and label.labels == (one.topic,)))
+    return DemoModel("reads", model, scores, tuple(shown))
 
 
-def writes(sizes: Sizes, watch: Watch) -> Learned:
-    """A decoder that goes on from a beginning; the grammar's own parser judges what it writes."""
+def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
+    """A decoder that continues a prompt; the parser of the grammar checks what it writes."""
     task = Complete()
-    rows = [Document(one.english) for one in known(sizes.sentences)]
+    rows = [Document(one.english) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((row.text for row in rows), kind="bpe", vocab=1200)
-    model = new(
+    model = new_model(
         llama(vocab=tokenizer.vocab, width=128, layers=2, heads=4, context=128, tied=True), tokenizer, task="complete"
     )
     examples = task.examples(rows, model=model)
-    trained(model, examples, task.objective(model=model, config=Config()), steps=sizes.decoder, watch=watch)
-    judged = unseen(sizes.judged)
+    train_model(model, examples, task.objective(model=model, config=Config()), steps=sizes.decoder, watch=watch)
+    judged = unseen_sentences(sizes.test_sentences)
     beginnings = [" ".join(one.english.split()[:2]) for one in judged[:200]]
     texts = []
-    for seed in range(0, len(beginnings), TOGETHER):  # one seed for all would throw the same dice for all
-        some = beginnings[seed : seed + TOGETHER]
+    for seed in range(
+        0, len(beginnings), BATCH_SENTENCES
+    ):  # one seed for all batches would draw the same random numbers for each
+        some = beginnings[seed : seed + BATCH_SENTENCES]
         written = task.run(some, model=model, temperature=TEMPERATURE, seed=seed, max_tokens=40)
         texts += [begin + one.text for begin, one in zip(some, written, strict=True)]
-    right = [little_world.grammatical(text) for text in texts]
+    right = [little_world.is_grammatical(text) for text in texts]
     scores = {
         "grammatical": 100 * sum(right) / len(right),
         "perplexity": task.evaluate([Document(one.english) for one in judged], model=model).values["perplexity"],
     }
     learned = {row.text for row in rows}
-    fresh = [Shown(*each) for each in zip(beginnings, texts, right, strict=True) if each[1] not in learned]
-    return Learned("writes", model, scores, tuple(fresh[:4]))
+    fresh = [DemoAnswer(*each) for each in zip(beginnings, texts, right, strict=True) if each[1] not in learned]
+    return DemoModel("writes", model, scores, tuple(fresh[:4]))
 
 
-def translates(sizes: Sizes, watch: Watch) -> Learned:
+def train_translator(sizes: DemoSizes, watch: Watch) -> DemoModel:
     """An encoder–decoder from English into German."""
     task = Translate()
-    rows = [Pair(one.english, one.german) for one in known(sizes.sentences)]
+    rows = [Pair(one.english, one.german) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((text for row in rows for text in row.texts), kind="bpe", vocab=2000, ends=True)
     spec = vaswani(vocab=tokenizer.vocab, width=128, layers=2, heads=4, ff_width=256, context=128)
-    model = new(spec, tokenizer, task="translate")
+    model = new_model(spec, tokenizer, task="translate")
     examples = task.examples(rows, model=model)
-    trained(model, examples, task.objective(model=model, config=Config()), steps=sizes.both, watch=watch)
-    judged = [Pair(one.english, one.german) for one in unseen(sizes.judged)]
+    train_model(model, examples, task.objective(model=model, config=Config()), steps=sizes.both, watch=watch)
+    judged = [Pair(one.english, one.german) for one in unseen_sentences(sizes.test_sentences)]
     answers = list(task.run([row.source for row in judged], model=model, max_tokens=40))
     score = task.score(answers, judged).values
     scores = {"exact translations": score["exact"], "BLEU": score["BLEU"]}
-    shown = [Shown(row.source, one.text, one.text == row.target) for row, one in zip(judged, answers, strict=True)]
+    shown = [DemoAnswer(row.source, one.text, one.text == row.target) for row, one in zip(judged, answers, strict=True)]
     (wish,) = task.run([WISH], model=model, alignment=True, max_tokens=40)
-    return Learned("translates", model, scores, tuple(shown[:4]), wish.alignment)
+    return DemoModel("translates", model, scores, tuple(shown[:4]), wish.alignment)
 
 
 LESSONS = (
-    Lesson("reads", "an encoder that tags names and tells the topic", reads),
-    Lesson("writes", "a decoder that writes on", writes),
-    Lesson("translates", "an encoder-decoder that translates into German", translates),
+    DemoLesson("reads", "an encoder that tags names and classifies topics", train_tagger),
+    DemoLesson("writes", "a decoder that continues texts", train_writer),
+    DemoLesson("translates", "an encoder-decoder that translates into German", train_translator),
 )
 
 
-def tag_rows(some: Iterable[Sentence]) -> list[Tagged]:
+def make_tag_rows(some: Iterable[Sentence]) -> list[Tagged]:
     return [Tagged(one.tokens, one.tags) for one in some]
 
 
-def label_rows(some: Iterable[Sentence]) -> list[Labelled]:
+def make_label_rows(some: Iterable[Sentence]) -> list[Labelled]:
     return [Labelled(one.english, (one.topic,)) for one in some]
 
 
@@ -232,19 +217,19 @@ def label_rows(some: Iterable[Sentence]) -> list[Labelled]:
 
 
 def check_free(out: Path) -> None:
-    """Said before anything is learned: the folders of the demo may be replaced, others not."""
+    """Called before training: the demo may replace its own folders, but no others."""
     for lesson in LESSONS:
         atomic_folder.check_free(out / lesson.name)
 
 
-def keep(learned: Learned, out: Path) -> Path:
-    """An ordinary model folder."""
+def save_model(learned: DemoModel, out: Path) -> Path:
+    """Write an ordinary model folder."""
     model_folder.write(out / learned.name, model=learned.model)
     return out / learned.name
 
 
-def a_step(learned: Learned, *, machine: Machine) -> Line:
-    """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds at best and measured."""
+def measure_step(learned: DemoModel, *, machine: Machine) -> Line:
+    """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds possible and measured."""
     spec = learned.model.spec
     source = 12 if spec.form == "encoder-decoder" else None
     predicted = cost(spec, phase="training", batch=32, length=12, source=source)

@@ -1,4 +1,4 @@
-"""The formula and the mask, in a line each: what the lessons hold everything else against."""
+"""The attention formula and the causal mask, one line each: the reference of the lessons."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.T / k.shape[1] ** 0.5).softmax(dim=-1) @ v
 
 
-def causal(length: int) -> Tensor:
-    """0 where key j ≤ query i, −inf behind it: the mask of the running code"""
+def causal_mask(length: int) -> Tensor:
+    """0 where key j ≤ query i, else −inf: the mask of the library"""
     cpu = torch.device("cpu")
     return masks.triangle(length, cpu, window=None).sight(torch.float64).matrix(length, length)[0, 0]

@@ -1,8 +1,7 @@
-"""What a lesson is: a claim of a slide, a run that holds it against numbers, and the verdict that follows.
+"""What a lesson is: claims of a slide, a run that checks them with numbers, and the verdict that follows.
 
-A verdict is never written down beside the numbers it is about: it follows from the claims. A lesson says which verdict
-it expects; where a run gives another one, or a fact does not come out, the lesson's own check fails. Refuses to know
-terminals, files and which lessons there are.
+A verdict is never written down: it follows from the claims. A lesson names the verdict it expects; if a run gives
+another one, or a fact is not true, the lesson's own check fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,22 +10,24 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform_lectures.lesson_charts import Plot
+from triform.charts import Plot
 
 Verdict: TypeAlias = Literal["holds", "holds with a condition", "not settled", "mistake on the slide"]
 HOLDS: Verdict = "holds"
 CONDITION: Verdict = "holds with a condition"
-UNSETTLED: Verdict = "not settled"  # a timing did not come out: a busy machine shows nothing about a slide
+NOT_SETTLED: Verdict = (
+    "not settled"  # a timing did not come out as expected: a busy machine shows nothing about a slide
+)
 MISTAKE: Verdict = "mistake on the slide"
-SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", UNSETTLED: "?", MISTAKE: "✗"}
+SIGNS: dict[Verdict, str] = {HOLDS: "✓", CONDITION: "◐", NOT_SETTLED: "?", MISTAKE: "✗"}
 
 Kind: TypeAlias = Literal["computed", "trained", "measured"]
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence held against a run. With `only_if` it is a sentence that needs a condition: `holds` is under it,
-    `anyway` without it. A `mistake` is one that must not hold. A `timed` one rests on a clock: where it does not come
-    out, the machine may have been busy, so the slide is not blamed."""
+class CheckedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence checked by a run. With `only_if` it needs a condition: `holds` is its truth with it, `anyway` without
+    it. A `mistake` must not hold. A `timed` claim depends on a clock: if it does not hold, the machine may have been
+    busy, and the slide is not called wrong."""
 
     says: str
     found: str
@@ -39,7 +40,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         if not self.holds:
-            return UNSETTLED if self.timed else MISTAKE
+            return NOT_SETTLED if self.timed else MISTAKE
         return CONDITION if self.only_if and not self.anyway else HOLDS
 
     @property
@@ -49,8 +50,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return CONDITION if self.only_if else HOLDS
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells as they are to be read."""
+class LessonTable(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells as text."""
 
     title: str
     columns: tuple[str, ...]
@@ -58,18 +59,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run gave. `claims` are the slide's sentences, `facts` ours: what is so, and must come out."""
+    """What a run gave. `claims` are the slide's sentences, `facts` ours, which must be true."""
 
-    claims: tuple[Claim, ...]
-    facts: tuple[Claim, ...] = ()
-    tables: tuple[Table, ...] = ()
+    claims: tuple[CheckedClaim, ...]
+    facts: tuple[CheckedClaim, ...] = ()
+    tables: tuple[LessonTable, ...] = ()
     plots: tuple[Plot, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """The worst of the claims."""
         found = {claim.verdict for claim in self.claims}
-        return next((worst for worst in (MISTAKE, UNSETTLED, CONDITION) if worst in found), HOLDS)
+        return next((worst for worst in (MISTAKE, NOT_SETTLED, CONDITION) if worst in found), HOLDS)
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     lessons: tuple[Lesson, ...]
 
 
-class Done(NamedTuple):
+class LessonRun(NamedTuple):
     """A lesson and what its run gave."""
 
     lesson: Lesson
@@ -114,22 +115,22 @@ class Done(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """Why it does not pass; nothing where it does."""
+        """Why it does not pass; empty if it does."""
         claims = [each for each in self.evidence.claims if each.verdict != each.expected]
         wrong = [f"{each.says!r} came out as {each.verdict!r}" for each in claims]
-        wrong += [f"not so: {fact.says}" for fact in self.evidence.facts if not fact.holds]
+        wrong += [f"not true: {fact.says}" for fact in self.evidence.facts if not fact.holds]
         if self.evidence.verdict != self.lesson.expects:
-            wrong.insert(0, f"the run says {self.evidence.verdict!r}, expected was {self.lesson.expects!r}")
+            wrong.insert(0, f"the run gave {self.evidence.verdict!r}, expected {self.lesson.expects!r}")
         if any(each.timed and not each.holds for each in (*self.evidence.claims, *self.evidence.facts)):
-            wrong.append("it rests on a clock: run it again when the machine is idle")
+            wrong.append("it depends on a clock: run it again when the machine is idle")
         return "; ".join(wrong)
 
-    def plain(self) -> dict[str, Any]:
-        """For pages and machines: everything but the function."""
-        said = {name: getattr(self.lesson, name) for name in self.lesson.__struct_fields__ if name != "run"}
+    def to_values(self) -> dict[str, Any]:
+        """As JSON values: everything but the function."""
+        values = {name: getattr(self.lesson, name) for name in self.lesson.__struct_fields__ if name != "run"}
         verdicts = {"verdict": self.evidence.verdict, "passes": self.passes, "trouble": self.trouble}
         found = msgspec.to_builtins(self.evidence)
-        return {"id": self.lesson.id} | said | verdicts | {"seconds": round(self.seconds, 3)} | found
+        return {"id": self.lesson.id} | values | verdicts | {"seconds": round(self.seconds, 3)} | found
 
 
 def lesson(
@@ -141,7 +142,7 @@ def lesson(
     mistakes: Sequence[str] = (),
     kind: Kind = "computed",
 ) -> Callable[[Callable[[], Evidence]], Lesson]:
-    """A function becomes a lesson; its docstring is the sentence on what it shows."""
+    """Turns a function into a lesson; its docstring says what the run shows."""
 
     def made(run: Callable[[], Evidence]) -> Lesson:
         return Lesson(
@@ -159,37 +160,37 @@ def lesson(
     return made
 
 
-def do(lesson: Lesson) -> Done:
-    begun = perf_counter()
+def run_lesson(lesson: Lesson) -> LessonRun:
+    start = perf_counter()
     evidence = lesson.run()
-    return Done(lesson, evidence, perf_counter() - begun)
+    return LessonRun(lesson, evidence, perf_counter() - start)
 
 
-# --- holding against numbers ----------------------------------------------------------------------------------------
+# --- checking with numbers ------------------------------------------------------------------------------------------
 
 
-def claim(says: str, holds: bool, found: str = "", *, only_if: str = "", anyway: bool = False) -> Claim:
-    return Claim(says=says, found=found, holds=bool(holds), only_if=only_if, anyway=bool(anyway))
+def claim(says: str, holds: bool, found: str = "", *, only_if: str = "", anyway: bool = False) -> CheckedClaim:
+    return CheckedClaim(says=says, found=found, holds=bool(holds), only_if=only_if, anyway=bool(anyway))
 
 
-def timed_claim(says: str, holds: bool, found: str) -> Claim:
-    """A sentence that rests on a clock."""
-    return Claim(says=says, found=found, holds=bool(holds), timed=True)
+def timed_claim(says: str, holds: bool, found: str) -> CheckedClaim:
+    """A sentence that depends on a clock."""
+    return CheckedClaim(says=says, found=found, holds=bool(holds), timed=True)
 
 
-def slip(says: str, holds: bool, found: str = "") -> Claim:
+def wrong_claim(says: str, holds: bool, found: str = "") -> CheckedClaim:
     """A sentence in which the slide is wrong: the lesson fails if it holds."""
-    return Claim(says=says, found=found, holds=bool(holds), mistake=True)
+    return CheckedClaim(says=says, found=found, holds=bool(holds), mistake=True)
 
 
-def printed(value: float, text: str) -> bool:
+def rounds_to(value: float, text: str) -> bool:
     """Rounded to as many digits as the slide prints, it is what the slide prints."""
     digits = len(text.partition(".")[2])
     return f"{value:.{digits}f}".replace("-0.00", "0.00") == text.replace("-0.00", "0.00")
 
 
-def all_printed(values: Sequence[float], texts: Sequence[str]) -> bool:
-    return all(printed(value, text) for value, text in zip(values, texts, strict=True))
+def all_round_to(values: Sequence[float], texts: Sequence[str]) -> bool:
+    return all(rounds_to(value, text) for value, text in zip(values, texts, strict=True))
 
 
 def near(one: float, other: float, within: float = 1e-9) -> bool:
@@ -200,5 +201,5 @@ def numbers(values: Sequence[float], digits: int = 2) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    return Table(title=title, columns=tuple(columns), rows=tuple(tuple(map(str, row)) for row in rows))
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> LessonTable:
+    return LessonTable(title=title, columns=tuple(columns), rows=tuple(tuple(map(str, row)) for row in rows))

@@ -1,7 +1,4 @@
-"""The slides' questions, answered by runs: an option is right because something came out, never because it is written.
-
-The answer printed on the slide is kept beside, to be compared; it decides nothing.
-"""
+"""The quiz questions of the slides, answered by runs; the slide's own answer is only compared with the result."""
 
 from collections.abc import Callable
 
@@ -11,8 +8,8 @@ from triform_lectures import quiz_runs, slides
 from triform_lectures.quiz_runs import Answers
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`run` holds every option against the same run; `printed` is the slide's own answer."""
+class QuizQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """`run` checks every option; `printed` is the slide's own answer."""
 
     name: str
     ask: str
@@ -22,7 +19,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[], Answers]
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class AnsweredQuestion(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ask: str
     where: str
@@ -36,9 +33,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         return set(self.derived) == set(self.printed)
 
 
-def answer(question: Question) -> Answered:
+def answer_question(question: QuizQuestion) -> AnsweredQuestion:
     evidence = question.run()
-    return Answered(
+    return AnsweredQuestion(
         name=question.name,
         ask=question.ask,
         where=question.where,
@@ -50,7 +47,7 @@ def answer(question: Question) -> Answered:
 
 
 QUESTIONS = (
-    Question(
+    QuizQuestion(
         name="blocks",
         ask="Which of these are true of the Transformer of 2017?",
         where=slides.QUIZZES,
@@ -63,7 +60,7 @@ QUESTIONS = (
         printed=("A", "B", "C"),
         run=quiz_runs.blocks,
     ),
-    Question(
+    QuizQuestion(
         name="positions",
         ask="What is positional encoding for?",
         where=slides.QUIZZES,
@@ -76,7 +73,7 @@ QUESTIONS = (
         printed=("C",),
         run=quiz_runs.positional,
     ),
-    Question(
+    QuizQuestion(
         name="self-attention",
         ask="What is self-attention for?",
         where=slides.QUIZZES,
@@ -89,7 +86,7 @@ QUESTIONS = (
         printed=("A",),
         run=quiz_runs.self_attention,
     ),
-    Question(
+    QuizQuestion(
         name="heads",
         ask="Eight heads of dimension 64: what is the dimension after concatenation?",
         where=slides.QUIZZES,
@@ -97,7 +94,7 @@ QUESTIONS = (
         printed=("D",),
         run=quiz_runs.concatenated,
     ),
-    Question(
+    QuizQuestion(
         name="decoder-mask",
         ask="Why is masking necessary in a decoder?",
         where=slides.QUIZZES,
@@ -110,7 +107,7 @@ QUESTIONS = (
         printed=("A",),
         run=quiz_runs.masking,
     ),
-    Question(
+    QuizQuestion(
         name="origins",
         ask="Where do query, key and value of encoder-decoder attention come from?",
         where=slides.QUIZZES,
@@ -123,7 +120,7 @@ QUESTIONS = (
         printed=("B",),
         run=quiz_runs.origins,
     ),
-    Question(
+    QuizQuestion(
         name="bert",
         ask="What is BERT?",
         where=slides.QUIZZES,
@@ -131,7 +128,7 @@ QUESTIONS = (
         printed=("B",),
         run=quiz_runs.bert,
     ),
-    Question(
+    QuizQuestion(
         name="optimised",
         ask="What do we optimise when we train a Transformer? (Option 1 cannot be read in the slide's text.)",
         where=slides.JHU,
@@ -146,7 +143,7 @@ QUESTIONS = (
         printed=tuple(map(str, slides.OPTIMISED)),
         run=quiz_runs.optimised,
     ),
-    Question(
+    QuizQuestion(
         name="training-mask",
         ask="What is the point of attention masking during training?",
         where=slides.JHU,
@@ -158,7 +155,7 @@ QUESTIONS = (
         printed=("B",),
         run=quiz_runs.masking_in_training,
     ),
-    Question(
+    QuizQuestion(
         name="connections",
         ask="How are encoder and decoder connected?",
         where=slides.JHU,
@@ -170,7 +167,7 @@ QUESTIONS = (
         printed=("top to all",),
         run=quiz_runs.connections,
     ),
-    Question(
+    QuizQuestion(
         name="cache",
         ask="How much memory does the KV-cache take (d wide, n positions, L layers)?",
         where=slides.JHU,
@@ -178,7 +175,7 @@ QUESTIONS = (
         printed=("4",),
         run=quiz_runs.cache,
     ),
-    Question(
+    QuizQuestion(
         name="pair-cost",
         ask="Summarising m tokens into n with an encoder-decoder: what does its attention cost?",
         where=slides.JHU,

@@ -1,4 +1,4 @@
-"""Runs for the quiz: each holds all options of a question against what comes out. Knows no printed answer."""
+"""Runs for the quiz: each checks all options of one question, without the slide's answer."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -17,16 +17,16 @@ from triform.spec import NoPosition, Sinusoid
 from triform.train.examples import Place, Tokens
 from triform.train.token_objectives import NextToken
 from triform_lectures import slides
-from triform_lectures.chapters.training import trained_groups
-from triform_lectures.formula import causal
-from triform_lectures.lesson import Claim, claim
-from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, random, same, translator
+from triform_lectures.chapters.training import find_trained_groups
+from triform_lectures.formula import causal_mask
+from triform_lectures.lesson import CheckedClaim, claim
+from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, random, same, translator_network
 
-Answers = dict[str, Claim]
+Answers = dict[str, CheckedClaim]
 
 
 def blocks() -> Answers:
-    base, network = named("vaswani-base"), translator()
+    base, network = named("vaswani-base"), translator_network()
     with torch.no_grad():
         memory = network.encode(ids(5, 6, 7))
         logits = look(pair(), [5, 6, 7], [1, 2]).logits
@@ -43,7 +43,7 @@ def blocks() -> Answers:
         "C": claim(
             "the decoder scores tokens, and the source decides",
             logits.shape[-1] == 40 and not same(logits, other),
-            f"{logits.shape[-1]} scores a position; another source, other scores",
+            f"{logits.shape[-1]} scores per position; another source, other scores",
         ),
         "D": claim("one block each", layers == [1, 1], f"{layers[0]} and {layers[1]} blocks in the 2017 model"),
     }
@@ -61,10 +61,12 @@ def positional() -> Answers:
     return {
         "A": claim("it introduces randomness", not again, "the same text gives the same vectors to the last bit"),
         "B": claim(
-            "it tells words of similar meaning apart", not alike, "what is added depends on the place, not on the word"
+            "it tells words of similar meaning apart",
+            not alike,
+            "what is added depends on the position, not on the word",
         ),
         "C": claim(
-            "it tells of the order", moved and blind, "with it 'a b c' and 'c b a' differ, without it they do not"
+            "it represents the order", moved and blind, "with it 'a b c' and 'c b a' differ, without it they do not"
         ),
         "D": claim(
             "it makes self-attention cheaper", flops[0] < flops[1], f"{flops[0]:,} FLOPs with it, {flops[1]:,} without"
@@ -80,14 +82,14 @@ def self_attention() -> Answers:
         row.forward for row in whole.operations if row.name in ("QKV projection", "scores", "weighted values")
     )
     heads = {(layer, head) for layer in range(2) for head in range(4)}
-    right = guessed(model)
+    right = fit_random_labels(model)
     with without_heads(model.network, heads):
-        without = guessed(model)
+        without = fit_random_labels(model)
     return {
         "A": claim(
             "its weights follow the input",
             not same(one, other, within=1e-6),
-            "another word, other weights: each query chooses what it takes",
+            "another word, other weights",
         ),
         "B": claim(
             "it makes the network cheaper",
@@ -108,11 +110,11 @@ def self_attention() -> Answers:
 
 
 @torch.no_grad()
-def guessed(model: Model) -> float:
-    """A straight readout fitted on 60 texts with random labels, tried on 60 others."""
-    chance = torch.Generator().manual_seed(0)
-    texts = torch.randint(0, 40, (120, 6), generator=chance)
-    labels = torch.randint(0, 2, (120, 1), generator=chance).double() * 2 - 1
+def fit_random_labels(model: Model) -> float:
+    """Accuracy of a linear readout fitted on 60 texts with random labels, on 60 others."""
+    rng = torch.Generator().manual_seed(0)
+    texts = torch.randint(0, 40, (120, 6), generator=rng)
+    labels = torch.randint(0, 2, (120, 1), generator=rng).double() * 2 - 1
     x = torch.stack([hidden(model, *text.tolist())[0] for text in texts])
     fit = torch.linalg.lstsq(x[:60], labels[:60]).solution
     return float(((x[60:] @ fit).sign() == labels[60:]).double().mean())
@@ -128,13 +130,13 @@ def concatenated() -> Answers:
 
 def masking() -> Answers:
     scores = random(6, 6, seed=2)
-    open_, masked = scores.softmax(-1), (scores + causal(6)).softmax(-1)
+    open_, masked = scores.softmax(-1), (scores + causal_mask(6)).softmax(-1)
     favours = bool((masked[5] / open_[5] - 1).abs().max() > 1e-9)
     unseen = bool((masked.triu(1) == 0).all())
-    lost = learned_by_heart()
-    masked_flops, open_flops = score_flops("past"), score_flops("all")
+    lost = memorise_sentence()
+    masked_flops, open_flops = count_score_flops("past"), count_score_flops("all")
     return {
-        "A": claim("future positions are out of reach", unseen, "their weights are 0, exactly"),
+        "A": claim("future positions are hidden", unseen, "their weights are exactly 0"),
         "B": claim("it raises relevant tokens over others", favours, "allowed weights keep their ratios"),
         "C": claim(
             "it prevents overfitting", lost > 0.5, f"a masked model learns one sentence by heart: loss {lost:.2f}"
@@ -147,15 +149,15 @@ def masking() -> Answers:
     }
 
 
-def score_flops(mask: Literal["past", "all"]) -> int:
-    """What torch counts in the attention of a running decoder."""
+def count_score_flops(mask: Literal["past", "all"]) -> int:
+    """FLOPs that torch counts in the attention of a decoder."""
     network = decoder().network
     with with_mask(network, mask):
         counted = count_flops(network, lambda: network(ids(*range(32))))
     return int(counted.of("decoder.blocks.*.attention.f.attend"))
 
 
-def learned_by_heart(steps: int = 80) -> float:
+def memorise_sentence(steps: int = 80) -> float:
     """The loss of a masked decoder after learning one sentence and nothing else."""
     words = list(dict.fromkeys(slides.MAT))
     network = build(gpt2(vocab=len(words), width=32, layers=1, heads=4, context=8), seed=0)
@@ -184,11 +186,11 @@ def origins() -> Answers:
         + ", ".join(n for n, m in zip("QKV", from_decoder, strict=True) if m)
     )
 
-    def said(encoder_side: list[bool]) -> bool:
+    def is_origin(encoder_side: list[bool]) -> bool:
         return from_encoder == encoder_side and from_decoder == [not x for x in encoder_side]
 
     wanted = {"A": [True] * 3, "B": [False, True, True], "C": [True, False, True], "D": [False] * 3}
-    return {letter: claim("as said", said(sides), found) for letter, sides in wanted.items()}
+    return {letter: claim("these origins", is_origin(sides), found) for letter, sides in wanted.items()}
 
 
 def bert() -> Answers:
@@ -201,7 +203,9 @@ def bert() -> Answers:
 
 
 def optimised() -> Answers:
-    return {name[0]: claim(name[2:], on, where) for name, (on, where) in trained_groups().items() if name[0].isdigit()}
+    return {
+        name[0]: claim(name[2:], on, where) for name, (on, where) in find_trained_groups().items() if name[0].isdigit()
+    }
 
 
 def masking_in_training() -> Answers:
@@ -230,17 +234,11 @@ def connections() -> Answers:
     view = look(model, [5, 6, 7], [1, 2])
     read = [view.record.call(f"decoder.blocks.{i}.cross.f.kv").inputs[0] for i in range(layers)]
     outs = [view.record.call(f"encoder.blocks.{i}").output for i in range(layers)]
+    level = sum(same(a, b, within=1e-12) for a, b in zip(read, outs, strict=True))
+    top = sum(same(a, outs[-1], within=1e-12) for a in read)
     return {
-        "level by level": claim(
-            "block i reads block i",
-            all(same(a, b, within=1e-12) for a, b in zip(read, outs, strict=True)),
-            "only the last does",
-        ),
-        "top to all": claim(
-            "every block reads the last",
-            all(same(a, outs[-1], within=1e-12) for a in read),
-            f"{layers} of {layers} decoder blocks",
-        ),
+        "level by level": claim("block i reads block i", level == layers, f"{level} of {layers} decoder blocks"),
+        "top to all": claim("every block reads the last", top == layers, f"{top} of {layers} decoder blocks"),
         "top to first": claim("only the first block reads", len(read) == 1, f"{len(read)} blocks read"),
     }
 

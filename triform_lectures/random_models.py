@@ -1,5 +1,5 @@
-"""Small networks with random numbers, in float64: what holds for these holds because of how a Transformer is built, not
-because of what one has learned."""
+"""Small networks with random weights, in float64: what holds for them follows from the architecture, not from
+training."""
 
 from functools import lru_cache
 from typing import cast
@@ -18,26 +18,26 @@ VOCAB, WIDTH, HEADS, LAYERS = 40, 32, 4, 2
 
 
 @lru_cache(maxsize=32)
-def of(spec: ModelSpec, *, seed: int = 0) -> Model:
+def build_model(spec: ModelSpec, *, seed: int = 0) -> Model:
     return Model(spec, build(spec, seed=seed, dtype=torch.float64))
 
 
 def decoder(*, layers: int = LAYERS, heads: int = HEADS) -> Model:
-    return of(families.gpt2(vocab=VOCAB, width=WIDTH, layers=layers, heads=heads, context=64))
+    return build_model(families.gpt2(vocab=VOCAB, width=WIDTH, layers=layers, heads=heads, context=64))
 
 
 def encoder(*, layers: int = LAYERS, position: Position | None = None) -> Model:
     spec = families.bert(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64, kinds=0, head=NoHead())
-    return of(spec if position is None else replace(spec, position=position))
+    return build_model(spec if position is None else replace(spec, position=position))
 
 
 def pair(*, layers: int = LAYERS) -> Model:
-    return of(families.vaswani(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64))
+    return build_model(families.vaswani(vocab=VOCAB, width=WIDTH, layers=layers, heads=HEADS, context=64))
 
 
-def unplaced_decoder() -> Model:
+def decoder_without_positions() -> Model:
     spec = families.gpt2(vocab=VOCAB, width=WIDTH, layers=LAYERS, heads=HEADS, context=64)
-    return of(replace(spec, position=NoPosition(), head=Tied()))
+    return build_model(replace(spec, position=NoPosition(), head=Tied()))
 
 
 def ids(*numbers: int) -> Text:
@@ -53,7 +53,7 @@ def same(one: Tensor, other: Tensor, *, within: float = 1e-9) -> bool:
 
 
 def compare(one: Tensor, other: Tensor, *, within: float = 1e-9) -> tuple[bool, str]:
-    """Whether they are equal, and what a lesson says of it: for the last two arguments of a claim."""
+    """Whether they are equal, and a sentence about it: the last two arguments of a claim."""
     if one.shape != other.shape:
         return False, f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
     if same(one, other, within=within):
@@ -61,20 +61,20 @@ def compare(one: Tensor, other: Tensor, *, within: float = 1e-9) -> tuple[bool, 
     return False, f"differ by up to {float((one - other).abs().max()):.2g}"
 
 
-def count(cells: Tensor) -> str:
+def count_true(cells: Tensor) -> str:
     """How many cells of a table are true."""
     return f"{int(cells.sum())} of {cells.numel()}"
 
 
 @torch.no_grad()
 def hidden(model: Model, *tokens: int) -> Tensor:
-    """What the stack gives for one text, [T, D]"""
+    """The output of the stack for one text, [T, D]"""
     return cast(EncoderOnly | DecoderOnly, model.network).hidden(ids(*tokens))[0]
 
 
-def translator(*, layers: int = LAYERS) -> EncoderDecoder:
+def translator_network(*, layers: int = LAYERS) -> EncoderDecoder:
     return cast(EncoderDecoder, pair(layers=layers).network)
 
 
-def writer() -> DecoderOnly:
+def decoder_network() -> DecoderOnly:
     return cast(DecoderOnly, decoder().network)

@@ -1,11 +1,11 @@
-"""Which chapters and lessons there are, by name and by their number in the list of all that the lectures say."""
+"""All chapters and lessons, by name and by their number in the list of everything the lectures say."""
 
 from importlib import import_module
 
 from triform.errors import UnknownName
 from triform_lectures.lesson import Chapter, Lesson
 
-# In the order a student meets them. A chapter's file is opened when it is asked for.
+# In reading order. A chapter's module is imported when it is needed.
 CHAPTERS = (
     "embeddings",
     "similarity",
@@ -23,13 +23,15 @@ CHAPTERS = (
     "rnn",
 )
 
-# How many things each lecture says that a program can show: 0.1 … 0.20, 1.1 … 1.13, and so on.
-COUNTS = (20, 13, 12, 14, 31)
-ITEMS = tuple(f"{lecture}.{number}" for lecture, count in enumerate(COUNTS) for number in range(1, count + 1))
+# How many things each lecture says that a program can check: 0.1 … 0.20, 1.1 … 1.13, and so on.
+ITEMS_PER_LECTURE = (20, 13, 12, 14, 31)
+ITEMS = tuple(
+    f"{lecture}.{number}" for lecture, count in enumerate(ITEMS_PER_LECTURE) for number in range(1, count + 1)
+)
 MISTAKES = tuple(f"E{number}" for number in range(1, 25))
 
-# Names a student may type, beside the chapters' own.
-ALSO = {
+# Other names that are understood.
+CHAPTER_ALIASES = {
     "attention": "queries",
     "context": "embeddings",
     "cache": "inference",
@@ -47,39 +49,39 @@ ALSO = {
 }
 
 
-def chapter(name: str) -> Chapter:
-    known = ALSO.get(name.lower(), name.lower())
+def find_chapter(name: str) -> Chapter:
+    known = CHAPTER_ALIASES.get(name.lower(), name.lower())
     if known not in CHAPTERS:
         raise UnknownName("chapter", name, CHAPTERS)
     found: Chapter = import_module(f"triform_lectures.chapters.{known}").CHAPTER
     return found
 
 
-def chapters() -> tuple[Chapter, ...]:
-    return tuple(chapter(name) for name in CHAPTERS)
+def all_chapters() -> tuple[Chapter, ...]:
+    return tuple(find_chapter(name) for name in CHAPTERS)
 
 
-def lessons() -> tuple[Lesson, ...]:
-    return tuple(each for one in chapters() for each in one.lessons)
+def all_lessons() -> tuple[Lesson, ...]:
+    return tuple(each for one in all_chapters() for each in one.lessons)
 
 
-def by_item() -> dict[str, Lesson]:
+def lessons_by_item() -> dict[str, Lesson]:
     """The lesson for each thing the lectures say; where two show one thing, the first."""
     found: dict[str, Lesson] = {}
-    for one in lessons():
+    for one in all_lessons():
         for item in one.items:
             found.setdefault(item, one)
     return found
 
 
-def lesson(item: str) -> Lesson:
+def find_lesson(item: str) -> Lesson:
     """By its number (`4.5`) or by a mistake it shows (`E17`)."""
-    known = by_item() | mistakes()
+    known = lessons_by_item() | lessons_by_mistake()
     if item not in known:
         raise UnknownName("lesson", item, known)
     return known[item]
 
 
-def mistakes() -> dict[str, Lesson]:
+def lessons_by_mistake() -> dict[str, Lesson]:
     """The lesson that shows each mistake."""
-    return {mistake: one for one in reversed(lessons()) for mistake in one.mistakes}
+    return {mistake: one for one in reversed(all_lessons()) for mistake in one.mistakes}

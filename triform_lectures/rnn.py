@@ -1,8 +1,7 @@
 """What attention replaced: a recurrent encoder-decoder (GRU), with Bahdanau's attention and without it.
 
-It has the surface of the other forms (`encode`, `decode`, `hidden`, `head`), so the same loop, objectives and data
-train it. What it does not have is parallelism: a position waits for the one before it. Refuses to know Transformers'
-blocks.
+It has the interface of the other forms (`encode`, `decode`, `hidden`, `head`), so the same loop, objectives and data
+train it. It is not parallel: each position needs the state of the one before.
 """
 
 from collections.abc import Iterator
@@ -18,18 +17,18 @@ from triform.core.texts import Pair, Text
 from triform.shapes import BTD
 
 
-class Read(NamedTuple):
-    """A source that was read: a state for each word, which of them are words, and the last state."""
+class EncodedSource(NamedTuple):
+    """An encoded source: one state per word, which of them are not padding, and the last state."""
 
     states: Tensor  # [B, S, D]
     real: Tensor  # [B, S]
     last: Tensor  # [B, D]
 
 
-class Step(NamedTuple):
-    """One word of the target: the state that asked the source, what it found, the state that follows. [B, D] each"""
+class DecoderStep(NamedTuple):
+    """One target word: the state used as query, the context it found, the next state. [B, D] each"""
 
-    asked: Tensor
+    query: Tensor
     context: Tensor
     state: Tensor
 
@@ -40,10 +39,10 @@ class LastState(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
 
-    def ready(self, read: Read) -> Tensor:
+    def make_keys(self, read: EncodedSource) -> Tensor:
         return read.states
 
-    def forward(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+    def forward(self, state: Tensor, keys: Tensor, read: EncodedSource) -> Tensor:
         return read.last
 
 
@@ -56,15 +55,15 @@ class Bahdanau(nn.Module):
         self.u = nn.Linear(width, width)
         self.v = nn.Linear(width, 1, bias=False)
 
-    def ready(self, read: Read) -> Tensor:
+    def make_keys(self, read: EncodedSource) -> Tensor:
         """U h_j, once for all steps."""
         return self.u(read.states)
 
-    def weights(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+    def weights(self, state: Tensor, keys: Tensor, read: EncodedSource) -> Tensor:
         scores = self.v(torch.tanh(self.w(state)[:, None] + keys))[..., 0]
         return scores.masked_fill(~read.real, float("-inf")).softmax(-1)
 
-    def forward(self, state: Tensor, keys: Tensor, read: Read) -> Tensor:
+    def forward(self, state: Tensor, keys: Tensor, read: EncodedSource) -> Tensor:
         return torch.einsum("bs,bsd->bd", self.weights(state, keys, read), read.states)
 
 
@@ -84,24 +83,24 @@ class Recurrent(Network):
             self.out = nn.Linear(2 * width, width)
             nn.init.normal_(self.token.weight, std=width**-0.5)
 
-    def encode(self, source: Text) -> Read:
-        rows, lengths = in_rows(source)
+    def encode(self, source: Text) -> EncodedSource:
+        rows, lengths = pad_rows(source)
         packed = pack_padded_sequence(self.token(rows), lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, last = self.reader(packed)
         found, _ = pad_packed_sequence(states, batch_first=True)
         real = torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
-        return Read(found, real, torch.cat((last[0], last[1]), dim=-1))
+        return EncodedSource(found, real, torch.cat((last[0], last[1]), dim=-1))
 
-    def walk(self, rows: Tensor, read: Read) -> Iterator[Step]:
-        x, state, keys = self.token(rows), torch.tanh(self.begin(read.last)), self.context.ready(read)
+    def decode_steps(self, rows: Tensor, read: EncodedSource) -> Iterator[DecoderStep]:
+        x, state, keys = self.token(rows), torch.tanh(self.begin(read.last)), self.context.make_keys(read)
         for step in range(rows.shape[1]):
             asked, context = state, self.context(state, keys, read)
             state = self.cell(torch.cat((x[:, step], context), dim=-1), asked)
-            yield Step(asked, context, state)
+            yield DecoderStep(asked, context, state)
 
-    def decode(self, target: Text, read: Read) -> BTD:
-        rows, lengths = in_rows(target)
-        outs = [self.out(torch.cat((step.state, step.context), dim=-1)) for step in self.walk(rows, read)]
+    def decode(self, target: Text, read: EncodedSource) -> BTD:
+        rows, lengths = pad_rows(target)
+        outs = [self.out(torch.cat((step.state, step.context), dim=-1)) for step in self.decode_steps(rows, read)]
         y = torch.tanh(torch.stack(outs, dim=1))
         if not target.lengths:
             return y
@@ -115,17 +114,17 @@ class Recurrent(Network):
 
 
 @torch.no_grad()
-def alignment(network: Recurrent, pair: Pair) -> Tensor:
+def align(network: Recurrent, pair: Pair) -> Tensor:
     """Bahdanau's weights for one pair, target words × source words; of a network that has them"""
     attend = cast(Bahdanau, network.context)
     read = network.encode(pair.source)
-    keys = attend.ready(read)
-    asked = [step.asked for step in network.walk(pair.target.ids, read)]
+    keys = attend.make_keys(read)
+    asked = [step.query for step in network.decode_steps(pair.target.ids, read)]
     return torch.cat([attend.weights(state, keys, read) for state in asked])
 
 
-def in_rows(text: Text) -> tuple[Tensor, Tensor]:
-    """One text a row, filled up with 0, and how long each is; packed texts are taken apart."""
+def pad_rows(text: Text) -> tuple[Tensor, Tensor]:
+    """One text per row, padded with 0, and the lengths; packed texts are split."""
     if not text.lengths:
         return text.ids, torch.full((len(text.ids),), text.ids.shape[1], device=text.ids.device)
     parts = torch.split(text.ids[0], list(text.lengths))

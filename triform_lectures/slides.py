@@ -1,6 +1,6 @@
-"""What is printed on the slides, as data: numbers in the digits they are printed in, sentences where they are examples.
+"""What is printed on the slides, as data: numbers with the digits they are printed with, and example sentences.
 
-Copied, not corrected: mistakes stand here as they stand there. A cell that the text of the slide has lost is None.
+Copied, not corrected: mistakes are copied, too. A cell that is lost in the text of the slide is None.
 """
 
 # The five lectures, by the names of their files.

@@ -1,10 +1,8 @@
-"""The two little models that lessons look into, a decoder and a translator (whose encoder is the trained
-encoder of the lessons): trained here on the little world, once, and kept.
+"""The two little models of the lessons, a decoder and a translator: trained once on the little world, then stored.
 
-A model's folder is named by the hash of everything that decides it (spec, data, config), so a changed recipe is another
-model and nothing stale is ever read. What is kept proves that it was finished: a model's folder says how many steps it
-was trained, a finding carries its SHA-256. Without that proof, or where files have changed, it is made again. Kept
-below `TRIFORM_HOME`, or the folder that `TRIFORM_LECTURE` names. Refuses to know what the models are for.
+A model's folder is named by a hash of its recipe (spec, data, config), so a changed recipe is another model. A stored
+model records how many steps it was trained, a stored finding its SHA-256; if that is missing or files have changed, it
+is made again. Stored below `TRIFORM_HOME`, or in the folder `TRIFORM_LECTURE`.
 """
 
 import hashlib
@@ -23,6 +21,8 @@ from triform.core.initial_weights import build
 from triform.data.row_cache import digest
 from triform.errors import TriformError
 from triform.files import manifest
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, NewerFormat, check_format
 from triform.files.locks import FolderBusy
 from triform.files.safe_folder import Box
 from triform.generation_defaults import Generation
@@ -38,33 +38,34 @@ from triform.train.token_objectives import Language, NextToken, Translate
 from triform.weights import model_folder as folders
 from triform.weights.model_store import home
 
-Name: TypeAlias = Literal["decoder", "pair"]
+ModelName: TypeAlias = Literal["decoder", "pair"]
 
-SENTENCES = 6000
+WORLD_SENTENCES = 6000
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "eos": "</s>", "mask": "[MASK]"}
-STEPS = "trained_steps"  # in a model's memo
+STEPS_KEY = "trained_steps"  # in a model's memo
 CONFIG = Config(seed=0, steps=500, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
 
 
-def kept() -> Path:
-    """Where trained models and what was found with them are kept."""
+def store_folder() -> Path:
+    """The folder of trained models and findings."""
     return Path(os.environ.get("TRIFORM_LECTURE") or home() / "lecture")
 
 
 Found = TypeVar("Found")
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A finding that was finished: `sha256` is of the bytes of `found`."""
+class StoredFinding(msgspec.Struct, frozen=True):
+    """A complete finding: `sha256` is of the bytes of `found`."""
 
     sha256: str
     found: msgspec.Raw
+    format_version: int = FORMAT
 
 
-def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
-    """What `make` finds, made once: kept as JSON under a name that says all that decides it. Nothing is kept where
-    `make` does not come to its end."""
-    path = kept() / f"{name}-{digest(*parts)[:16]}.json"
+def remember(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
+    """The result of `make`, stored as JSON under a name with the hash of `parts`; made only if it is not stored yet.
+    Nothing is stored if `make` does not finish."""
+    path = store_folder() / f"{name}-{digest(*parts)[:16]}.json"
     try:
         return read_finding(path, kind)
     except (OSError, msgspec.MsgspecError):
@@ -74,51 +75,49 @@ def remembered(name: str, *parts: object, make: Callable[[], Found], kind: type[
 
 
 def read_finding(path: Path, kind: type[Found]) -> Found:
-    stored = msgspec.json.decode(path.read_bytes(), type=Kept)
+    data = path.read_bytes()
+    check_format(data, what=path, otherwise="set TRIFORM_LECTURE to another folder")
+    stored = msgspec.json.decode(data, type=StoredFinding)
     if hashlib.sha256(stored.found).hexdigest() != stored.sha256:
-        raise msgspec.ValidationError(f"{path} is not as it was written")
+        raise msgspec.ValidationError(f"{path} has changed since it was written")
     return msgspec.json.decode(stored.found, type=kind)
 
 
 def write_finding(path: Path, found: object) -> None:
     encoded = msgspec.json.encode(found)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(msgspec.json.encode(Kept(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_file(path, msgspec.json.encode(StoredFinding(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))))
 
 
-class World(NamedTuple):
+class WorldTexts(NamedTuple):
     """Sentences of the little world in two languages, and a tokenizer in which every word is a token."""
 
     english: tuple[str, ...]
     german: tuple[str, ...]
     tokenizer: Tokenizer  # of English
-    both: Tokenizer  # of English and German
+    both_tokenizer: Tokenizer  # of English and German
 
 
 @lru_cache(maxsize=1)
-def world() -> World:
-    pairs = list(rows("translate", split="train", seed=1, count=SENTENCES))
+def load_world() -> WorldTexts:
+    pairs = list(rows("translate", split="train", seed=1, count=WORLD_SENTENCES))
     english, german = tuple(pair["source"] for pair in pairs), tuple(pair["target"] for pair in pairs)
-    return World(english, german, words(english, 1500), words(english + german, 3000))
+    return WorldTexts(
+        english, german, train_word_tokenizer(english, 1500), train_word_tokenizer(english + german, 3000)
+    )
 
 
-def words(texts: Sequence[str], vocab: int) -> Tokenizer:
+def train_word_tokenizer(texts: Sequence[str], vocab: int) -> Tokenizer:
     return train_tokenizer(texts, kind="wordpiece", vocab=vocab, special=SPECIAL, ends=True)
 
 
 class Recipe(NamedTuple):
-    """All that decides a little model."""
+    """Everything that determines a little model."""
 
     spec: ModelSpec
     tokenizer: Tokenizer
     objective: Language[Any]
     examples: Listed[Any]
-    task: str  # what the objective asks, in a word, for the name of the folder
+    task: str  # the objective, in one word, for the name of the folder
 
     def name(self, config: Config) -> str:
         parts = to_json(self.spec), config.to_toml(), self.examples.fingerprint, self.task
@@ -126,62 +125,63 @@ class Recipe(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def decoder() -> Recipe:
-    own = world().tokenizer
-    texts = own.ids_many(world().english)
+def decoder_recipe() -> Recipe:
+    own = load_world().tokenizer
+    texts = own.ids_many(load_world().english)
     spec = families.gpt2(vocab=own.vocab, width=64, layers=3, heads=4, context=64)
-    # Every text begins with the end of the one before it, so that the first word is learned too.
-    begun = [[end_of(own), *ids] for ids in texts]
-    return Recipe(spec, own, NextToken(), listed([Tokens(ids) for ids in begun]), "next")
+    # Every text begins with the end token, so that the first word is learned, too.
+    return Recipe(spec, own, NextToken(), list_examples([Tokens([end_token(own), *ids]) for ids in texts]), "next")
 
 
 @lru_cache(maxsize=1)
-def pair() -> Recipe:
-    own = world().both
+def translator_recipe() -> Recipe:
+    own = load_world().both_tokenizer
     spec = families.vaswani(vocab=own.vocab, width=64, layers=2, heads=4)
-    made = paired(world().english, world().german, tokenizer=own)
-    return Recipe(spec, own, Translate(start=end_of(own)), made, "translate")
+    made = pair_examples(load_world().english, load_world().german, tokenizer=own)
+    return Recipe(spec, own, Translate(start=end_token(own)), made, "translate")
 
 
-RECIPES: dict[Name, Callable[[], Recipe]] = {"decoder": decoder, "pair": pair}
+RECIPES: dict[ModelName, Callable[[], Recipe]] = {"decoder": decoder_recipe, "pair": translator_recipe}
 
 
-def listed(examples: Sequence[Tokens]) -> Listed[Tokens]:
+def list_examples(examples: Sequence[Tokens]) -> Listed[Tokens]:
     return Listed(examples, lengths=[len(example.ids) for example in examples])
 
 
-def paired(sources: Sequence[str], targets: Sequence[str], *, tokenizer: Tokenizer) -> Listed[SourceTarget]:
+def pair_examples(sources: Sequence[str], targets: Sequence[str], *, tokenizer: Tokenizer) -> Listed[SourceTarget]:
     sides = zip(tokenizer.ids_many(sources), tokenizer.ids_many(targets), strict=True)
     made = [SourceTarget(source, target) for source, target in sides]
     return Listed(made, lengths=[len(each.source) + len(each.target) for each in made])
 
 
-def place(row: int) -> Place:
+def row_place(row: int) -> Place:
     return Place(0, 0, row)
 
 
-def end_of(tokenizer: Tokenizer) -> int:
+def end_token(tokenizer: Tokenizer) -> int:
     if tokenizer.eos is None:
-        raise TriformError("the little world's tokenizer has no end")
+        raise TriformError("the little world's tokenizer has no end token")
     return tokenizer.eos
 
 
 @lru_cache(maxsize=8)
-def little(name: Name, *, config: Config = CONFIG) -> Model:
-    """A little model, read if it has been trained to its end before; a damaged one is trained again."""
+def load_little_model(name: ModelName, *, config: Config = CONFIG) -> Model:
+    """A little model, read if it is stored completely; otherwise trained and stored."""
     recipe = RECIPES[name]()
-    place = kept() / f"{name}-{recipe.name(config)}"
+    place = store_folder() / f"{name}-{recipe.name(config)}"
     if place.is_dir():
         try:
             return read_model(place, steps=config.steps)
+        except NewerFormat:
+            raise
         except TriformError:
             pass
     network = build(recipe.spec, seed=config.seed)
     outcome = train(network, objective=recipe.objective, examples=recipe.examples, config=config)
-    start = end_of(recipe.tokenizer)
-    generation, memo = Generation(first=start, eos=start), {STEPS: outcome.step}
+    start = end_token(recipe.tokenizer)
+    generation, memo = Generation(first=start, eos=start), {STEPS_KEY: outcome.step}
     made = Model(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
-    with suppress(FolderBusy):  # another process keeps the same model just now
+    with suppress(FolderBusy):  # another process is writing the same model
         folders.write(place, model=made)
         return read_model(place, steps=config.steps)
     network.eval()
@@ -189,19 +189,19 @@ def little(name: Name, *, config: Config = CONFIG) -> Model:
 
 
 def read_model(place: Path, *, steps: int | None) -> Model:
-    """A model that was trained for all its steps, with the files that were written then."""
+    """A model that was trained for all its steps and whose files have not changed."""
     if manifest.read(Box(place)) is None:
         raise TriformError(f"{place} has no {manifest.NAME}: its files cannot be verified")
     found = folders.read(place)
-    if (made := found.memo.get(STEPS)) != steps:
+    if (made := found.memo.get(STEPS_KEY)) != steps:
         raise TriformError(f"{place} was trained for {made} steps, not for {steps}")
     return found
 
 
-def glance(model: Model, text: str) -> View:
-    """A look into a model while it reads a text, in whatever form it is."""
+def look_at_text(model: Model, text: str) -> View:
+    """A view of a model of any form while it reads a text."""
     ids = model.tokenizer.encode(text).ids if model.tokenizer is not None else ()
     if model.network.sides == 2:
         return look(model, ids, start=model.generation.first)
-    begin = (end_of(world().tokenizer),) if model.spec.form == "decoder" else ()
+    begin = (end_token(load_world().tokenizer),) if model.spec.form == "decoder" else ()
     return look(model, (*begin, *ids))

@@ -272,7 +272,7 @@ def test_columns_by_number_and_files_that_are_none(tmp_path: Path, capsys: pytes
     with pytest.raises(TriformError, match="is a folder; name a file in it"):
         ask(file=str(tmp_path))
     (tmp_path / "q.txt").write_text("Who?\n")
-    with pytest.raises(TriformError, match="does not end like a file of Question rows"):
+    with pytest.raises(TriformError, match="is not one for answered question rows"):
         answer(Ask(file=str(tmp_path / "q.txt")), shout, about={}, kind=Question)
 
 
@@ -301,7 +301,7 @@ def test_what_cannot_begin_leaves_nothing_in_the_way(lines: Path, tmp_path: Path
 
 
 def test_long_texts_go_through_in_small_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CHARACTERS", 200)  # the text as it was asked, and as the question it is
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 200)  # the text as it was asked, and as the question it is
     (tmp_path / "long.txt").write_text(("x" * 60 + "\n") * 6)
     sizes: list[int] = []
 

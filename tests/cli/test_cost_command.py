@@ -17,10 +17,10 @@ from triform.costs import machine, scaling
 def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A shelf of its own, and a machine that is measured at once."""
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(machine, "SIDES", (32,))
-    monkeypatch.setattr(machine, "READ", 2**16)
-    monkeypatch.setattr(machine, "SECONDS", 0.0)
-    monkeypatch.setattr(scaling, "SECONDS", 0.0)
+    monkeypatch.setattr(machine, "MATRIX_SIDES", (32,))
+    monkeypatch.setattr(machine, "READ_BYTES", 2**16)
+    monkeypatch.setattr(machine, "SECONDS_PER_LIMIT", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
     machine.measure.cache_clear()
 
 
@@ -56,7 +56,7 @@ def test_one_phase_with_a_machine_given(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "llama-3-8b", "--fit", "24GB")
     assert code == 0
-    assert "what fits into 24 GB" in out
+    assert "what fits in 24 GB" in out
     said = json.loads(run(capsys, "llama-3-8b", "--fit", "24GB", "--context", "100", "--json")[1])
     assert (said["memory"], said["length"]) == (24 * 10**9, 100)
 
@@ -129,11 +129,11 @@ def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (("gpt2-small", "--dtype", "float31"), "'float31' is not one of"),
         (("gpt2-small", "--phase", "guess"), "'guess' is not one of"),
         (("gpt2-small", "--source", "3"), "source=3 is for encoder-decoders"),
-        (("bert-base", "--phase", "step"), "an encoder writes nothing"),
+        (("bert-base", "--phase", "step"), "an encoder generates no text"),
         (("gpt2-small", "--fit", "24 apples"), "'24 apples' is not an amount of memory"),
         (("gpt2-small", "--peak", "1e12"), "give both --peak and --bandwidth"),
         (("gpt2-small", "--peak", "0", "--bandwidth", "nan"), "is not a limit"),
-        (("gpt2-small", "--plot", "x.png"), "x.png does not end in .svg: pictures are SVG"),
+        (("gpt2-small", "--plot", "x.png"), "x.png does not end in .svg: figures are SVG"),
         (("gpt2-small", "--fit", "1GB", "--plot", "x.svg"), "--plot draws costs and --growth"),
         (("gpt2-small", "--plot", "/nowhere/x.svg"), "/nowhere/x.svg cannot be written: No such file or directory"),
         (("tiny-encoder", "--growth"), "measured on decoders"),

@@ -38,7 +38,7 @@ def test_a_picture_is_what_its_name_says(capsys: pytest.CaptureFixture[str], tmp
     asked = ("tiny-decoder", "3 14", "--plot", "attention", "--head", "0", "--out", str(tmp_path / name))
     code, _, err = run(capsys, *asked)
     assert code == 2
-    assert "does not end in .svg: pictures are SVG; a browser or Inkscape turns one into PNG or PDF" in err
+    assert "does not end in .svg: figures are SVG; a browser or Inkscape converts one to PNG or PDF" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -64,11 +64,11 @@ def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         (("tiny-decoder", "3", "--plot", "attention", "--layer", "7", "--head", "0"), "its layers are 0 to 1"),
         (("tiny-decoder", "3", "--plot", "attention", "--head", "9"), "its heads are 0 to 3"),
         (("tiny-decoder", "3", "--plot", "attention"), "a picture shows one head; give --head 0 to 3"),
-        (("tiny-decoder", "3", "--json", "--head", "0", "--kind", "cross"), "here is none, use kind='self'"),
+        (("tiny-decoder", "3", "--json", "--head", "0", "--kind", "cross"), "here use kind='self'"),
         (("tiny-decoder", "a cat", "--json"), "this model has no tokenizer"),
-        (("tiny-decoder", "3 " * 200, "--json"), "the text has 200 tokens, this model reads at most 128"),
+        (("tiny-decoder", "3 " * 200, "--json"), "the text has 200 tokens, the model's context is 128"),
         (("tiny-decoder", "3 9000", "--json"), "9000"),
-        (("tiny-decoder", "3", "--target", "4", "--json"), "a target is for encoder-decoders"),
+        (("tiny-decoder", "3", "--target", "4", "--json"), "only encoder-decoders have a target"),
         (("tiny-decoder", "3", "--out", "/nowhere/page.html"), "/nowhere/page.html"),
         (("tiny-decoder", "3", "--json", "--out", "x.html"), "--json is printed, not written to x.html"),
     ],

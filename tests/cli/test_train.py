@@ -54,7 +54,7 @@ def test_a_run_is_told_from_beginning_to_end(
     for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step, ", ": 6 steps in about"):
         assert told in shown, told
     assert re.search(r"cache +2 made, in", shown)
-    for told in ("all 6 steps are made", "accuracy", "sample", "time, peak memory"):
+    for told in ("finished: 6 steps in", "accuracy", "sample", "time, peak memory"):
         assert told in shown, told
     code, said, shown = train(capsys, rows, out, "--resume")
     assert (code, said.strip()) == (0, str(out))
@@ -65,14 +65,14 @@ def test_a_run_is_told_from_beginning_to_end(
 BAD = {
     "unknown task 'clasify'; did you mean 'classify'?": ("train", "clasify", "rows.csv", "--out", "new"),
     "there is no file": ("train", "classify", "row.csv", "--out", "new"),
-    "no Labelled row in": ("train", "classify", "empty.csv", "--out", "new"),
+    "empty.csv has no rows": ("train", "classify", "empty.csv", "--out", "new"),
     "no labels": ("train", "classify", "texts.csv", "--out", "new"),
     "did you mean 'learning_rate'?": ("train", "classify", "rows.csv", "--out", "new", "--set", "learning_rat=1"),
-    "'fast' sets nothing; write key=value": ("train", "classify", "rows.csv", "--out", "new", "--set", "fast"),
+    "'fast' has no value; write key=value": ("train", "classify", "rows.csv", "--out", "new", "--set", "fast"),
     "steps=0 is out of range": ("train", "classify", "rows.csv", "--out", "new", "--steps", "0"),
     "unknown family 'brt'; did you mean 'bert'?": ("train", "classify", "rows.csv", "--out", "new", "--family", "brt"),
     "unknown size 'huge'": ("train", "classify", "rows.csv", "--out", "new", "--size", "huge"),
-    "t5 is the form 'encoder-decoder'; to classify, use": (
+    "t5 has the form 'encoder-decoder'; to classify, use": (
         *("train", "classify", "rows.csv", "--out", "new", "--family", "t5"),
     ),
     "brings its own family": ("train", "classify", "rows.csv", "--out", "new", "--from", "x", "--family", "bert"),
@@ -84,7 +84,7 @@ BAD = {
     ),
     "there is no folder 'x'": ("train", "classify", "rows.csv", "--out", "new", "--from", "x"),
     "cannot read": ("train", "classify", "rows.csv", "--out", "new", "--config", "nowhere.toml"),
-    "this config is not TOML": ("train", "classify", "rows.csv", "--out", "new", "--config", "rows.csv"),
+    "the config is not valid TOML": ("train", "classify", "rows.csv", "--out", "new", "--config", "rows.csv"),
     "holds no run to resume": ("train", "classify", "rows.csv", "--out", "new", "--resume"),
     "already holds notes.txt": ("train", "classify", "rows.csv", "--out", "full"),
     "rows.csv is not a folder": ("train", "classify", "rows.csv", "--out", "rows.csv"),
@@ -118,7 +118,7 @@ def test_what_differs_is_named_when_a_run_is_resumed(
     out = tmp_path / "model"
     assert train(capsys, rows, out, "--steps", "4")[0] == 0
     code, _, err = train(capsys, rows, out, "--steps", "4")
-    assert (code, "already holds a run; go on with --resume" in err) == (2, True)
+    assert (code, "already holds a run; continue it with --resume" in err) == (2, True)
     code, _, err = train(capsys, rows, out, "--resume", "--steps", "8", "--set", "learning_rate=0.5")
     assert code == 2
     assert "steps was 4, is 8; learning_rate was 0.001, is 0.5" in err
@@ -147,8 +147,8 @@ def test_other_validation_rows_are_named_when_a_run_is_resumed(
 
 
 CANNOT = {
-    "precision=bfloat16: cpu of this machine does not compute it; use float32": ("precision=bfloat16",),
-    "compile=true: torch cannot compile on this machine; leave it out (no compiler was found)": ("compile=true",),
+    "precision=bfloat16: the cpu of this machine does not support it; use float32": ("precision=bfloat16",),
+    "compile=true: torch cannot compile here (no compiler was found); leave it out": ("compile=true",),
 }
 
 

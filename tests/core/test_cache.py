@@ -111,7 +111,7 @@ def test_bad_requests() -> None:
         cache.window(1, 3)
     with pytest.raises(InputError, match="one row number from 0 to 1"):
         cache.reorder([0, 2])
-    with pytest.raises(SpecError, match="an encoder has no past to keep"):
+    with pytest.raises(SpecError, match="an encoder has no KV cache"):
         triform.build(EVERY["bert"]).cache()
 
 

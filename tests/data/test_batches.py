@@ -50,7 +50,7 @@ epochs = {
 
 def epoch(lengths, budget: int, seed: int, window: int, start: int = 0) -> list[list[int]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "WINDOW", window)
+        patch.setattr(batches, "SORTED_ROWS", window)
         shuffled = order(len(lengths), seed=seed, epoch=0)
         return [batch.tolist() for batch in by_tokens(lengths, batch_tokens=budget, order=shuffled, start=start)]
 
@@ -91,5 +91,5 @@ def test_epochs_differ():
 
 @pytest.mark.parametrize(("count", "budget", "start"), [(4, 10, 0), (3, 0, 0), (3, 10, -1)])
 def test_what_makes_no_batches(count: int, budget: int, start: int):
-    with pytest.raises(TriformError, match="a length for each row"):
+    with pytest.raises(TriformError, match="one length per row"):
         list(by_tokens(np.ones(3, int), batch_tokens=budget, order=order(count, seed=0, epoch=0), start=start))

@@ -127,7 +127,7 @@ def test_what_does_not_tell_names_the_way(tmp_path: Path) -> None:
     path = write(tmp_path / "train", "Ann sings\nGo to Paris\n")
     with pytest.raises(DataError, match="or name the format: --format conll or jsonl or json or parquet"):
         list(read(path, kind=Tagged))
-    with pytest.raises(DataError, match="a csv file holds no Chat rows; use --format jsonl or json or parquet"):
+    with pytest.raises(DataError, match="csv files cannot have chat rows; use --format jsonl or json or parquet"):
         list(read(path, kind=Chat, layout=Layout(format="csv")))
     assert list(read(path, kind=Text, layout=Layout(format="text"))) == [Text("Ann sings"), Text("Go to Paris")]
 

@@ -100,7 +100,7 @@ def test_shown_as_table_and_as_json(corpus: Path, tmp_path: Path):
     found = json.loads(report.to_json())
     assert {problem["kind"]: problem["count"] for problem in found["problems"]} == counts(report)
     (tmp_path / "fine.txt").write_text("a\nb\n")
-    assert shown(lint(tmp_path / "fine.txt", kind=Text)).startswith("2 good rows, 0 skipped: nothing wrong")
+    assert shown(lint(tmp_path / "fine.txt", kind=Text)).startswith("2 good rows, 0 skipped: no problems found")
 
 
 def test_names_with_markup_are_shown_as_they_are(tmp_path: Path):
@@ -189,7 +189,7 @@ def test_parallel_files(tmp_path: Path):
 
 def test_files_without_a_row(tmp_path: Path):
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(DataError, match="nothing in it"):
+    with pytest.raises(DataError, match="has no rows"):
         lint(tmp_path / "a.txt", kind=Document)
     (tmp_path / "b.txt").write_text("\n\n")
     report = lint(tmp_path / "b.txt", kind=Text)
@@ -212,13 +212,13 @@ def test_parts_give_the_same_answer(monkeypatch: pytest.MonkeyPatch):
     first: dict[int, int] = {}
     wanted = {(n, first[n * n % 1009]) for n in range(3000) if first.setdefault(n * n % 1009, n) != n}
     assert found() == wanted
-    monkeypatch.setattr(duplicate_rows, "PART", 100)
+    monkeypatch.setattr(duplicate_rows, "PART_ROWS", 100)
     assert found() == wanted
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(duplicate_rows, "PART", 500)
-    monkeypatch.setattr(duplicate_rows, "HELD", 100)
+    monkeypatch.setattr(duplicate_rows, "PART_ROWS", 500)
+    monkeypatch.setattr(duplicate_rows, "BUFFER_ROWS", 100)
 
     def peak(count: int) -> int:
         path = tmp_path / f"{count}.tsv"
@@ -251,7 +251,7 @@ def test_labels_that_differ_only_in_case_or_space_are_remarked(tmp_path: Path) -
     report = lint(tmp_path / "rows.csv", kind=Labelled)
     assert counts(report) == {"label spelling": 4}
     assert examples(report, "label spelling") == ["rows.csv:6", "rows.csv:5"]
-    assert "'Late  Bill' beside 'late bill'" in report.problems[0].detail
+    assert "'Late  Bill' and 'late bill'" in report.problems[0].detail
     assert not report.skipped
 
 

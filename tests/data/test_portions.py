@@ -14,7 +14,7 @@ def test_all_in_their_order() -> None:
 
 
 def test_long_ones_come_in_smaller_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHARACTERS", 10)
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 10)
     assert list(portions(["a" * 4, "b" * 4, "c" * 4, "d" * 40, "e"])) == [["aaaa", "bbbb", "cccc"], ["d" * 40], ["e"]]
 
 

@@ -201,7 +201,7 @@ def test_parquet(tmp_path: Path):
     *rows, last = read(tmp_path / "a.parquet", kind=Pair, layout=Layout(columns))
     assert rows == [Pair(f"dog {n}", f"Hund {n}") for n in range(3000)]
     assert (last.line, last.kind) == (3001, "wrong type")
-    with pytest.raises(DataError, match="not a whole Parquet file"):
+    with pytest.raises(DataError, match="not a complete Parquet file"):
         list(read(write(tmp_path / "b.parquet", "PAR1 no"), kind=Pair))
 
 
@@ -280,8 +280,12 @@ def test_a_sentence_and_an_object_without_end(tmp_path: Path, monkeypatch: pytes
     assert bad(path, Tagged) == [(900, "too long")]
     monkeypatch.setattr(json_rows, "LONGEST", 1000)
     monkeypatch.setattr(json_rows, "BLOCK", 100)
-    refuse(write(tmp_path / "a.json", '[{"text": "' + "a" * 2000 + '"}]'), Text, "an object without end after line 1")
-    refuse(write(tmp_path / "b.json", "[" * 3000), Text, "an object without end after line 1")
+    refuse(
+        write(tmp_path / "a.json", '[{"text": "' + "a" * 2000 + '"}]'),
+        Text,
+        "an object that does not end, after line 1",
+    )
+    refuse(write(tmp_path / "b.json", "[" * 3000), Text, "an object that does not end, after line 1")
 
 
 def test_bad_rows_of_tsv_and_a_quote_is_a_character(tmp_path: Path):
@@ -442,19 +446,21 @@ def refuse(paths: object, kind: type[Row], says: str) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path):
     write(tmp_path / "train.csv", "text,label\na,1\n")
     refuse(tmp_path / "tran.csv", Labelled, "there is no file .*tran.csv; did you mean train.csv")
-    refuse(write(tmp_path / "empty.txt", ""), Text, "nothing in it")
-    refuse(write(tmp_path / "head.csv", "text,label\n"), Labelled, "nothing in it")
-    refuse(write(tmp_path / "blank.txt", "\n\n"), Text, "no Text row in .*blank.txt; the first problem is .*:1: blank")
-    refuse(write(tmp_path / "a.doc", "x"), Text, "does not end like a file of Text rows; use one of .txt")
-    refuse(write(tmp_path / "a.txt", "x"), Scored, "does not end like a file of Scored rows")
+    refuse(write(tmp_path / "empty.txt", ""), Text, "has no rows")
+    refuse(write(tmp_path / "head.csv", "text,label\n"), Labelled, "has no rows")
+    refuse(
+        write(tmp_path / "blank.txt", "\n\n"), Text, "blank.txt has no good text rows; the first problem is .*:1: blank"
+    )
+    refuse(write(tmp_path / "a.doc", "x"), Text, "is not one for text rows; use one of .txt")
+    refuse(write(tmp_path / "a.txt", "x"), Scored, "is not one for scored pair rows")
     refuse(write(tmp_path / "wide.txt", "hi".encode("utf-16")), Text, "is UTF-16")
     refuse(write(tmp_path / "cut.json", '[{"text": "a"}, {"te'), Text, "ends in the middle of its JSON")
-    refuse([], Text, "no files were named")
+    refuse([], Text, "no data files were given")
     with pytest.raises(DataError, match="not a folder"):
         splits(tmp_path / "train.csv", kind=Text)
     (tmp_path / "notes").mkdir()
     write(tmp_path / "notes" / "README.md", "about")
-    refuse(tmp_path / "notes", Text, "has no Text rows")
+    refuse(tmp_path / "notes", Text, "has no text rows")
 
 
 def test_errors_come_at_the_call_and_not_at_the_first_row():
@@ -465,9 +471,9 @@ def test_errors_come_at_the_call_and_not_at_the_first_row():
 def test_damaged_gzip(tmp_path: Path):
     whole = gzip.compress(os.urandom(3000).hex().encode() + b"\n" * 2)
     (tmp_path / "a.txt.gz").write_bytes(whole[:-900])
-    refuse(tmp_path / "a.txt.gz", Text, "is not a whole gzip file")
+    refuse(tmp_path / "a.txt.gz", Text, "is not a complete gzip file")
     (tmp_path / "b.txt.gz").write_bytes(b"plain")
-    refuse(tmp_path / "b.txt.gz", Text, "is not a whole gzip file")
+    refuse(tmp_path / "b.txt.gz", Text, "is not a complete gzip file")
 
 
 def test_unequal_parallel_files(tmp_path: Path):

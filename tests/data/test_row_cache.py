@@ -21,6 +21,7 @@ from triform.data.readers import read
 from triform.data.row_cache import Part, Rows, TokenCache, digest, file_hash, place_of
 from triform.data.rows import Bad, Labelled, Pair, Question, Row, Tagged, Text
 from triform.errors import TriformError
+from triform.files import replace_folder
 from triform.files.locks import lock_beside
 
 
@@ -109,7 +110,7 @@ def test_the_ending_is_part_of_what_a_file_says(tmp_path: Path):
 
 def test_bad_files_leave_nothing_behind(tmp_path: Path):
     (tmp_path / "a.txt").write_text("\n\n")
-    with pytest.raises(DataError, match="no Text row"):
+    with pytest.raises(DataError, match="has no good text rows"):
         Rows(tmp_path / "a.txt", kind=Text, cache=Cache(tmp_path / "cache"))
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -125,8 +126,8 @@ def test_tokens_survive(lists: list[list[int]], together: int, tmp_path_factory:
     folder = tmp_path_factory.mktemp("tokens")
     rows = [Text(str(number)) for number in range(len(lists))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_cache, "TOGETHER", together)
-        patch.setattr(array_store, "CHUNK", 3)
+        patch.setattr(row_cache, "ENCODE_ROWS", together)
+        patch.setattr(array_store, "CHUNK_NUMBERS", 3)
         stored = TokenCache.build(
             rows,
             lambda some: [{"ids": lists[int(row.text)], "twice": lists[int(row.text)] * 2} for row in some],
@@ -174,7 +175,7 @@ def test_what_nobody_uses_for_a_month_goes(tmp_path: Path):
     for name in ("used", "unused"):
         build(name)
     (tmp_path / ".half-made").mkdir()
-    long_ago = time.time() - array_store.UNUSED - 60
+    long_ago = time.time() - array_store.MAX_UNUSED_SECONDS - 60
     for place in tmp_path.iterdir():
         os.utime(place, (long_ago, long_ago))
     build("used")
@@ -215,7 +216,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(array_store, "_to_disk", full)
+    monkeypatch.setattr(replace_folder, "sync_tree", full)
     with pytest.raises(DataError, match=r"cannot write the cache .*: No space left on device"):
         TokenCache.build([Text("a")], ids, cache=Cache(tmp_path), fingerprint="a")
     assert list(tmp_path.iterdir()) == []

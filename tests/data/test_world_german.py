@@ -4,7 +4,7 @@ import pytest
 
 from little_world import sentences, translate
 from little_world.adjectives import ADJECTIVES
-from little_world.german import after, decline, noun_form, past
+from little_world.german import decline, join_preposition, noun_form, past_form
 from little_world.noun_groups import ANIMALS, THINGS
 from little_world.nouns import (
     BURROWS,
@@ -120,18 +120,18 @@ def test_prepositions_melt_with_dem_only() -> None:
     phrases = {("in", "dem Garten"): "im Garten", ("an", "dem Arm"): "am Arm", ("von", "dem Baum"): "vom Baum"}
     phrases |= {("in", "der Küche"): "in der Küche", ("auf", "dem Bett"): "auf dem Bett", ("von", "Anna"): "von Anna"}
     for (preposition, phrase), said in phrases.items():
-        assert after(preposition, phrase) == said
+        assert join_preposition(preposition, phrase) == said
 
 
 def test_past_plurals() -> None:
     forms = {"sleep": "schliefen", "buy": "kauften", "sit": "saßen", "charge": "luden", "stroke": "streichelten"}
-    assert {name: past(VERBS[name], plural=True) for name in forms} == forms
+    assert {name: past_form(VERBS[name], plural=True) for name in forms} == forms
 
 
 def test_the_verb_stands_where_it_belongs() -> None:
     """After `dass` and `weil` it is last; after a time it comes before the subject."""
-    finite = {verb.prefix + past(verb, plural=many) for verb in VERBS.values() for many in (False, True)}
-    bare = {past(verb, plural=many) for verb in VERBS.values() for many in (False, True)}
+    finite = {verb.prefix + past_form(verb, plural=many) for verb in VERBS.values() for many in (False, True)}
+    bare = {past_form(verb, plural=many) for verb in VERBS.values() for many in (False, True)}
     last, second = 0, 0
     for sentence in sentences(split="train", seed=3, count=4000):
         if ", dass" in sentence.german:

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from little_world import TOPICS, examples, grammatical, read, sentences, translate
-from little_world.grammar_engine import Dice, Menu, Teller, Telling, joined, readings, render
-from little_world.topics import sentence
-from little_world.word_types import Fixed, tagged
+from little_world import TOPICS, is_grammatical, lecture_examples, parse, sentences, translate
+from little_world.grammar_engine import (
+    Derivation,
+    Menu,
+    RandomDerivation,
+    SentenceLabels,
+    join_words,
+    parse_all,
+    render,
+)
+from little_world.topics import derive_sentence
+from little_world.word_types import Fixed, parse_tagged
 from triform.errors import TriformError
 
 SAMPLE = list(sentences(split="train", seed=11, count=150)) + list(sentences(split="test", seed=11, count=150))
@@ -18,40 +26,40 @@ SAMPLE = list(sentences(split="train", seed=11, count=150)) + list(sentences(spl
 
 # --- the parser and the generator are one ---------------------------------------------------------------------------
 
-_WHO = Menu(Fixed(tokens=tagged(word), german="") for word in ("a/DET cat/NOUN", "a/DET ape/NOUN", "Ann/PROPN"))
-_WHAT = Menu(Fixed(tokens=tagged(word), german="") for word in ("sat/VERB", "sat/VERB up/ADP", "ate/VERB"))
-_HOW = Menu(Fixed(tokens=tagged(word), german="") for word in ("up/ADP", "well/ADV"))
+_WHO = Menu(Fixed(tokens=parse_tagged(word), german="") for word in ("a/DET cat/NOUN", "a/DET ape/NOUN", "Ann/PROPN"))
+_WHAT = Menu(Fixed(tokens=parse_tagged(word), german="") for word in ("sat/VERB", "sat/VERB up/ADP", "ate/VERB"))
+_HOW = Menu(Fixed(tokens=parse_tagged(word), german="") for word in ("up/ADP", "well/ADV"))
 
 
-def toy(p: Teller) -> Telling:
+def toy(p: Derivation) -> SentenceLabels:
     """Fourteen sentences or so, one of them with two readings: `Ann sat up.`"""
     p.say("who", _WHO)
     p.say("what", _WHAT)
     if p.choose("more", (True, False)):
         p.say("how", _HOW)
-    p.words(tagged("./PUNCT"))
-    return Telling("", "neutral", "")
+    p.add_words(parse_tagged("./PUNCT"))
+    return SentenceLabels("", "neutral", "")
 
 
 def test_on_a_toy_grammar_the_parser_accepts_exactly_what_the_dice_make() -> None:
     made = set()
     random = Random(0)
     for _ in range(2000):
-        dice = Dice(random, split="train")
+        dice = RandomDerivation(random, split="train")
         toy(dice)
         made.add(render(token.word for token in dice.tokens))
     words = ("a", "an", "cat", "ape", "Ann", "sat", "up", "ate", "well")
     strings = {" ".join(some) + "." for length in range(1, 6) for some in product(words, repeat=length)}
     strings |= {text[0].upper() + text[1:] for text in strings}
-    assert {text for text in strings if any(readings(toy, text))} == made
-    assert len(list(readings(toy, "Ann sat up."))) == 2
+    assert {text for text in strings if any(parse_all(toy, text))} == made
+    assert len(list(parse_all(toy, "Ann sat up."))) == 2
 
 
 def test_each_sentence_has_exactly_one_reading_and_it_is_the_one_it_was_made_from() -> None:
     for made in SAMPLE:
-        found = list(readings(sentence, made.english))
+        found = list(parse_all(derive_sentence, made.english))
         assert len(found) == 1, made.english
-        assert read(made.english) == made
+        assert parse(made.english) == made
 
 
 # --- nothing else is accepted ---------------------------------------------------------------------------------------
@@ -88,7 +96,7 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_refused(text: str) -> None:
-    assert not grammatical(text)
+    assert not is_grammatical(text)
 
 
 def test_hardly_any_damaged_sentence_is_accepted() -> None:
@@ -98,9 +106,9 @@ def test_hardly_any_damaged_sentence_is_accepted() -> None:
     for made in SAMPLE:
         words = list(made.tokens)
         place = random.randrange(len(words) - 1)
-        swapped += grammatical(joined([*words[:place], words[place + 1], words[place], *words[place + 2 :]]))
+        swapped += is_grammatical(join_words([*words[:place], words[place + 1], words[place], *words[place + 2 :]]))
         lost = random.choice([place for place, pos in enumerate(made.pos) if pos not in ("ADJ", "PUNCT")])
-        shorter += grammatical(joined(words[:lost] + words[lost + 1 :]))
+        shorter += is_grammatical(join_words(words[:lost] + words[lost + 1 :]))
     assert swapped <= 0.01 * len(SAMPLE)
     assert shorter <= 0.06 * len(SAMPLE)  # without `not` or `sea` it is a sentence again
 
@@ -113,14 +121,14 @@ def test_every_wrong_article_is_refused() -> None:
         for place, word in enumerate(words):
             if word in articles:
                 damaged += 1
-                assert not grammatical(" ".join([*words[:place], articles[word], *words[place + 1 :]]))
+                assert not is_grammatical(" ".join([*words[:place], articles[word], *words[place + 1 :]]))
     assert damaged > 50
 
 
 @given(st.text(max_size=60))
 @settings(max_examples=100, deadline=None)
 def test_no_text_confuses_the_parser(text: str) -> None:
-    assert not grammatical(text) or text in {made.english for made in SAMPLE} or text.endswith(".")
+    assert not is_grammatical(text) or text in {made.english for made in SAMPLE} or text.endswith(".")
 
 
 def test_what_is_no_sentence_has_no_translation() -> None:
@@ -132,12 +140,12 @@ def test_what_is_no_sentence_has_no_translation() -> None:
 
 
 def test_the_lectures_examples_are_sentences_of_the_world() -> None:
-    for name, texts in examples().items():
-        assert all(map(grammatical, texts)), name
+    for name, texts in lecture_examples().items():
+        assert all(map(is_grammatical, texts)), name
 
 
 def test_the_context_decides_the_sense() -> None:
-    senses = {name: [translate(text) for text in texts] for name, texts in examples().items()}
+    senses = {name: [translate(text) for text in texts] for name, texts in lecture_examples().items()}
     for word, german in zip(("Maulwurf", "Muttermal", "Mol "), senses["mole"], strict=True):
         assert word in german
     for word, german in zip(("Löwe.", "Seelöwe.", "Kuscheltier."), senses["lion"], strict=True):
@@ -170,7 +178,7 @@ def test_every_adjective_belongs_to_one_noun() -> None:
 
 
 def test_the_adjectives_of_the_lectures_cat() -> None:
-    cat = read("The fat ginger cat sat on a mat.")
+    cat = parse("The fat ginger cat sat on a mat.")
     assert cat is not None
     assert [(cat.tokens[a], cat.tokens[n]) for a, n in cat.adjective_of] == [("fat", "cat"), ("ginger", "cat")]
     assert cat.pos == ("DET", "ADJ", "ADJ", "NOUN", "VERB", "ADP", "DET", "NOUN", "PUNCT")
@@ -201,7 +209,7 @@ def test_entities_are_bio_and_stand_at_their_offsets() -> None:
     ],
 )
 def test_names_need_their_context(text: str, entities: list[tuple[str, str]]) -> None:
-    found = read(text)
+    found = parse(text)
     assert found is not None
     assert [(text[start:end], label) for start, end, label in found.entities] == entities
 
@@ -220,7 +228,7 @@ def test_names_need_their_context(text: str, entities: list[tuple[str, str]]) ->
     ],
 )
 def test_sentiment(text: str, sentiment: str) -> None:
-    found = read(text)
+    found = parse(text)
     assert found is not None
     assert found.sentiment == sentiment
 

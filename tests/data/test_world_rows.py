@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from little_world import TASKS, TOPICS, Task, grammatical, read, rows, sentences, translate, write
-from triform.data.line_reader import DataError
+from little_world import TASKS, TOPICS, Task, is_grammatical, parse, rows, sentences, translate, write
+from little_world.export import ExportError
 from triform.errors import TriformError
 
 FIELDS = {
@@ -41,7 +41,7 @@ def test_translations_are_the_grammars_own() -> None:
 @pytest.mark.parametrize("label", ["topic", "sentiment"])
 def test_labels(label: str) -> None:
     for row in rows("classify", split="test", seed=1, count=30, label=label):  # type: ignore[arg-type]
-        found = read(row["text"])
+        found = parse(row["text"])
         assert found is not None
         assert row["label"] == getattr(found, label)
 
@@ -72,7 +72,7 @@ def test_answers_stand_where_they_are_said_to_stand() -> None:
 
 def test_a_passage_is_made_of_sentences_of_one_topic_and_split() -> None:
     for row in rows("answer", split="test", seed=2, count=20):
-        found = [read(text) for text in sentences_of(row["context"])]
+        found = [parse(text) for text in sentences_of(row["context"])]
         assert len(found) == 3
         assert {sentence.split for sentence in found if sentence} == {"test"}
         assert len({sentence.topic for sentence in found if sentence}) == 1
@@ -100,7 +100,7 @@ def test_questions_are_english() -> None:
 
 def test_a_summary_is_one_sentence_that_says_all() -> None:
     for row in rows("summarize", split="test", seed=1, count=40):
-        assert grammatical(row["target"])
+        assert is_grammatical(row["target"])
         passage = row["source"].lower().replace(".", " ").split()
         assert set(row["target"].lower().strip(".").split()) - {"a", "an"} <= set(passage)
         assert row["target"] not in row["source"]
@@ -122,7 +122,7 @@ def test_the_more_alike_the_more_words_are_shared() -> None:
 def test_paraphrases_mean_the_same() -> None:
     """Both belong to one combination, and both are sentences of the world."""
     for row in rows("embed", split="test", seed=2, count=60):
-        one, other = read(row["first"]), read(row["second"])
+        one, other = parse(row["first"]), parse(row["second"])
         assert one is not None
         assert other is not None
         if row["score"] >= 3:
@@ -209,8 +209,8 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
     path = tmp_path / "rows.jsonl"
     write("complete", path, split="train", seed=1, count=2)
     before = path.read_bytes()
-    monkeypatch.setattr("little_world.export._json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(DataError, match=r"cannot write .*rows.jsonl: No space left"):
+    monkeypatch.setattr("little_world.export._to_json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(ExportError, match=r"cannot write .*rows.jsonl: No space left"):
         write("complete", path, split="train", seed=2, count=2)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == ["rows.jsonl"]
@@ -222,9 +222,9 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
         (
             "complete",
             "rows.parquet",
-            r"rows.parquet is no file for complete; let its name end in .jsonl or .csv or .tsv or .txt",
+            r"rows.parquet is not a format for complete; use the extension .jsonl or .csv or .tsv or .txt",
         ),
-        ("tag", "rows.csv", r"rows.csv is no file for tag; let its name end in .jsonl or .conll"),
+        ("tag", "rows.csv", r"rows.csv is not a format for tag; use the extension .jsonl or .conll"),
         ("tagg", "rows.csv", r"unknown task 'tagg'; did you mean 'tag'\?"),
         ("tag", "nowhere/rows.jsonl", r"cannot write .*nowhere/rows.jsonl: No such file or directory"),
     ],

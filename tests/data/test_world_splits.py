@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from little_world import SPLITS, Sentence, Split, read, sentences
+from little_world import SPLITS, Sentence, Split, parse, sentences
 from little_world.grammar_engine import split_of
 from little_world.noun_groups import some
 from little_world.nouns import FRUIT, PEOPLE
-from little_world.phrases import MOODY, SOME, core_menus
+from little_world.phrases import MOODY, SOME, make_core_menus
 from little_world.places_times import TIMES
 from triform.errors import TriformError
 
@@ -54,22 +54,22 @@ def test_a_sentence_knows_its_split_from_its_words_alone() -> None:
     for split in SPLITS:
         for made in drawn(split, seed=4, count=100):
             assert made.split == split
-            again = read(made.english)
+            again = parse(made.english)
             assert again is not None
             assert again.split == split
 
 
 def test_what_is_held_out_are_combinations_of_adjectives_noun_and_verb() -> None:
-    cat = read("The fat ginger cat sat on a mat.")
-    other = read("Yesterday two fat ginger cats sat in the garden.")
+    cat = parse("The fat ginger cat sat on a mat.")
+    other = parse("Yesterday two fat ginger cats sat in the garden.")
     assert cat is not None
     assert other is not None
     assert cat.combination == other.combination == "sit fat ginger Katze"
-    assert read("The big cat lay in the grass.").combination == read("A large cat lay on the bed.").combination  # type: ignore[union-attr]
+    assert parse("The big cat lay in the grass.").combination == parse("A large cat lay on the bed.").combination  # type: ignore[union-attr]
 
 
 def test_facts_are_for_training() -> None:
-    fact = read("The European mole is a mammal.")
+    fact = parse("The European mole is a mammal.")
     assert fact is not None
     assert fact.combination == ""
     assert split_of(fact.combination) == "train"
@@ -99,7 +99,7 @@ def test_there_are_more_than_a_million_sentences() -> None:
     """`Anna ate a ripe red apple in the kitchen yesterday.` alone: who, which fruit, where and when."""
     fruit = some(FRUIT)
     phrases = sum(
-        len({core for menu in core_menus(fruit, MOODY, determiner.plural) for core in menu.options})
+        len({core for menu in make_core_menus(fruit, MOODY, determiner.plural) for core in menu.options})
         for determiner in SOME.options
     )
     assert phrases * len(PEOPLE) * len(TIMES.options) * 5 > 1_000_000

@@ -104,7 +104,7 @@ def draft_believed(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def prefix_found_behind_other_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "link", lambda before, ids: prefix_cache.link(b"", ids[-1:]))
+    patch.setattr(engine, "hash_prefix", lambda before, ids: prefix_cache.hash_prefix(b"", ids[-1:]))
 
 
 @mistake

@@ -9,20 +9,20 @@ import pytest
 
 from triform.errors import UnknownName
 from triform_lectures import book, experiments, registry
-from triform_lectures.assets import DataAbsent
-from triform_lectures.lesson import Done, Lesson, claim
+from triform_lectures.assets import DataMissing
+from triform_lectures.lesson import Lesson, LessonRun, claim
 
 BOOK = Path(__file__).resolve().parents[2] / "docs" / "lecture"
 
 
 @pytest.fixture(scope="module")
-def found() -> book.Found:
-    return book.gather(BOOK)
+def found() -> book.LessonRuns:
+    return book.gather_runs(BOOK)
 
 
 @pytest.fixture(scope="module")
-def printed(found: book.Found) -> book.Pages:
-    return book.pages(found)
+def printed(found: book.LessonRuns) -> book.Pages:
+    return book.make_pages(found)
 
 
 def test_the_book_is_current(printed: book.Pages) -> None:
@@ -36,14 +36,16 @@ def test_nothing_else_lies_in_the_book(printed: book.Pages) -> None:
     assert there == set(printed)
 
 
-def test_stored_evidence_still_passes(found: book.Found) -> None:
+def test_stored_evidence_still_passes(found: book.LessonRuns) -> None:
     """What was trained and measured when the book was printed has the verdicts that lessons expect today."""
     broken = {name: done.trouble for name, done in found.items() if not done.passes}
     assert not broken
 
 
 def test_every_lesson_that_does_not_only_compute_has_evidence() -> None:
-    missing = [each.id for each in registry.lessons() if each.kind != "computed" and book.stored(BOOK, each) is None]
+    missing = [
+        each.id for each in registry.all_lessons() if each.kind != "computed" and book.read_stored(BOOK, each) is None
+    ]
     assert not missing
 
 
@@ -108,16 +110,16 @@ def test_a_cell_of_a_notebook_runs() -> None:
     assert "0.71" in html
 
 
-def test_a_changed_number_would_be_noticed(found: book.Found) -> None:
+def test_a_changed_number_would_be_noticed(found: book.LessonRuns) -> None:
     done = found["2.5"]
-    other = Done(done.lesson, type(done.evidence)(claims=(claim("something else", True),)))
-    page = book.pages(found | {"2.5": other})
+    other = LessonRun(done.lesson, type(done.evidence)(claims=(claim("something else", True),)))
+    page = book.make_pages(found | {"2.5": other})
     assert page["02-similarity.md"] != (BOOK / "02-similarity.md").read_text()
 
 
-def test_an_experiment_that_was_not_run_says_how_to(found: book.Found) -> None:
+def test_an_experiment_that_was_not_run_says_how_to(found: book.LessonRuns) -> None:
     without = {name: done for name, done in found.items() if name not in experiments.EXPERIMENTS}
-    text = book.pages(without)["experiments.md"]
+    text = book.make_pages(without)["experiments.md"]
     assert "`triform lecture --experiment sqrt-d`" in text
 
 
@@ -128,19 +130,21 @@ def test_what_markdown_would_read_is_escaped() -> None:
 
 def test_titles_need_no_escaping() -> None:
     """They are headings, links and anchors."""
-    every = (*registry.lessons(), *experiments.experiments())
+    every = (*registry.all_lessons(), *experiments.list_experiments())
     assert not [each.title for each in every if set(each.title) & set("<|*`[]")]
 
 
 def test_without_its_data_an_experiment_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(lesson: Lesson) -> Done:
-        raise DataAbsent("not here")
+    def absent(lesson: Lesson) -> LessonRun:
+        raise DataMissing("not here")
 
-    monkeypatch.setattr(experiments, "run", absent)
-    monkeypatch.setattr(registry, "lessons", tuple)
-    assert book.gather(BOOK, again={"sqrt-d"})["sqrt-d"] == book.stored(BOOK, experiments.experiment("sqrt-d"))
+    monkeypatch.setattr(experiments, "run_experiment", absent)
+    monkeypatch.setattr(registry, "all_lessons", tuple)
+    assert book.gather_runs(BOOK, again={"sqrt-d"})["sqrt-d"] == book.read_stored(
+        BOOK, experiments.find_experiment("sqrt-d")
+    )
 
 
 def test_what_is_to_be_run_again_must_be_known(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'sqrt-d'"):
-        book.gather(tmp_path, again={"sqrtd"})
+        book.gather_runs(tmp_path, again={"sqrtd"})

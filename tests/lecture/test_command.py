@@ -51,15 +51,15 @@ def test_a_lesson_whose_check_fails_gives_exit_code_1(
 def test_all_of_a_short_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from triform_lectures import registry
 
-    some = registry.chapter("similarity").lessons
-    monkeypatch.setattr(registry, "lessons", lambda: some)
+    some = registry.find_chapter("similarity").lessons
+    monkeypatch.setattr(registry, "all_lessons", lambda: some)
     code, out, _ = run(capsys, "--all", "--json")
     found = json.loads(out)
     assert (code, found["holds"], len(found["lessons"])) == (0, True, len(some))
     monkeypatch.setattr(slides, "LINEAR", ("0.585", "0.415"))
     code, out, _ = run(capsys, "--all")
     assert code == 1
-    assert "BROKEN: 2.5" in out
+    assert "FAILED: 2.5" in out
 
 
 def test_the_quiz_without_a_terminal_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:

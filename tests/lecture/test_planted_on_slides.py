@@ -10,10 +10,10 @@ from triform.core import masks
 from triform.core.cache import Cache
 from triform.core.positions import Sinusoid
 from triform.core.texts import Text
-from triform.inspect import residual_stream
+from triform.inspect import view as views
 from triform_lectures import registry, slides
 from triform_lectures.chapters import cost, forms, queries, rnn
-from triform_lectures.lesson import Done, do
+from triform_lectures.lesson import LessonRun, run_lesson
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -36,14 +36,14 @@ def mask_multiplied(patch: pytest.MonkeyPatch) -> None:
     """A mask that lets one later key through."""
     from triform_lectures.chapters import mask
 
-    right = mask.causal
+    right = mask.causal_mask
 
     def leaky(length: int) -> torch.Tensor:
         found = right(length).clone()
         found[0, -1] = 0.0
         return found
 
-    patch.setattr(mask, "causal", leaky)
+    patch.setattr(mask, "causal_mask", leaky)
 
 
 def scores_of_another_row(patch: pytest.MonkeyPatch) -> None:
@@ -51,8 +51,8 @@ def scores_of_another_row(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_entry_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = residual_stream.ledger
-    patch.setattr(residual_stream, "ledger", lambda *asked: right(*asked)[:-1])
+    right = views.read_ledger
+    patch.setattr(views, "read_ledger", lambda *asked: right(*asked)[:-1])
 
 
 def sines_only(patch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_changes_the_verdict(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, plant = PLANTED[name]
-    assert do(registry.lesson(item)).passes
+    assert run_lesson(registry.find_lesson(item)).passes
     plant(monkeypatch)
     assert fails(item)
 
@@ -115,7 +115,7 @@ def test_a_planted_mistake_changes_the_verdict(name: str, monkeypatch: pytest.Mo
 def fails(item: str) -> bool:
     """The lesson notices: by its verdict, by a fact, or because nothing fits any more."""
     try:
-        done: Done = do(registry.lesson(item))
+        done: LessonRun = run_lesson(registry.find_lesson(item))
     except (RuntimeError, KeyError, IndexError):
         return True
     return not done.passes
@@ -129,5 +129,5 @@ def test_the_cat_all_mended_is_no_mistake_in_its_table(monkeypatch: pytest.Monke
     """With the future cell 0 and a whole column, only V = W_K E stays wrong."""
     mended = changed_cell(slides.CAT_WEIGHTS, 5, 4, "0.0")
     monkeypatch.setattr(slides, "CAT_WEIGHTS", changed_cell(mended, 3, 4, "1.0"))
-    evidence = do(registry.lesson("0.16")).evidence
+    evidence = run_lesson(registry.find_lesson("0.16")).evidence
     assert [each.says for each in evidence.claims if not each.holds] == ["V_i = W_K E_i"]

@@ -6,38 +6,38 @@ import torch
 from triform.core.blocks import PastOnly
 from triform.core.cache import Cache
 from triform_lectures import quiz_runs, slides
-from triform_lectures.quiz import QUESTIONS, Question, answer
+from triform_lectures.quiz import QUESTIONS, QuizQuestion, answer_question
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_the_derived_answer_is_the_printed_one(question: Question) -> None:
-    found = answer(question)
+def test_the_derived_answer_is_the_printed_one(question: QuizQuestion) -> None:
+    found = answer_question(question)
     assert found.agrees, (found.derived, found.printed)
     assert set(found.evidence) >= set(question.options)
     assert all(each.found for each in found.evidence.values())
 
 
-def named(name: str) -> Question:
+def named(name: str) -> QuizQuestion:
     return next(question for question in QUESTIONS if question.name == name)
 
 
 def test_answers_follow_the_runs_not_the_slide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slides, "HEAD_WIDTH", 32)
-    assert answer(named("heads")).derived == ("C",)
+    assert answer_question(named("heads")).derived == ("C",)
 
 
 def test_a_mask_that_hides_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiz_runs, "causal", lambda length: torch.zeros(length, length))
-    assert "A" not in answer(named("decoder-mask")).derived
+    monkeypatch.setattr(quiz_runs, "causal_mask", lambda length: torch.zeros(length, length))
+    assert "A" not in answer_question(named("decoder-mask")).derived
 
 
 def test_another_cache_is_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cache, "bytes", property(lambda self: sum(kv.numel() * 2 for kv in self._store)))
-    assert answer(named("cache")).derived == ("3",)
+    assert answer_question(named("cache")).derived == ("3",)
 
 
 def test_the_mask_of_a_running_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another pattern does not change what is counted: the kernel computes all scores."""
-    before = quiz_runs.score_flops("past")
+    before = quiz_runs.count_score_flops("past")
     monkeypatch.setattr(PastOnly, "__call__", lambda self, text, past: text.both_sides())
-    assert quiz_runs.score_flops("past") == before
+    assert quiz_runs.count_score_flops("past") == before

@@ -10,13 +10,13 @@ from triform_lectures import experiments, registry, slides
 
 
 def test_every_item_has_a_lesson() -> None:
-    assert set(registry.by_item()) == set(registry.ITEMS)
+    assert set(registry.lessons_by_item()) == set(registry.ITEMS)
     assert len(registry.ITEMS) == 90
 
 
 def test_every_mistake_is_shown_by_a_lesson() -> None:
-    assert set(registry.mistakes()) == set(registry.MISTAKES)
-    for lesson in registry.lessons():
+    assert set(registry.lessons_by_mistake()) == set(registry.MISTAKES)
+    for lesson in registry.all_lessons():
         # E1, E2, E6 and E21 are half right: they hold where a condition does.
         assert not lesson.mistakes or lesson.expects != "holds", lesson.id
 
@@ -35,25 +35,25 @@ def test_lectures_are_named_as_their_files_are(shared: Path) -> None:
 def test_a_lesson_stands_where_the_checklist_says() -> None:
     """0.x is of the first lecture, and so on."""
     files = list(slides.LECTURES)
-    for lesson in registry.lessons():
+    for lesson in registry.all_lessons():
         assert lesson.where == files[int(lesson.id.split(".")[0])], lesson.id
 
 
 def test_lessons_are_told_apart_and_say_what_they_show() -> None:
-    every = (*registry.lessons(), *experiments.experiments())
+    every = (*registry.all_lessons(), *experiments.list_experiments())
     assert len({lesson.id for lesson in every}) == len(every)
     assert all(lesson.title and lesson.slide and lesson.shows for lesson in every)
 
 
 @pytest.mark.parametrize("name", ["mask", "MASK", "qkv", "cache"])
 def test_chapters_by_name(name: str) -> None:
-    assert registry.chapter(name).lessons
+    assert registry.find_chapter(name).lessons
 
 
 def test_what_is_unknown_says_what_is_near() -> None:
     with pytest.raises(UnknownName, match="did you mean 'mask'"):
-        registry.chapter("msk")
+        registry.find_chapter("msk")
     with pytest.raises(UnknownName, match=r"Known: .*4\.9"):
-        registry.lesson("9.9")
+        registry.find_lesson("9.9")
     with pytest.raises(UnknownName, match="did you mean 'sqrt-d'"):
-        experiments.experiment("sqrtd")
+        experiments.find_experiment("sqrtd")

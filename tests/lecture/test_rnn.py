@@ -13,7 +13,7 @@ from triform.train.loop import train
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Stepped
 from triform.train.token_objectives import Translate
-from triform_lectures.rnn import Bahdanau, Recurrent, alignment
+from triform_lectures.rnn import Bahdanau, Recurrent, align
 
 
 @pytest.fixture(params=[True, False], ids=["with attention", "without"])
@@ -51,7 +51,7 @@ def test_attention_never_looks_at_filling() -> None:
     network = Recurrent(vocab=12, width=8, attention=True).double()
     read = network.encode(PackedText.join([torch.tensor([3, 4, 5]), torch.tensor([6])]))
     attend = cast(Bahdanau, network.context)
-    weights = attend.weights(torch.zeros(2, 8, dtype=torch.float64), attend.ready(read), read)
+    weights = attend.weights(torch.zeros(2, 8, dtype=torch.float64), attend.make_keys(read), read)
     assert weights[1].tolist() == [1.0, 0.0, 0.0]
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64))
 
@@ -85,9 +85,9 @@ def test_the_same_seed_gives_the_same_numbers_and_leaves_chance_alone() -> None:
 def test_the_alignment_is_what_each_step_looks_at() -> None:
     network = Recurrent(vocab=12, width=8, attention=True).double()
     pair = Pair(Text.of(torch.tensor([[3, 4, 5]])), Text.of(torch.tensor([[1, 2]])))
-    weights = alignment(network, pair)
+    weights = align(network, pair)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64))
     with torch.no_grad():
         read = network.encode(pair.source)
-        contexts = torch.cat([step.context for step in network.walk(pair.target.ids, read)])
+        contexts = torch.cat([step.context for step in network.decode_steps(pair.target.ids, read)])
     torch.testing.assert_close(contexts, weights @ read.states[0])

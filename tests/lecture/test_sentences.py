@@ -9,14 +9,25 @@ from triform.costs.machine import Machine
 from triform.train.run_config import Config
 from triform_lectures import registry, timing, trained_models
 from triform_lectures.chapters import cost_measured, forms, rnn
-from triform_lectures.lesson import CONDITION, HOLDS, MISTAKE, UNSETTLED, Claim, Done, Evidence, claim, do, timed_claim
-from triform_lectures.notebook import Shown
+from triform_lectures.lesson import (
+    CONDITION,
+    HOLDS,
+    MISTAKE,
+    NOT_SETTLED,
+    CheckedClaim,
+    Evidence,
+    LessonRun,
+    claim,
+    run_lesson,
+    timed_claim,
+)
+from triform_lectures.notebook import LessonHtml
 from triform_lectures.random_models import compare
 
 
-def said(item: str, words: str) -> Claim:
+def said(item: str, words: str) -> CheckedClaim:
     """The sentence of a lesson, with what its run gave."""
-    evidence = registry.lesson(item).run()
+    evidence = registry.find_lesson(item).run()
     (found,) = (each for each in (*evidence.claims, *evidence.facts) if words in each.says)
     return found
 
@@ -42,9 +53,9 @@ def test_softmax_takes_gradient_from_scores_and_not_from_values() -> None:
 
 
 def test_no_lesson_tells_of_what_it_does_not_show() -> None:
-    assert "library" not in registry.lesson("4.6").shows
-    assert "pulls away" not in registry.lesson("4.2").shows
-    assert "confiden" not in registry.lesson("0.20").shows
+    assert "library" not in registry.find_lesson("4.6").shows
+    assert "pulls away" not in registry.find_lesson("4.2").shows
+    assert "confiden" not in registry.find_lesson("0.20").shows
 
 
 def test_a_comparison_that_fails_says_by_how_much() -> None:
@@ -59,9 +70,9 @@ def test_a_comparison_that_fails_says_by_how_much() -> None:
 
 def test_a_timing_that_does_not_come_out_blames_no_slide() -> None:
     slow = timed_claim("it is faster", False, "3 s against 2 s")
-    assert Evidence(claims=(claim("so", True), slow)).verdict == UNSETTLED
+    assert Evidence(claims=(claim("so", True), slow)).verdict == NOT_SETTLED
     assert Evidence(claims=(claim("so", False), slow)).verdict == MISTAKE
-    done = Done(registry.lesson("4.2"), Evidence(claims=(slow,)))
+    done = LessonRun(registry.find_lesson("4.2"), Evidence(claims=(slow,)))
     assert not done.passes
     assert "run it again when the machine is idle" in done.trouble
 
@@ -69,14 +80,14 @@ def test_a_timing_that_does_not_come_out_blames_no_slide() -> None:
 def test_on_a_disturbed_clock_lessons_do_not_call_the_slide_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything takes a second, and the machine computes more slowly than it reads."""
     for module in (rnn, cost_measured):
-        monkeypatch.setattr(module, "processor_seconds", lambda run, *, seconds: 1.0)
+        monkeypatch.setattr(module, "measure_processor_seconds", lambda run, *, seconds: 1.0)
     monkeypatch.setattr(cost_measured, "measure", lambda: Machine(peak_flops=1.0, bandwidth=1e3))
-    measured = [each for each in registry.lessons() if each.kind == "measured"]
+    measured = [each for each in registry.all_lessons() if each.kind == "measured"]
     assert {each.id for each in measured} == {"4.2", "4.24", "4.26", "4.31"}
     for lesson in measured:
-        done = do(lesson)
+        done = run_lesson(lesson)
         assert not done.passes
-        assert done.evidence.verdict == (lesson.expects if lesson.id == "4.24" else UNSETTLED)
+        assert done.evidence.verdict == (lesson.expects if lesson.id == "4.24" else NOT_SETTLED)
         assert "when the machine is idle" in done.trouble
 
 
@@ -87,7 +98,7 @@ def test_lessons_time_the_processor_in_one_thread(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(timing, "process_time", lambda: next(processor))
     threads: list[int] = []
     before = torch.get_num_threads()
-    assert timing.processor_seconds(lambda: threads.append(torch.get_num_threads()), seconds=1.5) == 0.25
+    assert timing.measure_processor_seconds(lambda: threads.append(torch.get_num_threads()), seconds=1.5) == 0.25
     assert threads == [1, 1, 1]
     assert torch.get_num_threads() == before
 
@@ -98,9 +109,9 @@ def test_lessons_time_the_processor_in_one_thread(monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_translation_gets_no_tick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A translator that has learned for two steps writes no German."""
     monkeypatch.setenv("TRIFORM_LECTURE", str(tmp_path))
-    model = trained_models.little("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
-    monkeypatch.setattr(forms.trained_models, "little", lambda name: model)
-    evidence = registry.lesson("3.2").run()
+    model = trained_models.load_little_model("pair", config=Config(seed=0, steps=2, batch_tokens=256, dropout=0.0))
+    monkeypatch.setattr(forms.trained_models, "load_little_model", lambda name: model)
+    evidence = registry.find_lesson("3.2").run()
     (writes,) = (each for each in evidence.claims if "→ tokens" in each.says)
     assert writes.verdict == MISTAKE
     assert evidence.tables[0].rows[-1][1] == "0 of 100"
@@ -110,14 +121,16 @@ def test_a_wrong_translation_gets_no_tick(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_notebook_tells_the_condition() -> None:
-    done = do(registry.lesson("2.6"))
+    done = run_lesson(registry.find_lesson("2.6"))
     assert done.evidence.verdict == CONDITION
-    assert "only if each word is counted once" in Shown(done)._repr_html_()
-    whole = do(registry.lesson("2.3"))
+    assert "only if each word is counted once" in LessonHtml(done)._repr_html_()
+    whole = run_lesson(registry.find_lesson("2.3"))
     assert whole.evidence.verdict == HOLDS
-    assert "only if" not in Shown(whole)._repr_html_()
+    assert "only if" not in LessonHtml(whole)._repr_html_()
 
 
 def test_a_notebook_tells_that_a_check_fails() -> None:
-    failed = Done(registry.lesson("2.3"), Evidence(claims=(claim("so", True),), facts=(claim("it rains", False),)))
-    assert "not so: it rains" in Shown(failed)._repr_html_()
+    failed = LessonRun(
+        registry.find_lesson("2.3"), Evidence(claims=(claim("so", True),), facts=(claim("it rains", False),))
+    )
+    assert "not true: it rains" in LessonHtml(failed)._repr_html_()

@@ -26,14 +26,14 @@ def text(request: pytest.FixtureRequest) -> Text:
 @torch.no_grad()
 def test_masked_after_and_divided_is_the_mask(network: Form, text: Text) -> None:
     want = network(text)
-    torch.testing.assert_close(ablation_modules.mask_after_softmax(network, divided=True)(text), want)
+    torch.testing.assert_close(ablation_modules.move_mask_after_softmax(network, divided=True)(text), want)
 
 
 @torch.no_grad()
 def test_masked_after_and_not_divided_is_not(network: Form) -> None:
     text, later = Text.of(torch.tensor([[1, 2, 3, 4]])), Text.of(torch.tensor([[1, 2, 3, 9]]))
     want = network(text)
-    leaky = ablation_modules.mask_after_softmax(network, divided=False)
+    leaky = ablation_modules.move_mask_after_softmax(network, divided=False)
     assert not torch.allclose(leaky(text), want)
     assert not torch.equal(leaky(text)[0, 0], leaky(later)[0, 0])  # the first answer knows of the last token
 
@@ -42,7 +42,7 @@ def test_masked_after_and_not_divided_is_not(network: Form) -> None:
 def test_without_feedforward_each_block_is_attention_alone(network: Form) -> None:
     text = Text.of(torch.tensor([[1, 2, 3]]))
     before = network(text)
-    changed = ablation_modules.without_feedforward(network)
+    changed = ablation_modules.remove_feedforward(network)
     assert not torch.allclose(changed(text), before)
     assert not any("feedforward.f" in path for path, _ in changed.named_parameters())
 
@@ -51,7 +51,7 @@ def test_without_feedforward_each_block_is_attention_alone(network: Form) -> Non
 def test_without_residuals_the_stream_is_only_the_last_part(network: Form) -> None:
     text = Text.of(torch.tensor([[1, 2, 3]]))
     seen = []
-    changed = ablation_modules.without_residuals(network)
+    changed = ablation_modules.remove_residuals(network)
     last = changed.get_submodule("decoder.blocks.1.feedforward.part.f")
     last.register_forward_hook(lambda module, inputs, output: seen.append(output))
     stream = []
@@ -61,7 +61,7 @@ def test_without_residuals_the_stream_is_only_the_last_part(network: Form) -> No
 
 
 def test_joined_positions_are_told_apart_and_learn(network: Form) -> None:
-    changed = ablation_modules.joined_positions(network, width=16).double()
+    changed = ablation_modules.concatenate_positions(network, width=16).double()
     with torch.no_grad():
         one, other = changed(Text.of(torch.tensor([[5, 5]])))[0]
     assert not torch.allclose(one, other)

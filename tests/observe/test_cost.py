@@ -257,12 +257,12 @@ def test_a_wrong_constant_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(EVERY["gpt2"])
     counted = bench.count(lambda: bench.network(bench.input))
     assert differences(bench.cost("reading"), counted) == []
-    honest = operations.linear
+    honest = operations.count_linear
 
     def careless(walk: Walk, name: str, part: str, formula: str, widths: int) -> object:
         return honest(walk, name, part, formula.replace("4 b N d f", "2 b N d f"), widths)
 
-    monkeypatch.setattr(operations, "linear", careless)
+    monkeypatch.setattr(operations, "count_linear", careless)
     wrong = differences(bench.cost("reading"), counted)
     assert [path for path, _, _ in wrong] == ["decoder.blocks.*.feedforward.f", ""]
 
@@ -272,7 +272,7 @@ def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.network.train()
     kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
     # the quotient of RMS forgotten
-    monkeypatch.setattr(activation_memory, "norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
+    monkeypatch.setattr(activation_memory, "count_norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
     assert abs(bench.cost("training").memory.kept / kept - 1) > 0.05
 
 
@@ -288,10 +288,10 @@ def test_another_model_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "says"),
     [
-        ("bert", {"phase": "step"}, "an encoder writes nothing"),
+        ("bert", {"phase": "step"}, "an encoder generates no text"),
         ("gpt2", {"phase": "guessing"}, "unknown phase 'guessing'"),
         ("gpt2", {"dtype": "float31"}, "did you mean 'float32'"),
-        ("gpt2", {"length": 131}, "131 positions are asked for, the model reads at most 130"),
+        ("gpt2", {"length": 131}, "131 positions were requested, the model reads at most 130"),
         ("gpt2", {"phase": "generation", "length": 100, "new": 32}, "131 positions"),
         ("gpt2", {"length": 0}, "length=0 is not a size"),
         ("gpt2", {"batch": -1}, "batch=-1 is not a size"),
@@ -309,7 +309,7 @@ def test_what_cannot_be_is_refused(name: str, asked: dict[str, object], says: st
 @pytest.mark.parametrize("name", FORMS)
 def test_defaults_answer_and_print(name: str, phase: str) -> None:
     if SPECS[name].decoder is None and phase in ("prefill", "step", "generation"):
-        with pytest.raises(InputError, match="an encoder writes nothing"):
+        with pytest.raises(InputError, match="an encoder generates no text"):
             cost(SPECS[name], phase=phase)
         return
     costs = cost(SPECS[name], phase=phase)
@@ -336,7 +336,7 @@ from triform.families import RELEASED, named
 from triform.costs.predict import cost
 from triform.costs.fit_memory import fit
 from triform.costs.roofline import crossovers, roofline
-from triform.costs.draw import crossing, roof, shares
+from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.machine import Machine
 from rich import print
 for name, spec in RELEASED.items():
@@ -344,7 +344,7 @@ for name, spec in RELEASED.items():
     cost(spec, phase="training")
 machine = Machine(peak_flops=1e12, bandwidth=1e11, memory=10**9)
 costs = cost(named("llama-3-8b"), phase="step", batch=4, length=8192, dtype="float16")
-shares(costs), roof([costs], machine=machine), crossing(named("llama-3-8b"))
+plot_flops(costs), plot_roofline([costs], machine=machine), plot_crossover(named("llama-3-8b"))
 print(costs, roofline(costs, machine=machine), fit(named("llama-3-8b"), memory=24 * 10**9))
 print(costs.memory.cache)
 """

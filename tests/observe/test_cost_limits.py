@@ -14,11 +14,11 @@ from rich.console import Console
 from triform.core.initial_weights import build
 from triform.core.texts import Text
 from triform.costs import machine, scaling
-from triform.costs.compare import beside
-from triform.costs.draw import crossing, roof, shares
 from triform.costs.fit_memory import bytes_of, fit, largest
 from triform.costs.flop_counter import count_flops, count_seconds
 from triform.costs.machine import Machine
+from triform.costs.measure import beside
+from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.predict import cost
 from triform.costs.roofline import roofline, turning_batch
 from triform.costs.scaling import measure_growth, slope
@@ -74,7 +74,7 @@ def test_what_fits_fits_and_one_more_does_not(name: str) -> None:
         assert held(room.batch + 1) > memory
         assert room.batch == 0 or held(room.batch) <= memory
         assert (room.length == 0) == (room.weights > memory) or room.use == "training"
-    assert "what fits into 6 GB" in shown(found)
+    assert "what fits in 6 GB" in shown(found)
     assert len(json.loads(found.to_json())["rooms"]) == 4
 
 
@@ -113,9 +113,9 @@ def test_a_machine_has_limits() -> None:
 
 
 def test_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "SIDES", (64,))
-    monkeypatch.setattr(machine, "READ", 2**16)
-    monkeypatch.setattr(machine, "SECONDS", 0.0)
+    monkeypatch.setattr(machine, "MATRIX_SIDES", (64,))
+    monkeypatch.setattr(machine, "READ_BYTES", 2**16)
+    monkeypatch.setattr(machine, "SECONDS_PER_LIMIT", 0.0)
     machine.measure.cache_clear()
     found = machine.measure()
     assert machine.measure() is found
@@ -141,7 +141,7 @@ def test_predicted_counted_and_measured_side_by_side() -> None:
 
 def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least time of a prefill grows faster than n, that of a cached token slower; the plot has all three."""
-    monkeypatch.setattr(scaling, "SECONDS", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
     spec = EVERY["gpt2"]
     sizes = (1, 16, 128)
     found = measure_growth(build(spec), spec=spec, lengths=sizes, contexts=sizes, machine=FAST)
@@ -155,7 +155,7 @@ def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_growth_goes_only_as_far_as_the_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "SECONDS", 0.0)
+    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
     spec, heard = EVERY["gpt2"], []
     found = measure_growth(
         build(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), said=heard.append
@@ -189,6 +189,6 @@ def test_slope(power: float, scale: float) -> None:
 @pytest.mark.parametrize("name", ["gpt2-small", "t5-small", "bert-base"])
 def test_pictures_of_costs(name: str) -> None:
     costs = cost(named(name), phase="training", length=128)
-    for figure in (shares(costs), crossing(named(name)), roof([costs], machine=FAST)):
+    for figure in (plot_flops(costs), plot_crossover(named(name)), plot_roofline([costs], machine=FAST)):
         assert figure.svg.startswith("<svg")
-    assert "= 6·d" in crossing(named("gpt2-small")).svg
+    assert "= 6·d" in plot_crossover(named("gpt2-small")).svg

@@ -43,7 +43,9 @@ def test_a_real_run_counts_what_was_predicted(name: str, phase: str) -> None:
 
 def test_a_wrong_prediction_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS["tiny gpt2"]
-    monkeypatch.setattr(operations, "linear", lambda walk, name, part, formula, widths: walk.row(name, f"x.{part}"))
+    monkeypatch.setattr(
+        operations, "count_linear", lambda walk, name, part, formula, widths: walk.row(name, f"x.{part}")
+    )
     found = run_beside(build(spec), spec=spec, costs=cost_of(spec, phase="step", context=4), machine=FAST, rounds=1)
     assert not found.equal
     assert "NOT equal" in shown(found)
@@ -85,7 +87,7 @@ def test_context(name: str, phase: str, asked: dict[str, int], means: tuple[int,
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="new=21 tokens do not fit into a context of 20; use at most 20"):
         cost_of(SPECS["tiny gpt2"], phase="generation", context=20, new=21)
-    with pytest.raises(InputError, match="129 positions are asked for, the model reads at most 128"):
+    with pytest.raises(InputError, match="129 positions were requested, the model reads at most 128"):
         overview(SPECS["tiny gpt2"], model="it", context=129)
 
 
@@ -98,7 +100,7 @@ def test_all_phases_and_one(name: str, machine: Machine | None) -> None:
     assert list(said["phases"]) == list(phases(spec))
     assert said["parameters"] == whole.costs[0].parameters
     for one in whole.costs:
-        assert f"{one.load.told}" in shown(whole)
+        assert f"{one.load.description}" in shown(whole)
         assert said["phases"][one.load.phase]["total"]["flops"] == one.total.flops
         assert (said["phases"][one.load.phase]["least_seconds"] is None) == (machine is None)
     single = overview(spec, model=name, phase="training", context=64, batch=3, machine=machine)

@@ -18,7 +18,7 @@ from triform.core.initial_weights import build
 from triform.errors import InputError
 from triform.inspect.interventions import (
     patched,
-    shuffled,
+    shuffle_positions,
     with_mask,
     with_positions,
     with_temperature,
@@ -163,7 +163,7 @@ def skeleton_with(model: Model) -> Form:
 def test_shuffled_positions_are_shuffled_words(name: str) -> None:
     """Word i told to stand at p(i) answers as if it stood there."""
     model = model_of(name, torch.float64)
-    p = shuffled(torch.arange(7)[None], 5)[0]
+    p = shuffle_positions(torch.arange(7)[None], 5)[0]
     assert sorted(p.tolist()) == list(range(7))
     moved = torch.empty(7, dtype=torch.long).scatter(0, p, torch.tensor(SOURCE))
     with with_positions(model.network, "shuffled", seed=5):
@@ -254,14 +254,14 @@ def test_interventions_reach_generation() -> None:
         (lambda n: without_heads(n, {(0, 9)}), "head 9 is not in decoder.blocks.0.attention; its heads are 0 to 3"),
         (lambda n: without_heads(n, {(5, 0)}), "layer 5 is not in this decoder; its layers are 0 to 1"),
         (lambda n: without_feedforward(n, [2]), "layer 2 is not in this decoder; its layers are 0 to 1"),
-        (lambda n: patched(n, "decoder.block.0", torch.zeros(1)), "no module's path fits 'decoder.block.0'"),
-        (lambda n: patched(n, "token", torch.zeros(1, 3, 16)), "token gives [1, 7, 16], the patch is [1, 3, 16]"),
+        (lambda n: patched(n, "decoder.block.0", torch.zeros(1)), "no module path matches 'decoder.block.0'"),
+        (lambda n: patched(n, "token", torch.zeros(1, 3, 16)), "token outputs [1, 7, 16], the patch is [1, 3, 16]"),
         (lambda n: patched(n, "token", torch.zeros(1, 7, 16), positions=[7]), "its positions are 0 to 6"),
-        (lambda n: with_mask(n, "none"), "mask 'none' is not known"),
-        (lambda n: with_mask(n, [[True, False], [False, False]]), "query 1 may look at no key"),
-        (lambda n: with_mask(n, [[True]]), "the mask is for [1, 1] queries and keys, this pass has [7, 7]"),
-        (lambda n: with_mask(n, [[1.0]]), "a mask is queries × keys of True and False"),
-        (lambda n: with_mask(n, "all", kind="cross"), "cross-attention is in the decoder of an encoder-decoder"),
+        (lambda n: with_mask(n, "none"), "mask 'none' is unknown"),
+        (lambda n: with_mask(n, [[True, False], [False, False]]), "query 1 has no allowed key"),
+        (lambda n: with_mask(n, [[True]]), "the mask has [1, 1] queries and keys, this pass has [7, 7]"),
+        (lambda n: with_mask(n, [[1.0]]), "a mask is a matrix queries × keys of True and False"),
+        (lambda n: with_mask(n, "all", kind="cross"), "only the decoder of an encoder-decoder has cross-attention"),
         (lambda n: with_positions(n, "lost"), "positions can be 'removed' or 'shuffled', not 'lost'"),
         (lambda n: with_temperature(n, 0.0), "temperature=0.0 is out of range"),
     ],
@@ -276,5 +276,5 @@ def test_what_cannot_be_done_is_one_line(make: Any, said: str) -> None:
 
 def test_shuffling_a_text_that_goes_on_is_refused() -> None:
     view = seen(model_of("gpt2"))
-    with pytest.raises(InputError, match=r"goes on from a cache"), with_positions(view.network, "shuffled"):
+    with pytest.raises(InputError, match=r"continues from a cache"), with_positions(view.network, "shuffled"):
         view.steps(2)

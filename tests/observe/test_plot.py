@@ -9,13 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triform import charts
-from triform.charts import Axis, Figure, Mark, Scale, Series, bars, heat, lines, log_ticks, short, stacked
+from triform.charts import Curve, Figure, Scale, bars, curve, draw, heat, lines, log_ticks, short, stacked
 from triform.errors import InputError, TriformError
 
 HOSTILE = '</script><img src=x onerror="alert(1)">&\u202e\x00\x1b[31m'
 SVG = "{http://www.w3.org/2000/svg}"
-LINE = [Series("a", [(1, 1), (10, 100)]), Series("b", [(1, 2), (10, 20)], joined=False)]
-LOG = {"x": Axis("n", log=True), "y": Axis("s", log=True)}
+LINE = [curve("a", [1, 10], [1, 100]), curve("b", [1, 10], [2, 20], joined=False)]
 
 
 def parsed(figure: Figure) -> ElementTree.Element:
@@ -27,7 +26,7 @@ def words(figure: Figure) -> list[str]:
 
 
 def test_lines_carry_their_labels_and_their_data() -> None:
-    figure = lines(LINE, title="growth", x=Axis("positions", log=True), y=Axis("seconds"), marks=[Mark(6, "n = 6d")])
+    figure = draw(lines("growth", "positions", "seconds", LINE, log="x", marks=[(6, "n = 6d")]))
     root = parsed(figure)
     assert {"growth", "positions", "seconds", "n = 6d", "a", "b"} <= set(words(figure))
     assert len(root.findall(f"{SVG}polyline")) == 1
@@ -37,7 +36,7 @@ def test_lines_carry_their_labels_and_their_data() -> None:
 
 
 def test_a_straight_line_in_logarithms_is_drawn_straight() -> None:
-    places = lines([Series("n²", [(n, n**2) for n in (1, 2, 4, 8)])], title="", **LOG)
+    places = draw(lines("", "n", "s", [Curve("n²", tuple((n, n**2) for n in (1, 2, 4, 8)))], log="xy"))
     points = parsed(places).find(f"{SVG}polyline").get("points").split()
     xs, ys = zip(*(map(float, point.split(",")) for point in points), strict=True)
     steps = {(round(b - a), round(d - c)) for a, b, c, d in zip(xs, xs[1:], ys, ys[1:], strict=False)}
@@ -45,7 +44,7 @@ def test_a_straight_line_in_logarithms_is_drawn_straight() -> None:
 
 
 def test_bars_have_their_length() -> None:
-    figure = bars({"one": 1.0, "three": 3.0, "none": 0.0}, title="t", unit="FLOP")
+    figure = draw(bars("t", {"one": 1.0, "three": 3.0, "none": 0.0}, unit="FLOP"))
     widths = [float(bar.get("width")) for bar in parsed(figure).iter(f"{SVG}rect")]
     assert widths[1] == pytest.approx(3 * widths[0], abs=0.05)
     assert widths[2] == 0
@@ -53,7 +52,7 @@ def test_bars_have_their_length() -> None:
 
 
 def test_heat_maps_show_strength_and_sign() -> None:
-    figure = heat([[1.0, -2.0], [0.0, 0.5]], rows=["the", "cat"], columns=["sat", "on"], title="t")
+    figure = draw(heat("t", [[1.0, -2.0], [0.0, 0.5]], rows=["the", "cat"], columns=["sat", "on"]))
     cells = list(parsed(figure).iter(f"{SVG}rect"))
     assert [cell.get("fill-opacity") for cell in cells] == ["0.500", "1.000", "0.000", "0.250"]
     assert [cell.get("fill") for cell in cells] == ["var(--c0)", "var(--c1)", "var(--c0)", "var(--c0)"]
@@ -62,11 +61,12 @@ def test_heat_maps_show_strength_and_sign() -> None:
 
 
 def test_hostile_text_is_inert() -> None:
-    for figure in (
-        lines([Series(HOSTILE, [(1, 1)])], title=HOSTILE, x=Axis(HOSTILE), y=Axis(HOSTILE), marks=[Mark(1, HOSTILE)]),
-        bars({HOSTILE: 1.0}, title=HOSTILE, unit=HOSTILE),
-        heat([[1.0]], rows=[HOSTILE], columns=[HOSTILE], title=HOSTILE),
+    for plot in (
+        lines(HOSTILE, HOSTILE, HOSTILE, [curve(HOSTILE, [1], [1])], marks=[(1, HOSTILE)]),
+        bars(HOSTILE, {HOSTILE: 1.0}, unit=HOSTILE),
+        heat(HOSTILE, [[1.0]], rows=[HOSTILE], columns=[HOSTILE]),
     ):
+        figure = draw(plot)
         kinds = {element.tag.removeprefix(SVG) for element in parsed(figure).iter()}
         assert kinds <= {"svg", "desc", "style", "text", "line", "path", "polyline", "rect", "g", "title"}
         assert "<img" not in figure.svg
@@ -74,7 +74,7 @@ def test_hostile_text_is_inert() -> None:
 
 
 def test_stacked_pictures_stand_below_each_other() -> None:
-    one, two = bars({"a": 1.0}, title="first"), lines(LINE, title="second", **LOG)
+    one, two = draw(bars("first", {"a": 1.0})), draw(lines("second", "n", "s", LINE, log="xy"))
     root = parsed(stacked([one, two]))
     inner = root.findall(f"{SVG}svg")
     assert [picture.get("y") for picture in inner] == ["0", inner[0].get("height")]
@@ -83,20 +83,19 @@ def test_stacked_pictures_stand_below_each_other() -> None:
 
 
 def test_an_axis_may_have_its_own_ticks() -> None:
-    shown = words(
-        lines([Series("a", [(128, 1), (8192, 2)])], title="", x=Axis("n", True, ticks=[128, 8192]), y=LOG["y"])
-    )
-    assert {"128", "8,192"} <= set(shown)
+    points = [curve("a", [128, 8192], [1, 2])]
+    shown = words(draw(lines("", "n", "s", points, log="xy", x_ticks=[128, 8192], y_unit="s")))
+    assert {"128", "8,192", "1 s"} <= set(shown)
 
 
 def test_light_and_dark() -> None:
-    figure = bars({"a": 1.0}, title="t")
+    figure = draw(bars("t", {"a": 1.0}))
     assert "prefers-color-scheme: dark" in figure.svg
     assert "http" not in figure.svg.replace("http://www.w3.org/2000/svg", "")
 
 
 def test_a_picture_is_saved_and_shown(tmp_path: Path) -> None:
-    figure = bars({"größe": 1.0}, title="t")
+    figure = draw(bars("t", {"größe": 1.0}))
     with pytest.raises(TriformError, match=r"does not end in \.svg"):
         figure.save(tmp_path / "a.png")
     figure.save(tmp_path / "a.svg")
@@ -104,19 +103,19 @@ def test_a_picture_is_saved_and_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "says"),
+    ("plot", "says"),
     [
-        (lambda: lines([], title="", **LOG), "at least one point"),
-        (lambda: lines([Series("a", [(1, math.nan)])], title="", **LOG), "every number finite"),
-        (lambda: lines([Series("a", [(0, 1)])], title="", **LOG), "no place for 0"),
-        (lambda: bars({}, title=""), "at least one point"),
-        (lambda: heat([[1.0]], rows=["a"], columns=["b", "c"], title=""), "1 rows of 2 numbers"),
-        (lambda: heat([[1.0] * 300] * 300, rows=["a"] * 300, columns=["b"] * 300, title=""), "300 × 300 cells"),
+        (lines("", "n", "s", [], log="xy"), "at least one point"),
+        (lines("", "n", "s", [curve("a", [1], [math.nan])], log="xy"), "every number finite"),
+        (lines("", "n", "s", [curve("a", [0], [1])], log="xy"), "cannot show 0"),
+        (bars("", {}), "at least one point"),
+        (heat("", [[1.0]], rows=["a"], columns=["b", "c"]), "1 rows of 2 numbers"),
+        (heat("", [[1.0] * 300] * 300, rows=["a"] * 300, columns=["b"] * 300), "300 × 300 cells"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw: object, says: str) -> None:
+def test_what_cannot_be_drawn_is_refused(plot: charts.Plot, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        draw()
+        draw(plot)
 
 
 @given(

@@ -55,14 +55,14 @@ def test_a_record_keeps_every_call_and_copies_nothing() -> None:
     assert [call.output is y for call, y in zip(record.of("2"), (first, second), strict=True)] == [True, True]
     assert record.call("2").output is second
     assert record.call("0").inputs[0].sum() == 6
-    with pytest.raises(InputError, match=r"'3' is not in this look"):
+    with pytest.raises(InputError, match=r"'3' is not in this view"):
         record.call("3")
 
 
 def test_what_would_be_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network()
-    monkeypatch.setattr(taps, "MOST_BYTES", 100)
-    with pytest.raises(InputError, match=r"keep fewer modules"), recorded(net):
+    monkeypatch.setattr(taps, "MAX_RECORDED_BYTES", 100)
+    with pytest.raises(InputError, match=r"record fewer modules"), recorded(net):
         net(torch.ones(20, 3).double())
     assert hooks(net) == 0
     with recorded(net):  # 24 + 24 + 24 + 16 bytes: memory that modules hand on is counted once
@@ -71,7 +71,7 @@ def test_what_would_be_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_pattern_that_fits_nothing_is_said() -> None:
     with (
-        pytest.raises(InputError, match=r"no module's path fits 'x\.\*'; paths look like 0, 2"),
+        pytest.raises(InputError, match=r"no module path matches 'x\.\*'; paths look like 0, 2"),
         recorded(network(), "x.*"),
     ):
         pass

@@ -89,7 +89,7 @@ def test_a_wrong_recomputation_shows_its_error(monkeypatch: pytest.MonkeyPatch) 
         patch.setattr(attention_view.Asked, "added", lambda self, head, queries: torch.zeros(1, 1, 7, 7))
         assert view.attention(0).error > 1e-3
     with monkeypatch.context() as patch:
-        patch.setattr(attention_view.Asked, "places", lambda self, head: (head, 0, 0))
+        patch.setattr(attention_view.Asked, "head_indices", lambda self, head: (head, 0, 0))
         assert view.attention(0, 0).error < 1e-6
         assert view.attention(0, 3).error > 1e-3
     with monkeypatch.context() as patch:
@@ -200,22 +200,30 @@ def test_steps_show_what_the_cache_was_read_for() -> None:
         ("gpt2", lambda v: v.attention(-1, 0), "layer -1 is not in this decoder; its layers are 0 to 1"),
         ("gpt2", lambda v: v.attention(1, 4), "head 4 is not in decoder.blocks.1.attention; its heads are 0 to 3"),
         ("gpt2", lambda v: v.formula(1, -1), "head -1 is not in decoder.blocks.1.attention; its heads are 0 to 3"),
-        ("gpt2", lambda v: v.attention(0, 0, kind="cross"), "cross-attention is in the decoder of an encoder-decoder"),
-        ("gpt2", lambda v: v.attention(0, 0, kind="both"), "kind='both' is no attention; use 'self' or 'cross'"),
+        (
+            "gpt2",
+            lambda v: v.attention(0, 0, kind="cross"),
+            "only the decoder of an encoder-decoder has cross-attention",
+        ),
+        ("gpt2", lambda v: v.attention(0, 0, kind="both"), "kind='both' is unknown; use 'self' or 'cross'"),
         ("gpt2", lambda v: v.ledger(0, stack="encoder"), "stack='encoder' is not in this model; it has decoder"),
-        ("t5", lambda v: v.qkv(0, kind="cross", stack="encoder"), "cross-attention is in the decoder"),
-        ("tag", lambda v: v.lens(), "this model's head is Tag: it says no words"),
+        (
+            "t5",
+            lambda v: v.qkv(0, kind="cross", stack="encoder"),
+            "only the decoder of an encoder-decoder has cross-attention",
+        ),
+        ("tag", lambda v: v.lens(), "this model has the head Tag; next tokens need a language-model head"),
         ("bert", lambda v: v.steps(), "this model is an encoder: it cannot continue a text"),
         (
             "gpt2",
             lambda v: v.steps(200),
-            "200 steps after 7 tokens are not possible: the model reads 130; use 1 to 124",
+            "200 steps after 7 tokens exceed the context of 130; use 1 to 124",
         ),
         ("gpt2", lambda v: v.next(30), "k=30 tokens cannot be shown; use 1 to 29"),
         ("gpt2", lambda v: v.next(position=7), "position 7 is not in this text; its positions are 0 to 6"),
         ("gpt2", lambda v: v.next(place="block 2"), "its places are token, entry, block 0, block 1, final"),
-        ("gpt2", lambda v: v.attention(0, 0, keys=slice(9, 12)), "are none"),
-        ("gpt2", lambda v: v.read("decoder.blocks.7"), "'decoder.blocks.7' is not in this look"),
+        ("gpt2", lambda v: v.attention(0, 0, keys=slice(9, 12)), "is empty"),
+        ("gpt2", lambda v: v.read("decoder.blocks.7"), "'decoder.blocks.7' is not in this view"),
     ],
 )
 def test_what_is_not_there_is_one_line_with_the_range(name: str, ask: object, said: str) -> None:
@@ -231,9 +239,9 @@ def test_texts_that_cannot_be_looked_at() -> None:
         look(decoder, [1] * 131)
     with pytest.raises(InputError, match=r"no tokenizer"):
         look(decoder, "text")
-    with pytest.raises(InputError, match=r"one row of whole numbers"):
+    with pytest.raises(InputError, match=r"one list of token ids"):
         look(decoder, [[1, 2], [3, 4]])  # type: ignore[list-item]
-    with pytest.raises(InputError, match=r"reads a target too: give its ids, or start="):
+    with pytest.raises(InputError, match=r"needs a target: give its ids, or start="):
         look(pair, SOURCE)
     with pytest.raises(InputError, match=r"a target is for encoder-decoders"):
         look(decoder, SOURCE, TARGET)
@@ -244,7 +252,7 @@ def test_texts_that_cannot_be_looked_at() -> None:
 def test_a_million_weights_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("gpt2")
     view = look(model, SOURCE * 18)  # 126 tokens
-    monkeypatch.setattr(attention_view, "MOST_NUMBERS", 126 * 126)
+    monkeypatch.setattr(attention_view, "MAX_ARRAY_NUMBERS", 126 * 126)
     monkeypatch.setattr(attention_view, "written_out", None)
     with pytest.raises(InputError, match=r"4 heads × 126 queries × 126 keys are 63,504 weights, the limit is 15,876;"):
         view.attention(0)
@@ -295,7 +303,7 @@ def test_a_pass_may_end_behind_what_is_asked_for(name: str) -> None:
     assert np.array_equal(part.attention(0).numpy(), whole.attention(0).numpy())
     assert np.array_equal(part.ledger(0).numpy(), whole.ledger(0).numpy())
     for asked in (lambda: part.attention(1), lambda: part.logits, lambda: part.said(0)):
-        with pytest.raises(InputError, match="is not in this look"):
+        with pytest.raises(InputError, match="is not in this view"):
             asked()
 
 
@@ -315,7 +323,7 @@ def test_a_pass_that_ends_leaves_no_tap_behind() -> None:
     look(model, SOURCE, until="decoder.blocks.0")
     assert torch.equal(look(model, SOURCE).logits, logits(model))
     assert not any(module._forward_hooks for module in model.network.modules())
-    with pytest.raises(InputError, match=r"no module's path fits 'decoder\.block'"):
+    with pytest.raises(InputError, match=r"no module path matches 'decoder\.block'"):
         look(model, SOURCE, until="decoder.block")
 
 

@@ -52,9 +52,9 @@ def test_a_word_in_two_contexts_begins_the_same_and_parts() -> None:
 
 def test_what_cannot_be_compared_is_said() -> None:
     one, longer = look(model_of("gpt2"), SOURCE), look(model_of("gpt2"), [1, 2, 3])
-    with pytest.raises(InputError, match=r"the decoders read 7 and 3 tokens"):
+    with pytest.raises(InputError, match=r"the decoders have 7 and 3 tokens"):
         compare(one, longer)
     with pytest.raises(InputError, match=r"positions are 0 to 2"):
         in_contexts([(one, 0), (longer, 3)])
-    with pytest.raises(InputError, match=r"head is Tag"):
+    with pytest.raises(InputError, match=r"the head Tag"):
         compare(seen(model_of("tag")), seen(model_of("tag"))).answers()

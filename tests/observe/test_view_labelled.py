@@ -113,9 +113,9 @@ def test_cutting_keeps_the_labels() -> None:
     assert np.array_equal(part.numpy(), one.numpy()[1, 1:])
     assert one[0, "b2", -1].numpy() == one.numpy()[0, 2, -1]
     assert np.allclose(one.lengths().numpy(), np.linalg.norm(one.numpy(), axis=-1))
-    with pytest.raises(InputError, match=r"a 'a2' is not here; there are a0, a1"):
+    with pytest.raises(InputError, match=r"a 'a2' is not in this array; it has a0, a1"):
         one["a2"]
-    with pytest.raises(InputError, match=r"has 3 axes, 4 places"):
+    with pytest.raises(InputError, match=r"has 3 axes, but 4 indices"):
         one[0, 0, 0, 0]
 
 
@@ -126,8 +126,8 @@ def test_json_is_plain_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said["values"][1][0] == pytest.approx(float(masked.numpy()[1, 0]))
     assert said["axes"][0]["name"] == "query"
     assert said["error"] < 1e-6
-    monkeypatch.setattr(labelled_array, "MOST_NUMBERS", 5)
-    with pytest.raises(InputError, match=r"6 numbers are more than the 5 that are sent at once; take a part"):
+    monkeypatch.setattr(labelled_array, "MAX_ARRAY_NUMBERS", 5)
+    with pytest.raises(InputError, match=r"6 numbers exceed the limit of 5; select a part"):
         small(2, 3).to_json()
 
 
@@ -155,7 +155,7 @@ def test_drawings_show_a_window_of_what_is_long() -> None:
     assert "the first 32 × 32 of 200 × 300" in printed(long)
     assert "the first 4 of 20:" in small(20, 2, 2)._repr_html_()
     assert "█" in printed(long)
-    with pytest.raises(InputError, match=r"has 3 axes and a picture has two"):
+    with pytest.raises(InputError, match=r"has 3 axes, a heat map has two"):
         small(2, 2, 2).figure()
 
 

@@ -12,6 +12,8 @@ import uvicorn
 from page_models import FORMS, looker, run
 
 from triform.page.export_html import page_file
+from triform.serve.http.connections import watched
+from triform.serve.http.limits import Limits
 from triform.serve.page_routes import app
 from triform_lectures import page_lessons
 
@@ -63,9 +65,8 @@ def served() -> Iterator[Callable[[str], str]]:
         if form not in running:
             socket = create_server(("127.0.0.1", 0))
             sockets.append(socket)
-            server = uvicorn.Server(
-                uvicorn.Config(app(looker(form), text=run().text), log_level="error", lifespan="off")
-            )
+            page = app(looker(form), text=run().text)
+            server = uvicorn.Server(uvicorn.Config(page, http=watched(Limits()), log_level="error", lifespan="off"))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
             thread.start()
             running[form] = (f"http://127.0.0.1:{socket.getsockname()[1]}/", server, thread)

@@ -70,7 +70,7 @@ def test_decoding_goes_step_by_step(browser: Any, address: str, form: str) -> No
     with reading(browser, address) as reader:
         reader.open("decoding")
         if form == "encoder":
-            assert "writes none" in reader.text()
+            assert "generates no text" in reader.text()
             return
         assert reader.page.locator(".steprow").count() == 1
         first = reader.text(".chances")
@@ -100,7 +100,7 @@ def test_2000_tokens_stay_usable(browser: Any, served: Callable[[str], str], for
         reader.page.fill("textarea[name=text]", "cat " * 2500)
         reader.page.press("textarea[name=text]", "Enter")
         reader.page.wait_for_selector("form .alert:not(:empty)")
-        assert "reads at most 2,100" in reader.text("form .alert")
+        assert "context is 2,100" in reader.text("form .alert")
         reader.forgive("400 (Bad Request)")
 
 
@@ -111,18 +111,18 @@ def test_4096_tokens_stay_usable(browser: Any, served: Callable[[str], str]) -> 
         reader.page.fill("textarea[name=text]", LONGEST)
         reader.page.press("textarea[name=text]", "Enter")
         reader.settle(before=before)
-        assert "tokens 0 to 31 of 4,096: a window" in reader.text("#strip")
+        assert "tokens 0 to 31 of 4,096" in reader.text("#strip")
         for view in VIEWS:
             reader.open(view)
             assert reader.page.evaluate("document.querySelectorAll('*').length") < 3000, view
         reader.open("attention")
-        glance = reader.page.locator("canvas[aria-label^='the whole head']")
+        glance = reader.page.locator("canvas[aria-label^='overview of the head']")
         assert "128 by 128 squares of 32 tokens" in glance.get_attribute("aria-label")
         before = reader.now()
         glance.click(position={"x": 200, "y": 400})
         reader.settle(before=before)
         assert "tokens 0 to 31" not in reader.text("#strip")
-        assert "Let the keys follow the queries again" in reader.text()
+        assert "Reset the window of the keys" in reader.text()
 
 
 # Tokens that take more than a line, and strips that stand out of their panel.

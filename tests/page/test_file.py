@@ -83,6 +83,6 @@ def test_page_and_file_agree_on_windows() -> None:
 
 
 def test_a_file_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_html, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(export_html, "MAX_ANSWER_BYTES", 200_000)
     html = page_file(looker("decoder"), run(LONG))
     assert len(html) < 200_000 + 150_000  # answers, and the page itself

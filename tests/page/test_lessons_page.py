@@ -57,7 +57,7 @@ def test_the_12_by_12_table_is_the_attention_view(browser: Any, page: str) -> No
         canvas.focus()
         for key in ["ArrowDown"] + ["ArrowRight"] * 10:
             reader.page.keyboard.press(key)
-        assert reader.text("#readout") == "0 → 10: lost on the slide"
+        assert reader.text("#readout") == "0 → 10: missing on the slide"
         check_no_barrier(reader)
         reader.press("text=Back to the lesson")
         assert reader.now().startswith("lessons/")

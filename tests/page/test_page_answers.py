@@ -123,7 +123,7 @@ def test_looking_is_not_felt_outside(form: str) -> None:
 
     before = logits()
     heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
-    from triform.page.apply_change import changed
+    from triform.page.session import changed
 
     with changed(one.model.network, Change(heads=heads, temperature=3.0)):
         inside = inputs.logits(one.model.network, model.spec, ids, target=goal)
@@ -228,14 +228,14 @@ def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [answer(looker(form), question) for question in questions(looker(form), run())]
-    monkeypatch.setattr("triform.page.session.KEPT", 0)
-    monkeypatch.setattr("triform.page.session.HELD", 0)
+    monkeypatch.setattr("triform.page.session.MAX_PASS_BYTES", 0)
+    monkeypatch.setattr("triform.page.session.MAX_CACHE_BYTES", 0)
     assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
 
 
 def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer above the one that is asked for, and the head at the one position that is."""
-    monkeypatch.setattr("triform.page.session.KEPT", 0)
+    monkeypatch.setattr("triform.page.session.MAX_PASS_BYTES", 0)
     one, ran = looker("decoder"), list[tuple[str, int]]()
     where = {"run": run(), "stack": "decoder", "kind": "self", "layer": 0}
 
@@ -254,28 +254,32 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
 
 HERE = {"run": run(), "stack": "decoder", "kind": "self"}
 REFUSED = {
-    f"are 4,000,000 numbers, a page takes {MOST:,} at once; ask for fewer": requests.Formula(
+    f"are 4,000,000 numbers, the limit is {MOST:,}; request fewer": requests.Formula(
         **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
     ),
-    "4 heads × 2,000 queries": requests.Heads(**HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)),
+    "4 heads × 2,000 queries": requests.Heads(
+        **HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)
+    ),
     "layer 2 is not in this decoder; its layers are 0 to 1": requests.Heads(
         **HERE, layer=2, queries=(0, 2), keys=(0, 2)
     ),
     "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": requests.Formula(
         **HERE, layer=0, head=4, queries=(0, 2), keys=(0, 2)
     ),
-    "queries 3 to 90 are not in this text; it has 0 to 9": requests.Heads(
+    "queries 3 to 90 are out of range; the text has 0 to 9": requests.Heads(
         **HERE, layer=0, queries=(3, 90), keys=(0, 2)
     ),
-    "query 9 is not in this text": requests.Added(**HERE, layer=0, head=0, query=9),
+    "query 9 is out of range; the text has 0 to 8": requests.Added(**HERE, layer=0, head=0, query=9),
     "stack='encoder' is not in this model": requests.Positions(stack="encoder"),
-    "has 3,000 tokens, this model reads at most 2,100": requests.Start(run=run("cat " * 3000)),
+    "has 3,000 tokens, the model's context is 2,100": requests.Start(run=run("cat " * 3000)),
     "the text is empty": requests.Start(run=run("")),
-    "a target is for encoder-decoders": requests.Start(run=run(target="cat")),
+    "only encoder-decoders have a target": requests.Start(run=run(target="cat")),
     "'dog' is not in 'the cat'": requests.Contexts(texts=("the cat",), word="dog"),
-    "ask for 32 at most": requests.Lens(run=run(LONG), tokens=(0, 100)),
-    "position 99 is not in this text": requests.Answer(run=run(), position=99),
-    "temperature=0.0 is out of range": requests.Answer(run=run(change=Change(temperature=0.0)), position=0),
+    "request at most 32": requests.Lens(run=run(LONG), tokens=(0, 100)),
+    "position 99 is out of range": requests.Answer(run=run(), position=99),
+    "temperature=0.0 is out of range": requests.Answer(
+        run=run(change=Change(temperature=0.0)), position=0
+    ),
 }  # fmt: skip
 
 
@@ -290,7 +294,7 @@ def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
 def test_a_model_without_tokenizer_reads_ids() -> None:
     one = Looker("bare", loaded("decoder").replace(tokenizer=None))
     assert answer(one, requests.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
-    with pytest.raises(TriformError, match="no tokenizer, so it reads no words; give token ids"):
+    with pytest.raises(TriformError, match="no tokenizer; give token ids"):
         answer(one, requests.Start(run=run()))
 
 

@@ -106,7 +106,7 @@ def test_what_is_written_comes_in_pieces_and_is_the_models_own(browser: Any, pla
         reader.page.fill("input[name=max_tokens]", "12")
         assert run(reader) == ""
         assert reader.page.text_content(".wrote") == wanted
-        assert "12 written" in reader.text(".tried")
+        assert "12 generated" in reader.text(".tried")
 
 
 def test_texts_stay_texts(browser: Any, playground: str) -> None:

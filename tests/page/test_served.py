@@ -34,31 +34,31 @@ def test_a_question_is_answered(post: Post) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("status", "body", "says"),
     [
-        (b"{", "this is no question a page may ask"),
-        (b"\xff", "this is no question a page may ask"),
-        (b"[" * 100_000, "this is no question a page may ask"),
-        ({"ask": {"view": "nothing"}}, "Invalid value 'nothing'"),
-        ({"ask": START["ask"], "more": 1}, "unknown field `more`"),
-        ({"ask": {"view": "start", "run": {"text": "x" * 300_000}}}, "length <= 200000"),
-        (START | {"model": "other"}, "unknown model 'other'"),
-        (b" " * 1_100_000, "at most 1,000,000 bytes"),
-        ({"ask": {"view": "steps", "run": {"text": "the"}, "count": 10**9}}, "<= 64"),
+        (400, b"{", "input data was truncated"),
+        (400, b"\xff", "JSON is malformed: invalid character"),
+        (400, b"[" * 100_000, "expected 'object', got 'array'"),
+        (400, {"ask": {"view": "nothing"}}, "invalid value 'nothing'"),
+        (400, {"ask": START["ask"], "more": 1}, "'more' is not supported"),
+        (400, {"ask": {"view": "start", "run": {"text": "x" * 300_000}}}, "length <= 200000"),
+        (404, START | {"model": "other"}, "the model 'other' is not served here; served: tiny decoder"),
+        (413, b" " * 1_100_000, "at most 1,048,576 are accepted"),
+        (400, {"ask": {"view": "steps", "run": {"text": "the"}, "count": 10**9}}, "<= 64"),
     ],
 )
-def test_bad_questions_are_one_line(post: Post, body: object, says: str) -> None:
-    status, found = post(body)
-    error = found["error"]
+def test_bad_requests_are_one_line(post: Post, status: int, body: object, says: str) -> None:
+    found, answer = post(body)
+    error = answer["error"]
     assert isinstance(error, dict)
-    assert status == 400
+    assert found == status
     assert says in error["message"]
     assert "\n" not in error["message"]
 
 
 def test_other_pages_cannot_ask(post: Post) -> None:
     """Not without a preflight, which is never answered; nor under another name for this machine."""
-    assert post(START, kind="text/plain")[0] == 400
+    assert post(START, kind="text/plain")[0] == 415
     assert post(START, host="evil.example")[0] == 400
 
 

@@ -38,14 +38,14 @@ def test_the_page_opens_with_a_key(browser: Any, locked: str) -> None:
         for key in ("wrong-wrong", KEY):
             reader.page.fill("input[name=key]", key)
             reader.page.click("button")
-            assert ("not a key" in reader.page.content()) == (key != KEY)
+            assert ("key is not valid" in reader.page.content()) == (key != KEY)
         reader.settle()
         reader.open("interventions")
         reader.press("button.switch >> nth=1")
         assert "1 head off" in reader.text(".result")
         reader.open("try")
         reader.page.click("form.try button.go")
-        reader.page.wait_for_selector(".tried p.soft:has-text('written')")
+        reader.page.wait_for_selector(".tried p.soft:has-text('generated')")
         assert reader.page.evaluate("document.cookie") == ""
         reader.page.goto(f"{locked}docs")
         assert "The API of this service" in reader.page.content()

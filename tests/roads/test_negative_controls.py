@@ -16,7 +16,7 @@ from triform.check.run_checks import check
 from triform.core import inputs, masks, positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
 from triform.core.blocks import Dropout, PastOnly, Residual
-from triform.core.cache import Cache, Writing
+from triform.core.cache import Cache, CacheWriter
 from triform.core.masks import View
 from triform.core.norms import LayerNorm, RmsNorm
 from triform.core.output_heads import TiedHead
@@ -64,7 +64,7 @@ def mask_off_by_one(monkeypatch, model):
     monkeypatch.setattr(masks, "triangle", triangle)
 
 
-@mistake("gpt2", "model = lecture")
+@mistake("gpt2", "model = reference")
 def mask_too_strict(monkeypatch, model):
     def triangle(length, device, *, window):
         at = torch.arange(length)
@@ -93,22 +93,22 @@ def mask_after_softmax(monkeypatch, model):
     monkeypatch.setattr(Attend, "kernel", kernel)
 
 
-@mistake("bert", "who sees whom")
+@mistake("bert", "mask = gradients")
 def causal_mask_in_an_encoder(monkeypatch, model):
     model.network.encoder.pattern = PastOnly(None)
 
 
-@mistake("gpt2", "who sees whom")
+@mistake("gpt2", "mask = gradients")
 def no_mask_in_a_decoder(monkeypatch, model):
     monkeypatch.setattr(masks, "triangle", lambda length, device, *, window: masks.whole(length, length, device))
 
 
-@mistake("mistral", "who sees whom")
+@mistake("mistral", "mask = gradients")
 def window_forgotten(monkeypatch, model):
     stack = model.spec.decoder
     narrow = replace(stack, attention=replace(stack.attention, window=3))
     # the network was built for a window of 4096
-    object.__setattr__(model, "spec", replace(model.spec, decoder=narrow))
+    object.__setattr__(model, "spec", replace(model.spec, decoder=narrow))  # a frozen value, changed in place
 
 
 @mistake("gpt2", "no leak: neighbours")
@@ -116,7 +116,7 @@ def packed_documents_leak(monkeypatch, model):
     def documents(lengths, keys, view):
         return view(sum(lengths), sum(keys))
 
-    monkeypatch.setattr(masks, "documents", documents)
+    monkeypatch.setattr(masks, "packed_views", documents)
 
 
 @mistake("marian", "no leak: source padding")
@@ -162,7 +162,7 @@ def packed_positions_not_restarted(monkeypatch, model):
     monkeypatch.setattr(PackedText, "positions", lambda self, past: torch.arange(self.ids.shape[1])[None])
 
 
-@mistake("llama", "model = lecture")
+@mistake("llama", "model = reference")
 def wrong_rotary_pairing(monkeypatch, model):
     def forward(self, x, angles):
         even, odd = x[..., ::2], x[..., 1::2]
@@ -184,13 +184,13 @@ def keys_turned_after_the_cache(monkeypatch, model):
     monkeypatch.setattr(SelfAttention, "forward", forward)
 
 
-@mistake("t5", "model = lecture")
+@mistake("t5", "model = reference")
 def buckets_in_the_wrong_direction(monkeypatch, model):
     bucket = positions.TwoSidedBucketBias.bucket
     monkeypatch.setattr(positions.TwoSidedBucketBias, "bucket", lambda self, ahead: bucket(self, -ahead))
 
 
-@mistake("marian", "model = lecture")
+@mistake("marian", "model = reference")
 def sinusoid_in_the_wrong_order(monkeypatch, model):
     monkeypatch.setattr(positions.SinusoidHalves, "order", positions.Sinusoid.order)
 
@@ -216,7 +216,7 @@ def kv_heads_repeated_in_the_wrong_order(monkeypatch, model):
     monkeypatch.setattr(Attend, "kernel", kernel)
 
 
-@mistake("vaswani", "model = lecture")
+@mistake("vaswani", "model = reference")
 def cross_keys_and_values_swapped(monkeypatch, model):
     project = CrossAttention.project
     monkeypatch.setattr(CrossAttention, "project", lambda self, source: project(self, source)[::-1])
@@ -231,7 +231,7 @@ def kernel_triangle_with_a_cache(monkeypatch, model):
         starts = torch.tensor(past)[:, None]
         return View(starts + torch.arange(length), keys, causal=True)
 
-    monkeypatch.setattr(masks, "continued", continued)
+    monkeypatch.setattr(masks, "cached_view", continued)
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def cache_not_cut_to_its_length(monkeypatch, model):
         keys[self.rows, :, self.slots], values[self.rows, :, self.slots] = k, v
         return keys[self.rows], values[self.rows]
 
-    monkeypatch.setattr(Writing, "put", put)
+    monkeypatch.setattr(CacheWriter, "put", put)
 
 
 @mistake("gpt2", "cached = uncached")
@@ -252,7 +252,7 @@ def roll_back_forgotten(monkeypatch, model):
     monkeypatch.setattr(Cache, "roll_back", lambda self, counts: None)
 
 
-@mistake("gpt2", "NaN harms nobody")
+@mistake("gpt2", "NaN does not spread")
 def rolled_back_slots_not_cleared(monkeypatch, model):
     def roll_back(self, counts):
         each = [counts] * self.rows if isinstance(counts, int) else counts
@@ -276,19 +276,19 @@ def reorder_forgets_the_lengths(monkeypatch, model):
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
-@mistake("gpt2", "same input, same answer")
+@mistake("gpt2", "same input, same result")
 def dropout_alive_in_evaluation(monkeypatch, model):
     monkeypatch.setattr(Dropout, "forward", lambda self, x: F.dropout(x, self.limit / 2**16, training=True))
 
 
-@mistake("gpt2", "model = lecture")
+@mistake("gpt2", "model = reference")
 def residual_without_its_input(monkeypatch, model):
     monkeypatch.setattr(
         Residual, "forward", lambda self, x, flow: self.outer(self.drop(self.after(self.f(self.before(x), flow))))
     )
 
 
-@mistake("llama", "model = lecture")
+@mistake("llama", "model = reference")
 def wrong_epsilon(monkeypatch, model):
     for module in model.network.modules():
         if type(module).__name__ == "RmsNorm":
@@ -326,7 +326,7 @@ def test_check_notices_a_mistake_in_one_dtype_alone(dtype: str, monkeypatch: pyt
         return ready(self, x) * (1.3 if x.dtype == getattr(torch, dtype) else 1.0)
 
     monkeypatch.setattr(TiedHead, "ready", wrong)
-    assert broken_dtypes("gpt2", "model = lecture") == (dtype,)
+    assert broken_dtypes("gpt2", "model = reference") == (dtype,)
 
 
 def test_check_notices_squares_in_float16(monkeypatch: pytest.MonkeyPatch) -> None:

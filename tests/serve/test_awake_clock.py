@@ -6,13 +6,13 @@ import pytest
 from served_callers import until
 from served_models import run, serving
 
-from triform.serve.worker import awake_clock
-from triform.serve.worker.awake_clock import AwakeClock
+from triform.serve.worker import service as services
+from triform.serve.worker.service import AwakeClock
 
 
 def test_a_long_gap_counts_little(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 100.2, 100.5, 3700.5, 3700.6])
-    monkeypatch.setattr(awake_clock, "monotonic", lambda: next(times))
+    monkeypatch.setattr(services, "monotonic", lambda: next(times))
     clock = AwakeClock(longest=0.5)
     assert [round(clock(), 6) for _ in range(4)] == [0.2, 0.5, 1.0, 1.1]
 
@@ -21,7 +21,7 @@ def test_a_long_gap_counts_little(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_paused_server_goes_on(monkeypatch: pytest.MonkeyPatch, paused: bool) -> None:
     """The watcher looks first when the process wakes, an hour later; a worker that is silent meanwhile is lost."""
     late = [0.0]
-    monkeypatch.setattr(awake_clock, "monotonic", lambda: late[0])
+    monkeypatch.setattr(services, "monotonic", lambda: late[0])
 
     async def watch() -> bool:
         async with serving(dead_seconds=1, stalled_seconds=0.1) as (service, _):

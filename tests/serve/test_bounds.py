@@ -18,10 +18,10 @@ from triform.generate.api import complete
 from triform.generate.engine import Engine
 from triform.generation_defaults import Generation
 from triform.model import Model
-from triform.serve import look_route
+from triform.serve import page_routes
+from triform.serve.worker.jobs import Pace
 from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.service import Service
-from triform.serve.worker.wait_estimate import Pace
 from triform.spec import Own, replace
 from triform.tasks.embed import Embed
 
@@ -89,7 +89,7 @@ def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(2)]
             await until(lambda: worker.open == 2)
             worker.pace.ended(100)
-            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
+            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
             refused = await client.post("/v1/completions", json=LONG | {"n": 4})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "12")
             gate.open.set()
@@ -104,7 +104,7 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
     async def ask() -> None:
         async with held(gate, rows=2, wait_seconds=6) as (worker, client):
             worker.pace.ended(100)
-            worker.pace.stepped(0.08, [(50, 100), (0, 100)])
+            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
             await until(lambda: worker.open == 3)
             refused = await client.post("/v1/completions", json=LONG)
@@ -118,12 +118,12 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
 def test_what_is_waited_follows_the_last_answers() -> None:
     pace = Pace()
     assert pace.wait(5) == 0
-    pace.stepped(1.0, [(0, 64)])
+    pace.record_step(1.0, [(0, 64)])
     assert pace.wait(5) == 0
     pace.ended(20)
     for _ in range(500):
         pace.ended(10)
-        pace.stepped(0.5, [(0, 64), (6, 64)])
+        pace.record_step(0.5, [(0, 64), (6, 64)])
     assert [pace.wait(n) for n in range(5)] == pytest.approx([0, 2, 5, 7, 10])
 
 
@@ -131,7 +131,7 @@ def test_what_is_waited_follows_the_last_answers() -> None:
 def test_an_answer_ends_at_the_usual_length_or_its_own(written: int, most: int, steps: int) -> None:
     pace = Pace()
     pace.ended(10)
-    pace.stepped(1.0, [(written, most)])
+    pace.record_step(1.0, [(written, most)])
     assert pace.wait(1) == steps
 
 
@@ -143,7 +143,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
             worker.pace.ended(100)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(4)]
             await until(lambda: worker.open == 4)
-            worker.pace.stepped(0.08, [(0, 100)] * 4)
+            worker.pace.record_step(0.08, [(0, 100)] * 4)
             assert (await client.post("/v1/completions", json=LONG)).headers["retry-after"] == "2"
             gate.open.set()
             await asyncio.gather(*doing)
@@ -154,7 +154,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
 def test_a_worker_says_how_far_its_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three answers of five tokens, two places: whoever waits has none, and what has ended has none any more."""
     said: list[list[tuple[float, int]]] = []
-    monkeypatch.setattr(Pace, "stepped", lambda self, seconds, answers: said.append(list(answers)))
+    monkeypatch.setattr(Pace, "record_step", lambda self, seconds, answers: said.append(list(answers)))
 
     async def ask() -> None:
         async with serving({"cat": decoder()}, rows=2) as (_, client):
@@ -385,7 +385,7 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
 
 def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
-    gate = Gate(monkeypatch, look_route, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
@@ -408,7 +408,7 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
-    gate = Gate(monkeypatch, look_route, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 

@@ -145,7 +145,7 @@ def test_many_texts_are_asked_in_several_requests(process: Process) -> None:
         ("http://127.0.0.1:9", "cat", "does not answer"),
         ("localhost:8000", "cat", "no address of a service"),
         ("there", "gpt-5", "is not served here"),
-        ("there", "tag", "cannot complete"),
+        ("there", "tag", "does not support complete"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence(process: Process, url: str, model: str, says: str) -> None:

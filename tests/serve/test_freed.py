@@ -13,7 +13,7 @@ from served_models import decoder, encoder, run, serving
 from triform.serve.http.app import forget_frames
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.request_context import Call
-from triform.serve.worker.daemon_thread import beside
+from triform.serve.worker.bounded_queues import run_in_daemon_thread
 
 GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -84,7 +84,7 @@ def test_work_that_fails_in_a_thread_is_freed() -> None:
     async def ask() -> None:
         ref: list[weakref.ref[Large]] = []
         try:
-            await beside(lambda: fail(ref), ended=lambda: None)
+            await run_in_daemon_thread(lambda: fail(ref), ended=lambda: None)
         except ValueError as error:
             forget_frames(error)
         await until(lambda: ref[0]() is None)

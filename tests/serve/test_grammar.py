@@ -105,7 +105,7 @@ def test_a_grammar_that_costs_too_much_reaches_no_worker(monkeypatch: pytest.Mon
 
 def test_a_grammar_that_fails_later_is_the_requests_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not tried beforehand, the same grammar fails in the worker: 400 as well, and its neighbour is answered."""
-    monkeypatch.setattr(response_format, "TRIED", 0)
+    monkeypatch.setattr(response_format, "TRIAL_TOKENS", 0)
     free = {"model": "cat", "prompt": "the cat", "max_tokens": 4}
     failed, neighbour = ask([free | {"response_format": HOSTILE[0]}, free])
     assert (failed.status_code, failed.json()["error"]["param"]) == (400, "response_format")

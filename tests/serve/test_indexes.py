@@ -40,7 +40,7 @@ def test_an_index_is_a_row_of_the_plan(
 
 def test_a_folder_that_is_no_index(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(str(folders / "embed"), "--index", f"texts={folders / 'cat'}") == 2
-    assert "holds no index" in capsys.readouterr().err
+    assert "has no index" in capsys.readouterr().err
 
 
 def test_an_index_that_lacks_a_file(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_an_index_that_lacks_a_file(folders: Path, tmp_path: Path, capsys: pytes
 def test_an_index_of_another_model(folders: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One that cannot search, and none that could."""
     assert checked(str(folders / other), "--index", f"texts={folders / 'index'}") == 2
-    assert "none of those served" in capsys.readouterr().err
+    assert "which is not served" in capsys.readouterr().err
 
 
 def test_an_index_of_other_numbers(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,4 +67,4 @@ def test_an_index_of_other_numbers(folders: Path, tmp_path: Path, capsys: pytest
     manifest.write(tmp_path / "index")
     assert described("texts", tmp_path / "index").note.numbers == "0" * 64
     assert checked(str(folders / "embed"), "--index", f"texts={tmp_path / 'index'}") == 2
-    assert "none of those served" in capsys.readouterr().err
+    assert "which is not served" in capsys.readouterr().err

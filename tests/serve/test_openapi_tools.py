@@ -14,8 +14,11 @@ from openapi_spec_validator import validate
 from served_models import all_models, decoder, encoder
 from served_process import Process
 
+from triform.page import requests
 from triform.serve.http.log import Log
 from triform.serve.http.openapi import description
+from triform.serve.openai.request_types import CompletionAsk
+from triform.serve.page_routes import Posted
 from triform.serve.worker.service import Service
 
 SERVICES = {
@@ -30,7 +33,7 @@ def test_the_description_is_valid(served: str) -> None:
     """Every default is a value that is allowed, too."""
     told = json.loads(json.dumps(description(Service(SERVICES[served](), log=Log(io.StringIO())))))
     validate(told)
-    posted = told["components"]["schemas"]["Posted"]
+    posted = told["components"]["schemas"][Posted.__name__]
     assert ("model" in posted["required"]) == (served == "all")
 
 
@@ -52,14 +55,19 @@ def client(process: Process, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_client_made_from_it_is_answered(process: Process, client: Any) -> None:
-    models = client("models")
+    def made(kind: type, part: str = "") -> Any:
+        """The client's class for one of our types, or for one of its fields."""
+        return getattr(client("models"), f"{kind.__name__}{part}")
+
     with client("client").Client(base_url=process.url) as asking:
-        body = models.CompletionAsk(model=models.CompletionAskModel.CAT, prompt="the cat", max_tokens=3)
+        body = made(CompletionAsk)(model=made(CompletionAsk, "Model").CAT, prompt="the cat", max_tokens=3)
         written = client("api.default.complete").sync(client=asking, body=body)
         assert written.usage.completion_tokens == 3
-        run = models.Run(text="the cat")
-        heads = models.Heads(view=models.HeadsView("heads"), run=run, stack=models.HeadsStack("decoder"),
-                             kind=models.HeadsKind("self"), layer=0, queries=[0, 1], keys=[0, 1])  # fmt: skip
-        posted = models.Posted(ask=heads, model=models.PostedModel.CAT)
+        run = made(requests.Run)(text="the cat")
+        heads = made(requests.Heads)(
+            view=made(requests.Heads, "View")("heads"), run=run, stack=made(requests.Heads, "Stack")("decoder"),
+            kind=made(requests.Heads, "Kind")("self"), layer=0, queries=[0, 1], keys=[0, 1],
+        )  # fmt: skip
+        posted = made(Posted)(ask=heads, model=made(Posted, "Model").CAT)
         looked = client("api.default.look").sync(client=asking, body=posted)
         assert len(looked["weights"]) == 4

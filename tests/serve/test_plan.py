@@ -8,7 +8,7 @@ from triform import families
 from triform.cli.serve import limits_of
 from triform.errors import TriformError
 from triform.serve.http.limits import Limits
-from triform.serve.worker.memory_plan import REST, Source, check_fits, plan
+from triform.serve.worker.memory_plan import PROCESS_BYTES, Source, check_fits, plan
 from triform.spec import ModelSpec, replace
 
 SIZES = {"vocab": 1000, "width": 256, "layers": 4, "heads": 4, "context": 512}
@@ -51,8 +51,8 @@ def test_the_advice_helps_when_it_is_followed(form: str) -> None:
 def test_where_no_bound_helps_none_is_advised(form: str) -> None:
     said = refused(SPECS[form], 10_000_000, Limits())
     assert "--limit" not in said
-    assert f"there are 10 MiB; no lower bound is enough: at least {-(-least_of(SPECS[form]) // 2**20)} MiB" in said
-    assert REST > 10_000_000
+    assert f"available: 10 MiB; lower limits are not enough: at least {-(-least_of(SPECS[form]) // 2**20)} MiB" in said
+    assert PROCESS_BYTES > 10_000_000
 
 
 def test_a_context_that_fits_no_machine_is_named() -> None:

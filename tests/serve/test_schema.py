@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from served_models import ASKS
 from served_process import PATIENCE, Process, events
 
+from triform.serve.openai.request_types import CompletionAsk
 from triform.serve.routes import ROUTES, Route
 
 MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "2000"))
@@ -30,6 +31,7 @@ ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance,
 # what belongs together, which ids a vocabulary has.
 BEYOND = (
     "at most 128",  # positions, of the models here
+    "context is 128",
     "the model reads 128",
     "grammar cannot be used",
     "got 'float'",  # 1.0 is a whole number to a description, not to us
@@ -39,9 +41,9 @@ BEYOND = (
     "no mask",
     "outside the vocabulary",
     "response_format needs",
-    "texts, ids, or lists of ids",
+    "texts, of ids, or of lists of ids",
     "tokens; at most",
-    "top_logprobs needs logprobs",
+    "top_logprobs requires logprobs",
 )
 ELSEWHERE = {  # two fields that must fit each other, or the model
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
@@ -136,7 +138,7 @@ def test_the_description_names_every_route_model_and_bound(process: Process) -> 
     assert {(path, method) for path, each in told["paths"].items() for method in each} == {
         (route.path, route.method.lower()) for route in ROUTES
     }
-    ask = told["components"]["schemas"]["CompletionAsk"]["properties"]
+    ask = told["components"]["schemas"][CompletionAsk.__name__]["properties"]
     assert ask["model"]["enum"] == ["cat", "pair", "taught"]
     assert [one.get("maximum") for one in ask["n"]["anyOf"]] == [8, None]
     assert told["components"]["schemas"]["SearchAsk"]["properties"]["index"]["enum"] == ["texts"]

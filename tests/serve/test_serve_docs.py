@@ -58,7 +58,7 @@ def test_the_plan_is_printed_without_starting(folders: Path, capsys: pytest.Capt
     [
         (("--memory", "100MB"), "may need"),
         (("--host", "0.0.0.0"), "no API key"),
-        (("--limit", "rows=0"), "no bound"),
+        (("--limit", "rows=0"), "is not a limit"),
         (("--limit", "row=1"), "did you mean 'rows'"),
         (("--limit", "rows=many"), "rows"),
         (("--api-key", "short"), "API key needs"),

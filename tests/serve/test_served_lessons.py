@@ -13,7 +13,7 @@ from triform_lectures import page_lessons, registry, slides
 
 def plot(id: str, at: int = 0) -> Any:
     """A heat map of a lesson's own run."""
-    return np.array([p for p in registry.lesson(id).run().plots if hasattr(p, "cells")][at].cells)
+    return np.array([p for p in registry.find_lesson(id).run().plots if hasattr(p, "cells")][at].cells)
 
 
 def numbers(id: str, name: str) -> Any:
@@ -23,7 +23,7 @@ def numbers(id: str, name: str) -> Any:
 
 def test_every_lesson_is_listed() -> None:
     listed = [id for one in page_lessons.contents() for id, _ in one["lessons"]]
-    assert listed == [one.id for one in registry.lessons()]
+    assert listed == [one.id for one in registry.all_lessons()]
 
 
 def test_a_chapter_is_what_its_run_found() -> None:
@@ -36,8 +36,8 @@ def test_a_chapter_is_what_its_run_found() -> None:
 
 
 def test_what_trains_is_told_without_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = next(one for one in registry.lessons() if one.kind == "trained")
-    told = page_lessons.told(msgspec.structs.replace(trained, run=pytest.fail))
+    trained = next(one for one in registry.all_lessons() if one.kind == "trained")
+    told = page_lessons.lesson_values(msgspec.structs.replace(trained, run=pytest.fail))
     assert "verdict" not in told
     assert told["kind"] == "trained"
 
@@ -73,4 +73,4 @@ def test_links_lead_somewhere() -> None:
     views = {one.name.removesuffix(".js") for one in (files("triform.page") / "static" / "views").iterdir()}
     assert set(page_lessons.SEEN_IN.values()) <= views
     assert set(page_lessons.SEEN_IN) <= set(registry.CHAPTERS)
-    assert set(page_lessons.NUMBERS) <= {one.id for one in registry.lessons()}
+    assert set(page_lessons.NUMBERS) <= {one.id for one in registry.all_lessons()}

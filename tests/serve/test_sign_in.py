@@ -109,7 +109,7 @@ def test_a_wrong_key_gets_the_form_again(key: str) -> None:
         async with serving(access=ACCESS) as (_, client):
             answer = await sign_in(client, key, then="//evil.example")
             assert answer.status_code == 401
-            assert "not a key" in answer.text
+            assert "key is not valid" in answer.text
             assert "evil" not in answer.text
             assert "set-cookie" not in answer.headers
 

@@ -14,13 +14,20 @@ from served_models import run
 from uvicorn.server import ServerState
 
 from triform.serve.http.bounded_parser import MAX_PIECES
-from triform.serve.http.connections import DISCARD_BYTES, LINGER_SECONDS, LOOKS, READ_BYTES, Watched, watched
+from triform.serve.http.connections import (
+    CHECKS_PER_TIMEOUT,
+    DISCARD_BYTES,
+    LINGER_SECONDS,
+    READ_BYTES,
+    Watched,
+    watched,
+)
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
-LIMITS = Limits(idle_seconds=LOOKS, header_bytes=100)  # one look a second
-FEW = Limits(idle_seconds=LOOKS, connections=2)
+LIMITS = Limits(idle_seconds=CHECKS_PER_TIMEOUT, header_bytes=100)  # one look a second
+FEW = Limits(idle_seconds=CHECKS_PER_TIMEOUT, connections=2)
 
 
 class Clock:
@@ -138,13 +145,13 @@ def test_many_short_requests_keep_a_connection() -> None:
         app = App()
         app.may.set()
         with connected(app) as (protocol, transport, clock):
-            for _ in range(3 * LOOKS):
+            for _ in range(3 * CHECKS_PER_TIMEOUT):
                 clock.turn(1)
                 protocol.data_received(GET)
                 await turns()
                 assert protocol.cycle.response_complete
             assert not transport.aborted
-            clock.turn(LOOKS + 1)
+            clock.turn(CHECKS_PER_TIMEOUT + 1)
             assert transport.aborted
 
     run(ask())
@@ -153,7 +160,7 @@ def test_many_short_requests_keep_a_connection() -> None:
 def test_who_sends_nothing_is_cut_off() -> None:
     async def ask() -> None:
         with connected(App()) as (protocol, transport, clock):
-            clock.turn(LOOKS - 1)
+            clock.turn(CHECKS_PER_TIMEOUT - 1)
             protocol.data_received(GET[:10])  # part of a request is none
             assert not transport.aborted
             clock.turn(1)
@@ -176,11 +183,11 @@ def test_slow_reading_is_reading(complete: bool) -> None:
             transport.waiting = 10**6
             protocol.pause_writing()
             clock.turn(1)
-            for _ in range(3 * LOOKS):
+            for _ in range(3 * CHECKS_PER_TIMEOUT):
                 transport.waiting -= 1
                 clock.turn(1)
             assert not transport.aborted
-            clock.turn(LOOKS)
+            clock.turn(CHECKS_PER_TIMEOUT)
             assert transport.aborted
 
     run(ask())
@@ -193,7 +200,7 @@ def test_a_buffer_that_was_emptied_and_filled_again_is_no_stalled_one() -> None:
         with connected(App()) as (protocol, transport, clock):
             protocol.data_received(GET)
             transport.waiting = 10**6
-            for _ in range(3 * LOOKS):
+            for _ in range(3 * CHECKS_PER_TIMEOUT):
                 protocol.pause_writing()
                 clock.turn(1)
                 protocol.resume_writing()
@@ -279,8 +286,8 @@ SMUGGLED = CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-length: 5\r\n\r\n")
 @pytest.mark.parametrize(
     ("sent", "status", "says"),
     [
-        (CHUNKED + b"1\r\nx\r\n" * (MAX_PIECES + 1), b"413", b"in more than 2,048 pieces"),
-        (CHUNKED + b"FFFFFFFFF\r\n", b"413", b"a chunk of 68,719,476,735 bytes"),
+        (CHUNKED + b"1\r\nx\r\n" * (MAX_PIECES + 1), b"413", b"has more than 2,048 pieces"),
+        (CHUNKED + b"FFFFFFFFF\r\n", b"413", b"the chunk has 68,719,476,735 bytes"),
         (SMUGGLED + b"0\r\n\r\n", b"400", b"not both"),
     ],
     ids=["tiny chunks", "a huge chunk", "two lengths"],

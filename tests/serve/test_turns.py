@@ -135,7 +135,7 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
     """Three times a full pass, measured before anybody asks."""
     from triform.serve.worker import model_worker as workers
 
-    monkeypatch.setattr(workers, "first_steps", lambda model, engine: iter([7.0]))
+    monkeypatch.setattr(workers, "time_warmup_steps", lambda model, engine: iter([7.0]))
 
     async def ask() -> float:
         async with serving({"embed": encoder("embed")}, stalled_seconds=1.5) as (service, _):
@@ -149,15 +149,15 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["cat", "pair", "embed"])
 def test_the_longest_step_is_made_warm_before_anybody_asks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A source is read at once, however long; by a clock of our own each step takes a second, cold ones none."""
-    from triform.serve.worker import warmup
+    from triform.serve.worker import model_worker as workers
 
     ticks = count()
-    monkeypatch.setattr(warmup, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(workers, "monotonic", lambda: next(ticks))
     model = all_models()[name]
     engine = engine_of(model, rows=2, start=0 if name == "pair" else None) if name != "embed" else None
     longest = 0
     seconds = []
-    for took in warmup.first_steps(model, engine):
+    for took in workers.time_warmup_steps(model, engine):
         seconds.append(took)
         longest = max([longest, *(end for _, end in engine.read)]) if engine is not None else 0
     half = len(seconds) // 2
@@ -182,7 +182,7 @@ def test_who_asks_while_the_first_steps_are_made_waits(monkeypatch: pytest.Monke
 
     ready, answer = run(ask())
     assert (ready.status_code, answer.status_code) == (503, 200)
-    assert "first steps of cat" in ready.json()["error"]["message"]
+    assert "warming up: cat" in ready.json()["error"]["message"]
 
 
 def test_texts_of_a_request_are_counted_together() -> None:

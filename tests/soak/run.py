@@ -30,7 +30,7 @@ from soak_server import Counts, Server
 from soak_traffic import Traffic
 
 from triform.tasks import vector_index
-from triform.text.chat_template import FILE as TEMPLATE
+from triform.text.chat_template import TEMPLATE_FILE as TEMPLATE
 from triform.weights import model_folder
 
 EVERY = 60.0  # seconds from one fault to the next

@@ -15,7 +15,7 @@ from triform.weights import model_folder
 from triform_lectures import demo
 
 MACHINE = machine.Machine(peak_flops=1e11, bandwidth=1e10)
-TINY = demo.Sizes(sentences=400, judged=12, encoder=2, decoder=2, both=2)
+TINY = demo.DemoSizes(sentences=400, test_sentences=12, encoder=2, decoder=2, both=2)
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -46,9 +46,9 @@ def place(walked: tuple[Path, str]) -> Path:
 
 def test_what_it_says(walked: tuple[Path, str]) -> None:
     place, out = walked
-    for said in ("tagging F1", "grammatical", "exact translations", "never seen", "FLOPs predicted"):
+    for said in ("tagging F1", "grammatical", "exact translations", "unseen sentence", "FLOPs predicted"):
         assert said in out
-    assert out.count("all hold") == 3
+    assert out.count("all pass") == 3
     assert f"triform translate {place}/translates" in out
     demo.check_free(place)  # its own folders it may replace
 
@@ -67,19 +67,21 @@ def test_its_models_are_ordinary_folders(place: Path, capsys: pytest.CaptureFixt
 
 
 def test_its_figures_come_from_sentences_that_no_choice_has_seen() -> None:
-    looked_at = {one.english for one in little_world.sentences(split="test", seed=demo.SEED, count=demo.LOOKED_AT)}
-    judged = demo.unseen(200)
+    looked_at = {
+        one.english for one in little_world.sentences(split="test", seed=demo.SEED, count=demo.TUNING_SENTENCES)
+    }
+    judged = demo.unseen_sentences(200)
     assert len(judged) == 200
     assert {one.split for one in judged} == {"test"}
     assert not looked_at & {one.english for one in judged}
-    drawn = little_world.sentences(split="test", seed=demo.JUDGING_SEED, count=200)
+    drawn = little_world.sentences(split="test", seed=demo.TEST_SEED, count=200)
     assert looked_at & {one.english for one in drawn}  # another seed alone would not do
 
 
 def test_costs_are_as_predicted(place: Path) -> None:
     for lesson in demo.LESSONS:
         model = model_folder.read(place / lesson.name)
-        line = demo.a_step(demo.Learned(lesson.name, model, {}, ()), machine=MACHINE)
+        line = demo.measure_step(demo.DemoModel(lesson.name, model, {}, ()), machine=MACHINE)
         assert line.predicted == line.counted
 
 
@@ -128,7 +130,7 @@ def test_eval_with_confusion_and_baselines(place: Path, tmp_path: Path, capsys: 
         (("summarize", "writes", "A lion."), "was not made to summarize; it can: complete"),
         (("translate", "reads", "A lion."), "cannot learn to; train a new one: triform train translate DATA"),
         (("translate", "translates", " "), "the text is empty"),
-        (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is no file for tag; let its name end in"),
+        (("data", "little-world", "--task", "tag", "--out", "x.csv"), "is not a format for tag; use the extension"),
         (("data", "little-world", "--task", "tagg", "--out", "x.csv"), "did you mean 'tag'?"),
     ],
 )

@@ -72,7 +72,7 @@ def test_more_passes_need_less_and_one_row_is_the_least() -> None:
     examples = Listed([Tokens(range(5, 262)) for _ in range(64)], lengths=[256] * 64)
     config = Config(steps=1, batch_tokens=64 * 256)
     needs = [
-        memory_forecast.growth(spec, memory_forecast.pass_of(spec, examples, config=smaller), config=smaller)
+        memory_forecast.forecast_growth(spec, memory_forecast.pass_of(spec, examples, config=smaller), config=smaller)
         for smaller in (config.replace(accumulate=passes) for passes in (1, 4, 16, 64, 256))
     ]
     assert needs[:4] == sorted(needs[:4], reverse=True)
@@ -81,11 +81,11 @@ def test_more_passes_need_less_and_one_row_is_the_least() -> None:
 
 def test_what_learns_decides_what_the_optimizer_holds() -> None:
     spec = sized("gpt2", "mini")
-    everything = memory_forecast.trained(spec, Config())
-    assert memory_forecast.trained(spec, Config(freeze=("token.weight",))) == everything - spec.vocab * spec.width
-    rank = memory_forecast.trained(spec, Config(lora=("*.attention.f.qkv",), lora_rank=4))
+    everything = memory_forecast.count_trained(spec, Config())
+    assert memory_forecast.count_trained(spec, Config(freeze=("token.weight",))) == everything - spec.vocab * spec.width
+    rank = memory_forecast.count_trained(spec, Config(lora=("*.attention.f.qkv",), lora_rank=4))
     assert rank == 4 * (128 + 3 * 128) * 4
-    assert memory_forecast.moments_of(spec, everything, Config(optimizer="muon")) < 2 * everything
+    assert memory_forecast.count_moments(spec, everything, Config(optimizer="muon")) < 2 * everything
 
 
 def test_both_sides_and_both_texts_are_counted() -> None:
@@ -102,4 +102,4 @@ def test_the_head_holds_one_chunk_of_logits_at_most(length: int, logits: int) ->
     """Beside it the gradients of its matrix: as a head and, being tied, as the embedding."""
     spec = gpt2(vocab=8192, width=8, layers=1, heads=2, context=4096)
     a_pass = cost(spec, phase="training", batch=1, length=length)
-    assert memory_forecast.head_of(spec, a_pass) == 4 * (logits + 2 * 8192 * 8)
+    assert memory_forecast.head_bytes(spec, a_pass) == 4 * (logits + 2 * 8192 * 8)

@@ -249,7 +249,7 @@ def test_written_to_while_it_is_opened_it_is_refused(
     model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make([docs], model=model, name="m", out=tmp_path / "index")
-    path, real = tmp_path / "index" / indexes.VECTORS, indexes.header
+    path, real = tmp_path / "index" / indexes.VECTORS, indexes.read_header
     os.utime(path, (0, 0))  # so that a write is another time, however fast this runs
 
     def header(*given: Any) -> Any:
@@ -258,7 +258,7 @@ def test_written_to_while_it_is_opened_it_is_refused(
             file.write(b"\0\0\0\0")
         return real(*given)
 
-    monkeypatch.setattr(indexes, "header", header)
+    monkeypatch.setattr(indexes, "read_header", header)
     with pytest.raises(TriformError, match="was changed by another program while it was being read"):
         read(tmp_path / "index")
 

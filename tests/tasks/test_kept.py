@@ -72,8 +72,8 @@ def same(one: Examples[Any], other: Examples[Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_examples, "TOGETHER", 3)
-    monkeypatch.setattr(data_cache, "TOGETHER", 3)
+    monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(data_cache, "ENCODE_ROWS", 3)
     name, form, rows = CASES[case]
     task = named(name)
     model = begun(task, rows, form=form, context=48)
@@ -90,7 +90,7 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("case", ["classify", "answer", "fill", "complete short texts"])
 def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, the row makes this very example; a long one makes several."""
-    monkeypatch.setattr(stored_examples, "TOGETHER", 5)
+    monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 5)
     name, form, rows = CASES[case]
     task = named(name)
     model = begun(task, rows, form=form, context=24)
@@ -200,8 +200,8 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
 
 
 def test_memory_does_not_grow_with_the_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_model, "CHARACTERS", 50_000)
-    monkeypatch.setattr(chunks, "CHARACTERS", 1 << 17)
+    monkeypatch.setattr(base_model, "MAX_CHARACTERS", 50_000)
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 1 << 17)
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("to be or not to be, that is the question\n" * 4_000)
     large.write_text("to be or not to be, that is the question\n" * 40_000)

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from triform.data.folds import number_folds
 from triform.data.rows import Labelled
-from triform.metrics.labels import label_matrix
+from triform.metrics import label_matrix
 from triform.tasks import bag_of_words, logistic_regression
 
 NAMES = ("a", "b", "c")

@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triform.metrics.entities import entities, entity_score
-from triform.metrics.labels import accuracy, confusion, macro_f1
-from triform.metrics.ranking import ndcg, recall, spearman
-from triform.metrics.squad import best_of, exact, normalised, token_f1
+from triform.metrics import (
+    accuracy,
+    best_of,
+    confusion,
+    entities,
+    entity_score,
+    exact,
+    macro_f1,
+    ndcg,
+    normalised,
+    recall,
+    spearman,
+    token_f1,
+)
 from triform.tasks.bm25 import BM25
 
 TAGS = st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b", "B-a-b", "I-a-b", "I-B"])

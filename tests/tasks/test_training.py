@@ -233,7 +233,7 @@ def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> Non
     recipe = task.recipe("decoder", fresh=False)
     assert recipe != task.recipe("encoder", fresh=False)
     assert config_of(asked, task) == recipe.replace(task="answer", base=asked.base)
-    with pytest.raises(TriformError, match="is the form 'decoder'; to tag, begin with one of the form 'encoder'"):
+    with pytest.raises(TriformError, match="has the form 'decoder'; to tag, start from one of the form 'encoder'"):
         config_of(asked._replace(task="tag"), named("tag"))
 
 
@@ -280,16 +280,16 @@ def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkey
     whole = run_training.prepare(wish(rows, tmp_path / "out"))
     whole.lock.release()
     smaller = memory_forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
-    between = int((whole.forecast.memory + smaller.memory) / 2 / memory_forecast.SHARE)
-    monkeypatch.setattr(memory_forecast, "free", lambda: between)
+    between = int((whole.forecast.memory + smaller.memory) / 2 / memory_forecast.USABLE_SHARE)
+    monkeypatch.setattr(memory_forecast, "free_bytes", lambda: between)
     with pytest.raises(TriformError, match=r"--fit, or --set accumulate=\d"):
         run_training.prepare(wish(rows, tmp_path / "out"))
     fitted = run_training.prepare(wish(rows, tmp_path / "out", fit=True))
     fitted.lock.release()
     assert fitted.config.accumulate > 1
     assert fitted.forecast.fits
-    monkeypatch.setattr(memory_forecast, "free", lambda: 1)
-    with pytest.raises(TriformError, match="even one row at a time"):
+    monkeypatch.setattr(memory_forecast, "free_bytes", lambda: 1)
+    with pytest.raises(TriformError, match="even with one row per pass"):
         run_training.prepare(wish(rows, tmp_path / "out", fit=True))
     assert not (tmp_path / "out").exists()
 
@@ -302,8 +302,8 @@ def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytes
     run_training.prepare(asked).lock.release()
     with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
         run_training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
-    monkeypatch.setattr(memory_forecast, "free", lambda: 1)
-    with pytest.raises(TriformError, match=r"more passes a step would be another run: --set batch_tokens=… below 4096"):
+    monkeypatch.setattr(memory_forecast, "free_bytes", lambda: 1)
+    with pytest.raises(TriformError, match=r"accumulation would change the loss; use --set batch_tokens=… below 4096"):
         run_training.prepare(asked._replace(fit=True))
     assert not (tmp_path / "out").exists()
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from triform.data.rows import Pair
-from triform.metrics.rouge import best_rouge, rouge
+from triform.metrics import best_rouge, rouge
 from triform.tasks import named
 from triform.tasks.summarize import first_sentence
 from triform.tasks.translate import judged

@@ -233,8 +233,8 @@ def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
 
 def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    real = chat_template.Child
-    monkeypatch.setattr(chat_template, "Child", lambda: started.append(1) or real())
+    real = chat_template.TemplateProcess
+    monkeypatch.setattr(chat_template, "TemplateProcess", lambda: started.append(1) or real())
     model = tiny.begun(named("chat"), CHATS, form="decoder")
     named("chat").examples(CHATS * 40, model=model)
     assert len(started) == 1

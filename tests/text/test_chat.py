@@ -17,7 +17,7 @@ from tiny_tokenizers import put
 
 from triform.errors import InputError, TriformError
 from triform.text import chat_template
-from triform.text.chat_template import FILE, ChatError, ChatTemplate, Child
+from triform.text.chat_template import TEMPLATE_FILE, ChatError, ChatTemplate, TemplateProcess
 
 HELLO = [{"role": "user", "content": "Hi <b>&"}, {"role": "assistant", "content": "Hello"}]
 CHATML = (
@@ -114,9 +114,9 @@ def test_variables_of_the_template_itself() -> None:
 
 
 def test_many_are_rendered_as_each_alone_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "TOGETHER", 7)
-    started: list[Child] = []
-    monkeypatch.setattr(chat_template, "Child", lambda: started.append(Child()) or started[-1])
+    monkeypatch.setattr(chat_template, "MAX_CONVERSATIONS_AT_ONCE", 7)
+    started: list[TemplateProcess] = []
+    monkeypatch.setattr(chat_template, "TemplateProcess", lambda: started.append(TemplateProcess()) or started[-1])
     template = ChatTemplate("{{ messages[0].content }}{% if messages|length > 1 %}{{ 1 / 0 }}{% endif %}", special={})
     talks = [[{"role": "user", "content": f"{number} " * (number * 300)}] for number in range(1, 40)]
     assert template.render_many(talks) == [template.render(talk) for talk in talks]
@@ -151,7 +151,7 @@ def test_read_from_its_own_file_or_from_the_config(tmp_path: Path) -> None:
     put(tmp_path, chat_template__jinja="ü")
     assert ChatTemplate.read(tmp_path, special={}).source == "ü"
     ChatTemplate("new", special={}).save(tmp_path)
-    assert (tmp_path / FILE).read_text() == "new"
+    assert (tmp_path / TEMPLATE_FILE).read_text() == "new"
 
 
 def test_bad_templates_in_folders(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tiny_tokenizers import put
 
 from triform.errors import TriformError
-from triform.files.whole_files import FileError, read_inside, write_whole
+from triform.files.atomic_file import write_file
+from triform.files.errors import WeightsError
+from triform.files.safe_folder import read_inside
 from triform.text import pattern_checks
 from triform.text.build_tokenizer import byte_level
 from triform.text.panic_guard import TokenizerError, shield
@@ -264,7 +266,7 @@ def test_links_that_lead_out_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(TriformError, match="leads out"):
         read_inside(inside, name="../secret.json", limit=10)
     (inside / "dangling.json").symlink_to("nowhere")
-    with pytest.raises(FileError, match="cannot read"):
+    with pytest.raises(WeightsError, match="cannot read"):
         read_inside(inside, name="dangling.json", limit=10)
 
 
@@ -273,9 +275,9 @@ def test_only_regular_files_within_their_limit(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "long").write_bytes(b"12345")
     for name in ("pipe", "folder"):
-        with pytest.raises(FileError, match="not a regular file"):
+        with pytest.raises(WeightsError, match="not a regular file"):
             read_inside(tmp_path, name=name, limit=10)
-    with pytest.raises(FileError, match="larger than the 4 bytes"):
+    with pytest.raises(WeightsError, match="larger than the 4 bytes"):
         read_inside(tmp_path, name="long", limit=4)
     assert read_inside(tmp_path, name="long", limit=5) == b"12345"
     assert read_inside(tmp_path, name="absent", limit=5) is None
@@ -283,14 +285,14 @@ def test_only_regular_files_within_their_limit(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "new" / "a.json"
-    write_whole(path, data=b"old")
+    write_file(path, b"old")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FileError, match=r"cannot write .* No space left"):
-        write_whole(path, data=b"new")
+    with pytest.raises(WeightsError, match=r"cannot write .* No space left"):
+        write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
 
@@ -349,5 +351,5 @@ def test_a_value_that_nobody_asked_for_is_not_utf_8(tiny: dict[str, Tokenizer], 
     """The parser skips it; the search for keys given twice does not, and must not fail."""
     tiny["bert"].save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_bytes(b'{"strange": "\x80"}')
-    with pytest.raises(TriformError, match=r"tokenizer_config\.json is not what it should be"):
+    with pytest.raises(TriformError, match=r"tokenizer_config\.json is damaged"):
         Tokenizer.read(tmp_path)

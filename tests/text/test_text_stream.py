@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_tokenizers import hard_texts
 from tokenizers import decoders, models
 
-from triform.text.stream_decoder import BYTE_OF, ByteRuns, Bytes, Lead, Whole, steps_of
+from triform.text.stream_decoder import BYTE_OF, ByteLevelText, ByteRuns, HoldAll, StripStart, build_steps
 from triform.text.tokenizer import Tokenizer
 
 FEW, MANY = settings(max_examples=200, deadline=None), settings(max_examples=4000, deadline=None)
@@ -127,10 +127,10 @@ def test_every_decoder(ids: list[int]) -> None:
 
 
 def test_known_shapes_stream_and_unknown_ones_wait() -> None:
-    kinds = {name: [type(step) for step in steps_of(decoder)] for name, decoder in DECODERS.items()}
-    assert kinds["llama"][1:] == [ByteRuns, Lead]
-    assert kinds["byte level"] == [Bytes]
-    assert {name for name, kind in kinds.items() if Whole in kind} == {
+    kinds = {name: [type(step) for step in build_steps(decoder)] for name, decoder in DECODERS.items()}
+    assert kinds["llama"][1:] == [ByteRuns, StripStart]
+    assert kinds["byte level"] == [ByteLevelText]
+    assert {name for name, kind in kinds.items() if HoldAll in kind} == {
         "bpe",
         "ctc",
         "late replace",

@@ -194,7 +194,7 @@ def test_the_room_has_a_window(folders: dict[str, Path], tmp_path: Path) -> None
     seen = look(str(folders["bert"]), "The cat 中").stdout
     assert seen.split()[:2] == ["2", "'[CLS]'"]
     assert seen.splitlines()[-1] == "5 tokens, 1 unknown, vocabulary 198"
-    assert "no tokenizer here" in look(str(tmp_path), "x").stderr
+    assert "the folder has no tokenizer" in look(str(tmp_path), "x").stderr
     assert "FOLDER TEXT" in look().stderr
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_tokenizers import CORPUS
 
 from triform.errors import InputError, UnknownName
-from triform.files.whole_files import FileError
+from triform.files.errors import WeightsError
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import SPECIAL, train_tokenizer
 from triform.text.train_unigram import Lattice, train_unigram
@@ -80,7 +80,7 @@ def test_files_are_read_by_lines_with_their_ends(tmp_path: Path) -> None:
     tokenizer = train_tokenizer([tmp_path / "a.txt", "more"], kind="characters", vocab=50)
     assert {tokenizer.id_of(character) is None for character in "\r\ncatmäore"} == {False}
     for name in ("bad.txt", "missing.txt"):
-        with pytest.raises(FileError, match=name):
+        with pytest.raises(WeightsError, match=name):
             train_tokenizer([tmp_path / name], kind="characters", vocab=50)
 
 

@@ -199,7 +199,7 @@ def test_a_full_or_broken_disk_leaves_the_old_ones(number: int, two: Path, tmp_p
                 said.append(str(error))
         assert_whole(shelf_in(folder), 2, 3)
     assert len(said) > 5
-    assert all(os.strerror(number) in line and "resume from it" in line and "\n" not in line for line in said)
+    assert all(os.strerror(number) in line and "resume from step-" in line and "\n" not in line for line in said)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

@@ -41,12 +41,12 @@ def test_settings_as_they_are_typed() -> None:
     [
         ("learning_rat = 0.1", "did you mean 'learning_rate'"),
         ("steps = -1", "steps=-1 is out of range; use 0 to"),
-        ("steps = 'many'", "steps=many is not possible; use a whole number or none"),
-        ("schedule = 'square'", "schedule=square is not possible; use cosine, linear, "),
+        ("steps = 'many'", "steps=many is not valid; use a whole number or none"),
+        ("schedule = 'square'", "schedule=square is not valid; use cosine, linear, "),
         ("learning_rate = nan", "out of range"),
         ("clip = inf", "clip=inf is out of range; use 0 to 1e+09"),
         ("minutes = inf", "minutes=inf is out of range"),
-        ("steps = ", "not TOML"),
+        ("steps = ", "not valid TOML"),
         ("[table]", "unknown config key 'table'"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_value_that_does_not_fit_is_answered_with_those_that_do(name: str) -> 
 
 
 def test_precision_names_its_values() -> None:
-    with pytest.raises(TriformError, match="precision=bf16 is not possible; use float32 or bfloat16"):
+    with pytest.raises(TriformError, match="precision=bf16 is not valid; use float32 or bfloat16"):
         Config().with_settings(["precision=bf16"])
     with pytest.raises(TriformError, match="is not a list; write a,b"):
         Config().with_settings(['lora=["*.qkv"'])

@@ -34,9 +34,9 @@ def test_a_run_is_shown() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "step 4: loss" in text
     assert "the best so far" in text
-    assert "all 8 steps are made: 8 steps in" in text
-    assert "was not made: loss is nan; it read a[x].csv:2, a[x].csv:3" in text
-    assert "step 8: f1 is not a number" in text
+    assert "finished: 8 steps in" in text
+    assert "was skipped: loss is nan; its rows: a[x].csv:2, a[x].csv:3" in text
+    assert "step 8: f1 is not finite" in text
     assert "step-7: [x]" in text
     assert "tok/s" in display.bar.tasks[0].description
     assert display.bar.tasks[0].completed == 1.0
@@ -61,7 +61,7 @@ def test_the_time_ends_a_run_and_its_schedule(monkeypatch: pytest.MonkeyPatch) -
 
     config = Config(minutes=5, schedule="linear", warmup=0.2, learning_rate=1.0, batch_tokens=16, clip=0.1)
     outcome = train(network(), objective=NextToken(), examples=texts(9, 12), config=config, watch=watch)
-    assert "5 minutes are over" in outcome.why
+    assert "5 minutes have passed" in outcome.why
     assert 20 < outcome.step < 100
     assert max(rates) > 0.8
     assert rates.index(max(rates)) < len(rates) / 2

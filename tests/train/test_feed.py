@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triform.errors import TriformError
-from triform.train.batch_sampler import Feed, divided
+from triform.train.batch_sampler import Feed, split_passes
 from triform.train.examples import Place, Windows
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
@@ -34,7 +34,7 @@ def test_every_row_once_an_epoch(lengths: list[int], batch_tokens: int, passes: 
 @given(LENGTHS, st.integers(1, 12))
 def test_passes_share_the_tokens(lengths: list[int], passes: int) -> None:
     sizes = np.array(lengths)
-    parts = list(divided(np.arange(len(lengths)), sizes, passes))
+    parts = list(split_passes(np.arange(len(lengths)), sizes, passes))
     assert np.array_equal(np.concatenate(parts), np.arange(len(lengths)))
     assert 1 <= len(parts) <= passes
     assert max(sizes[part].sum() for part in parts) <= sizes.sum() / passes + sizes.max()

@@ -122,7 +122,7 @@ def test_a_second_moment_is_never_negative(made: tuple[Path, str, str], tmp_path
     ("field", "value", "says"),
     [
         ("step", -5, "state.json is damaged"),
-        ("step", 3, "its state.json is of step 3, its folder is named after step 4"),
+        ("step", 3, "its state.json is of step 3, but its folder is named after step 4"),
         ("position", [0, -1], "state.json is damaged"),
         ("position", [10**9, 0], "cannot be of a run at step 4: position"),
         ("elapsed", -1.0, "state.json is damaged"),

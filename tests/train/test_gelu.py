@@ -22,7 +22,7 @@ from triform.train.run_config import Config
 @pytest.mark.parametrize("piece", [1, 7, 1 << 19])
 @pytest.mark.parametrize("of_a_view", [False, True])
 def test_value_and_slope(piece: int, of_a_view: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(module, "CHUNK_NUMBERS", piece)
     whole = torch.cat([torch.linspace(-12, 12, 97, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)])
     whole = whole.view(7, 14).requires_grad_()
     x = whole.chunk(2, dim=-1)[0] if of_a_view else whole

@@ -13,9 +13,9 @@ from tiny_runs import network, texts
 
 from triform.core.forms import Form
 from triform.core.packed_linear import packed
-from triform.train import loop, malloc
+from triform.train import loop, process_memory
 from triform.train.loop import Rehearsal, Run, ready
-from triform.train.malloc import SELDOM, Heap
+from triform.train.process_memory import SELDOM, Heap
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import Score
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems k
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(malloc, "PAUSE", -1.0)
+    monkeypatch.setattr(process_memory, "PAUSE", -1.0)
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_steps_that_are_alike_keep_their_memory(
     lengths: tuple[int, ...], passes: int, kept: bool, options: list[tuple[int, int]]
 ) -> None:
     run = run_of(*lengths, passes=passes)
-    assert options == (list(malloc.KEEPING.items()) if kept else [])
+    assert options == (list(process_memory.KEEP_FREED.items()) if kept else [])
     options.clear()
     run.go(None)
-    assert options == (list(malloc.USUAL.items()) if kept else [])
+    assert options == (list(process_memory.DEFAULTS.items()) if kept else [])
 
 
 def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +115,12 @@ def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatc
     monkeypatch.setattr(run, "step", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run.go(None)
-    assert options[-len(malloc.USUAL) :] == list(malloc.USUAL.items())
+    assert options[-len(process_memory.DEFAULTS) :] == list(process_memory.DEFAULTS.items())
 
 
 ALIKE = """
 import ctypes, sys, torch
-from triform.train.malloc import Heap
+from triform.train.process_memory import Heap
 
 class Info(ctypes.Structure):  # mallinfo2 of malloc.h
     names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")

@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     def full(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    places: Any = {"tensors": (safetensors_data, "_write_file"), "manifest": (manifest, "write")}
+    places: Any = {"tensors": (safetensors_data, "write_safetensors"), "manifest": (manifest, "write")}
     place = {**places, "exchange": (replace_folder, "exchange")}.get(at, (os, at))
     with monkeypatch.context() as patch:
         if at == "rename":  # only the second: the old folder has already been put aside

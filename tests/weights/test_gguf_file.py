@@ -104,7 +104,7 @@ def test_a_long_tensor_is_dequantized_piece_by_piece_to_the_same_numbers(
 ) -> None:
     write_every_kind(tmp_path / "m.gguf")
     whole = GgufFile.open(tmp_path / "m.gguf").tensors["quantised"].dequantize()
-    monkeypatch.setattr("triform.weights.gguf_file.VALUES_AT_ONCE", 96)
+    monkeypatch.setattr("triform.weights.gguf_file.MAX_VALUES_AT_ONCE", 96)
     np.testing.assert_array_equal(GgufFile.open(tmp_path / "m.gguf").tensors["quantised"].dequantize(), whole)
 
 

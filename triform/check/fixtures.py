@@ -1,8 +1,8 @@
-"""The bench that proofs are made on: a model in one precision, random texts for it, and the roads users walk."""
+"""Test fixture for the checks: a model in one precision, random inputs, and the public call paths."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,29 +13,16 @@ from triform.core.cache import NO_CACHE, AnyCache, Cache, Memory
 from triform.core.texts import Pair, Text
 from triform.spec import ModelSpec
 
-LENGTH = 12  # tokens a text in these proofs: enough for every split, short enough for a large model
-
-
-class Finding(NamedTuple):
-    """How many comparisons were made, and the largest error among them."""
-
-    cases: int
-    error: float
-    why: str = ""  # what stopped the comparison, where something did
-
-
-def worst(errors: Iterable[float]) -> Finding:
-    found = list(errors)
-    return Finding(len(found), max(found))
+TEXT_TOKENS = 12  # enough for every split, short enough for a large model
 
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """One network of any form, and fresh random texts."""
+    """One network of any form, with random texts."""
 
     spec: ModelSpec
-    network: Any  # one of the three forms; what differs between them is said by `two_sided`
-    dice: torch.Generator
+    network: Any  # one of the three forms; `two_sided` is the encoder-decoder
+    rng: torch.Generator
 
     @property
     def two_sided(self) -> bool:
@@ -43,7 +30,7 @@ class Lab:
 
     @property
     def length(self) -> int:
-        return min(LENGTH, self.spec.context)
+        return min(TEXT_TOKENS, self.spec.context)
 
     @property
     def unused(self) -> int:
@@ -51,26 +38,26 @@ class Lab:
         return self.spec.vocab - 1
 
     def ids(self, *shape: int) -> Tensor:
-        return torch.randint(0, max(1, self.unused), shape, generator=self.dice)
+        return torch.randint(0, max(1, self.unused), shape, generator=self.rng)
 
     def texts(self) -> list[Tensor]:
-        """Texts of unequal length, two of them equal, so that packed neighbours are batched too."""
+        """Texts of different lengths, two of them the same, so that packed texts are batched too."""
         n = self.length
         return [self.ids(length) for length in (n, max(1, n // 3), max(1, n // 3), max(1, n - 1), 1)]
 
     def padded(self, texts: Sequence[Tensor], *, pad: int, side: str) -> tuple[Tensor, Tensor]:
-        """Texts in a rectangle with padding on one side, or on both."""
+        """Texts in one matrix with padding on one side, or on both."""
         width = max(map(len, texts)) + 3
         ids = torch.full((len(texts), width), pad)
         keep = torch.zeros(len(texts), width, dtype=torch.bool)
         for row, text in enumerate(texts):
-            room = width - len(text)
-            start = {"left": room, "right": 0, "both": room // 2}[side]
+            padding = width - len(text)
+            start = {"left": padding, "right": 0, "both": padding // 2}[side]
             ids[row, start : start + len(text)] = text
             keep[row, start : start + len(text)] = True
         return ids, keep
 
-    # --- the roads ----------------------------------------------------------------------------------------------------
+    # --- call paths ---------------------------------------------------------------------------------------------------
 
     def logits(
         self,
@@ -80,7 +67,7 @@ class Lab:
         source: Tensor | None = None,
         source_keep: Tensor | None = None,
     ) -> Tensor:
-        """Through the front door; where no source is given, an encoder-decoder reads its target as its source too."""
+        """By the public entry; without a source, an encoder-decoder reads its target as source too."""
         if not self.two_sided:
             return inputs.logits(self.network, self.spec, ids, keep=keep)
         if source is None:
@@ -91,18 +78,18 @@ class Lab:
         return self.network.hidden(Pair(text, text) if self.two_sided else text)
 
     def memory(self, source: Text) -> tuple[Memory, ...]:
-        """What a decoder needs beside its target: a memory, or nothing."""
+        """The encoded source, for decoders that have one."""
         return (self.network.encode(source),) if self.two_sided else ()
 
     def decode(self, text: Text, memory: tuple[Memory, ...], cache: AnyCache = NO_CACHE) -> Tensor:
         return self.network.decode(text, *memory, cache=cache)
 
     def cache(self, *, rows: int = 1) -> Cache:
-        """Small at first, so that it must grow."""
+        """Too small at first, so that it must grow."""
         return cache_for(self.spec, rows=rows, capacity=4, dtype=self.network.token.weight.dtype)
 
 
 def each_row(got: Tensor, keep: Tensor) -> Iterator[Tensor]:
-    """The real positions of each row; or the row's one answer, where the head gives one a text."""
+    """The unpadded positions of each row; or the row itself, if the head gives one vector per text."""
     for row, kept in zip(got, keep, strict=True):
         yield row[kept] if got.dim() == 3 else row[None]

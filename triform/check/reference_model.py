@@ -1,7 +1,6 @@
-"""The whole model, written as plainly as a lecture: one text, one head at a time, every mask a loop.
+"""Reference implementation of the whole model in plain formulas: one text, one head at a time, masks in loops.
 
-The slow twin of `core`: from the spec and the numbers by name, with none of core's code. Nobody should run it for its
-answers; the proofs ask whether the fast road gives the same.
+Slow, from the spec and the weights by name, without any code of `core`: the checks compare both.
 """
 
 import math
@@ -34,21 +33,21 @@ from triform.spec import (
 Weights = Mapping[str, Tensor]
 
 
-class Heads(NamedTuple):
-    """One matrix [positions, K] a head."""
+class HeadVectors(NamedTuple):
+    """One matrix [positions, K] per head."""
 
     q: list[Tensor]
     k: list[Tensor]
     v: list[Tensor]
 
 
-class Plain:
+class ReferenceModel:
     """hidden(ids) or hidden(target, source); logits the same, through the head."""
 
     def __init__(self, spec: ModelSpec, weights: Weights, *, frequencies: Sequence[float] = (), sharpen: float = 1.0):
         self.spec = spec
         self.w = weights
-        self.frequencies = frequencies  # of rotary positions, as the spec's scaling gives them
+        self.frequencies = frequencies  # of rotary positions, scaled
         self.sharpen = sharpen
 
     def hidden(self, ids: Sequence[int], *, source: Sequence[int] | None = None) -> Tensor:
@@ -61,7 +60,7 @@ class Plain:
         return self.stack("decoder", self.spec.decoder, ids, self.stack("encoder", self.spec.encoder, source))
 
     def logits(self, ids: Sequence[int], *, source: Sequence[int] | None = None) -> Tensor:
-        return self.read(self.hidden(ids, source=source))
+        return self.apply_head(self.hidden(ids, source=source))
 
     # --- the stack: x → block → … → block -----------------------------------------------------------------------------
 
@@ -110,29 +109,29 @@ class Plain:
 
     def self_attention(self, path: str, name: str, stack: StackSpec, x: Tensor) -> Tensor:
         a = stack.attention
-        heads = self.split(self.linear(f"{path}.attention.f.qkv", x), a)
+        heads = self.split_heads(self.linear(f"{path}.attention.f.qkv", x), a)
         if a.qk_norm is not None:
             norm_q, norm_k = f"{path}.attention.f.q_norm", f"{path}.attention.f.k_norm"
-            heads = Heads(
+            heads = HeadVectors(
                 [self.norm(norm_q, a.qk_norm, q) for q in heads.q],
                 [self.norm(norm_k, a.qk_norm, k) for k in heads.k],
                 heads.v,
             )
         if isinstance(self.spec.position, Rotary):
-            heads = Heads([self.turn(q) for q in heads.q], [self.turn(k) for k in heads.k], heads.v)
-        added = [self.added(name, stack, head, len(x)) for head in range(a.heads)]
-        return self.linear(f"{path}.attention.f.out", self.mix(heads, added, a))
+            heads = HeadVectors([self.rotate(q) for q in heads.q], [self.rotate(k) for k in heads.k], heads.v)
+        added = [self.make_bias(name, stack, head, len(x)) for head in range(a.heads)]
+        return self.linear(f"{path}.attention.f.out", self.attend(heads, added, a))
 
     def cross(self, path: str, a: AttentionSpec, x: Tensor, memory: Tensor) -> Tensor:
         queries = self.linear(f"{path}.cross.f.q", x)
         both = self.linear(f"{path}.cross.f.kv", memory)
         k, v = both[:, : a.kv_heads * a.head_width], both[:, a.kv_heads * a.head_width :]
-        heads = Heads(*(list(torch.split(y, a.head_width, dim=1)) for y in (queries, k, v)))
-        nothing = torch.zeros(len(x), len(memory), dtype=x.dtype)
-        return self.linear(f"{path}.cross.f.out", self.mix(heads, [nothing] * a.heads, a))
+        heads = HeadVectors(*(list(torch.split(y, a.head_width, dim=1)) for y in (queries, k, v)))
+        no_bias = torch.zeros(len(x), len(memory), dtype=x.dtype)
+        return self.linear(f"{path}.cross.f.out", self.attend(heads, [no_bias] * a.heads, a))
 
-    def mix(self, heads: Heads, added: list[Tensor], a: AttentionSpec) -> Tensor:
-        """Concat over heads of softmax(q kᵀ / √K + what is added) v"""
+    def attend(self, heads: HeadVectors, added: list[Tensor], a: AttentionSpec) -> Tensor:
+        """Concat over heads of softmax(q kᵀ / √K + added) v"""
         scale = a.head_width**-0.5 if a.scale is None else a.scale
         mixed = []
         for head, q in enumerate(heads.q):
@@ -141,31 +140,31 @@ class Plain:
             mixed.append(scores.softmax(dim=-1) @ heads.v[group])
         return torch.cat(mixed, dim=1)
 
-    def split(self, x: Tensor, a: AttentionSpec) -> Heads:
+    def split_heads(self, x: Tensor, a: AttentionSpec) -> HeadVectors:
         columns = list(torch.split(x, a.head_width, dim=1))
-        return Heads(columns[: a.heads], columns[a.heads : a.heads + a.kv_heads], columns[a.heads + a.kv_heads :])
+        return HeadVectors(columns[: a.heads], columns[a.heads : a.heads + a.kv_heads], columns[a.heads + a.kv_heads :])
 
     def feedforward(self, path: str, stack: StackSpec, x: Tensor) -> Tensor:
         y = self.linear(f"{path}.feedforward.f.up", x)
         f = stack.feedforward
         if f.gated:
-            return self.linear(f"{path}.feedforward.f.down", act(f.act, y[:, : f.width]) * y[:, f.width :])
-        return self.linear(f"{path}.feedforward.f.down", act(f.act, y))
+            return self.linear(f"{path}.feedforward.f.down", activate(f.act, y[:, : f.width]) * y[:, f.width :])
+        return self.linear(f"{path}.feedforward.f.down", activate(f.act, y))
 
     # --- what is added to the scores ----------------------------------------------------------------------------------
 
-    def added(self, name: str, stack: StackSpec, head: int, length: int) -> Tensor:
+    def make_bias(self, name: str, stack: StackSpec, head: int, length: int) -> Tensor:
         table = torch.zeros(length, length, dtype=self.w["token.weight"].dtype)
         for i in range(length):
             for j in range(length):
-                table[i, j] = self.score_bias(name, stack, head, i, j) + self.masked(name, stack, i, j)
+                table[i, j] = self.score_bias(name, stack, head, i, j) + self.mask(name, stack, i, j)
         return table
 
-    def masked(self, name: str, stack: StackSpec, i: int, j: int) -> float:
-        """0 where query i may see key j, −inf where not"""
+    def mask(self, name: str, stack: StackSpec, i: int, j: int) -> float:
+        """0 where query i may attend to key j, else −inf"""
         if name == "encoder":
             return 0.0
-        window = stack.attention.window or length_without_end
+        window = stack.attention.window or i + 1
         return 0.0 if i - window < j <= i else float("-inf")
 
     def score_bias(self, name: str, stack: StackSpec, head: int, i: int, j: int) -> Tensor | float:
@@ -177,13 +176,13 @@ class Plain:
             return self.w[f"{name}.score_bias.weight"][bucket, head]
         return 0.0
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """Each pair (x[i], x[i + K/2]) is a complex number, multiplied by e^(i · position · frequency)."""
         half = x.shape[1] // 2
         pairs = torch.complex(x[:, :half].contiguous(), x[:, half:].contiguous())
         angles = torch.tensor([[p * f for f in self.frequencies] for p in range(len(x))], dtype=x.dtype)
-        turned = pairs * torch.polar(torch.full_like(angles, self.sharpen), angles)
-        return torch.cat((turned.real, turned.imag), dim=1)
+        rotated = pairs * torch.polar(torch.full_like(angles, self.sharpen), angles)
+        return torch.cat((rotated.real, rotated.imag), dim=1)
 
     # --- small parts --------------------------------------------------------------------------------------------------
 
@@ -198,7 +197,7 @@ class Plain:
         scaled = centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt()
         return scaled * self.w[f"{path}.weight"] + self.w[f"{path}.bias"]
 
-    def read(self, x: Tensor) -> Tensor:
+    def apply_head(self, x: Tensor) -> Tensor:
         table = self.w["token.weight"]
         match self.spec.head:
             case Tied(scale=scale, shift=shift):
@@ -206,7 +205,7 @@ class Plain:
             case Own():
                 return x @ self.w["readout.own"].T
             case Transformed(act=kind, norm=norm):
-                y = self.norm("readout.norm", norm, act(kind, self.linear("readout.dense", x)))
+                y = self.norm("readout.norm", norm, activate(kind, self.linear("readout.dense", x)))
                 return y @ table.T + self.w["readout.free"]
             case Pooled():
                 return torch.tanh(self.linear("readout.dense", x[:1]))
@@ -214,17 +213,14 @@ class Plain:
                 return self.linear("readout.out", x[:1] if pick == "first" else x[-1:])
             case Classify(act=str() as kind, pick=pick):
                 y = x[:1] if pick == "first" else x[-1:]
-                return self.linear("readout.out", act(kind, self.linear("readout.dense", y)))
+                return self.linear("readout.out", activate(kind, self.linear("readout.dense", y)))
             case Tag() | Span():
                 return self.linear("readout.out", x)
             case _:
                 return x
 
 
-length_without_end = 2**62
-
-
-def act(kind: Act, x: Tensor) -> Tensor:
+def activate(kind: Act, x: Tensor) -> Tensor:
     match kind:
         case "relu":
             return x * (x > 0)
@@ -239,18 +235,18 @@ def act(kind: Act, x: Tensor) -> Tensor:
 
 
 def t5_bucket(ahead: int, position: Buckets, *, two_sided: bool) -> int:
-    """The bucket of a key that stands `ahead` of its query (behind it, if negative)."""
+    """The bucket of a key `ahead` positions after its query (before it, if negative)."""
     count, first = position.count, 0
     if two_sided:
         count //= 2
         first = count if ahead > 0 else 0
-        far = abs(ahead)
+        offset = abs(ahead)
     else:
-        far = max(0, -ahead)
+        offset = max(0, -ahead)
     exact = count // 2
-    if far < exact:
-        return first + far
-    ratio = torch.log(torch.tensor(far, dtype=torch.float32) / exact) / math.log(position.distance / exact)
+    if offset < exact:
+        return first + offset
+    ratio = torch.log(torch.tensor(offset, dtype=torch.float32) / exact) / math.log(position.distance / exact)
     return first + min(count - 1, exact + int(ratio * (count - exact)))
 
 

@@ -96,7 +96,7 @@ class Lazy(click.Group):
         if cmd_name not in commands:
             from triform.cli.command_synonyms import OTHER_WORDS
 
-            if meant := OTHER_WORDS.get(cmd_name.lower()):
+            if (meant := OTHER_WORDS.get(cmd_name.lower())) and meant.split()[1] in {*commands, "--help", "--version"}:
                 raise TriformError(f"there is no command {cmd_name!r}; use: {meant}")
             raise UnknownName("command", cmd_name, commands)
         module, function = commands[cmd_name][0].split(":")

@@ -226,18 +226,16 @@ def as_object(row: "list[Event]") -> str:
 
 def as_lines(row: "list[Event]", model: "Model") -> str:
     """The text; and where alternatives were asked for, each token with its log-probability and theirs."""
+    from triform.inspect.token_labels import token_text
+
     lines = ["".join(event.text for event in row)]
     for event in row:
         if event.alternatives:
-            others = "  ".join(f"{spelled(other.token, model)} {other.logprob:.3f}" for other in event.alternatives)
+            others = "  ".join(
+                f"{token_text(other.token, model.tokenizer)!r} {other.logprob:.3f}" for other in event.alternatives
+            )
             lines.append(f"{event.text!r:>18} {event.logprob:8.3f}   {others}")
     return "\n".join(lines)
-
-
-def spelled(token: int, model: "Model") -> str:
-    """A token's text, as code would write it; one without text by its number."""
-    text = "" if model.tokenizer is None else model.tokenizer.decode([token])
-    return repr(text) if text else str(token)
 
 
 def given(text: str | None) -> str:

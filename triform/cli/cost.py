@@ -15,8 +15,8 @@ from triform.errors import InputError
 from triform.hints import Hint
 
 if TYPE_CHECKING:
-    from triform.costs.compare import Beside
     from triform.costs.fit_memory import Fit
+    from triform.costs.measure import Beside
     from triform.costs.overview import Overview
     from triform.costs.scaling import Growths
 

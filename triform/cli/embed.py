@@ -1,7 +1,7 @@
 """`triform embed`"""
 
-import os
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import msgspec
 from triform.cli import task_io
 from triform.data import rows
 from triform.errors import TriformError
+from triform.files.atomic_file import replace_file
 from triform.files.locks import lock_beside
+from triform.files.safetensors_header import Outgoing, write_safetensors
 
 ENDING = ".safetensors"
 
@@ -73,21 +75,18 @@ def packed(answer: Any) -> Line:
 
 def gather(lines: Path, out: Path) -> None:
     """The vectors of the lines as one file, written from front to back: they never stand in memory together."""
-    with lines.open("rb") as file:
-        count, width = 0, 0
-        for line in file:
-            count, width = count + 1, max(width, len(msgspec.json.decode(line, type=Line).vector) // 4)
+
+    def vectors() -> Iterator[bytes]:
+        with lines.open("rb") as file:
+            for line in file:
+                yield msgspec.json.decode(line, type=Line).vector
+
+    count, width = 0, 0
+    for vector in vectors():
+        count, width = count + 1, max(width, len(vector) // 4)
     missing = b"\x00\x00\xc0\x7f" * width  # NaN
-    entry = {"dtype": "F32", "shape": [count, width], "data_offsets": [0, 4 * width * count]}
-    header = msgspec.json.encode({"vectors": entry})
-    header += b" " * (-len(header) % 8)
-    part = out.with_name(f"{out.name}.part")
-    with lines.open("rb") as file, part.open("wb") as target:
-        target.write(len(header).to_bytes(8, "little") + header)
-        for line in file:
-            target.write(msgspec.json.decode(line, type=Line).vector or missing)
-        target.flush()
-        os.fsync(target.fileno())
-    os.replace(part, out)
+    tensor = Outgoing("vectors", "F32", (count, width), lambda: (vector or missing for vector in vectors()))
+    with replace_file(out) as file:
+        write_safetensors(file, [tensor])
     lines.unlink()
     click.echo(f"{count:,} vectors of {width} numbers: {out}", err=True)

@@ -4,7 +4,6 @@ Owns what makes going on safe: a line that was cut off is written again, and a r
 settings is not continued. Refuses to know what a line says.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import IO, Any, Self
 import msgspec
 
 from triform.errors import TriformError
+from triform.files.atomic_file import put_in_place
+from triform.files.format_version import FORMAT, KEY, check_version
 from triform.files.locks import lock_beside
 
 BLOCK = 1 << 20
@@ -62,6 +63,7 @@ class OutFile:
             then = msgspec.json.decode(self.note.read_bytes(), type=dict[str, Any])
         except (OSError, msgspec.MsgspecError):
             raise TriformError(f"{self.note} cannot be read, so {self.part} cannot go on; remove it") from None
+        check_version(then.pop(KEY, 1), what=self.note, otherwise="give another --out")
         other = [
             f"{name} was {then.get(name)!r}, is {self.about.get(name)!r}"
             for name in sorted({*then, *self.about})
@@ -79,12 +81,10 @@ class OutFile:
     def lines(self) -> Iterator[IO[str]]:
         """Open for lines; the file gets its name when this ends well, and stays FILE.part when it does not."""
         try:
-            self.note.write_bytes(msgspec.json.encode(self.about))
+            self.note.write_bytes(msgspec.json.encode({KEY: FORMAT} | self.about))
             with open(self.part, "a", encoding="utf-8", newline="") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self.part, self.path)
+            put_in_place(self.part, self.path)
             self.note.unlink(missing_ok=True)
         except OSError as error:
             raise TriformError(f"cannot write {self.path}: {error.strerror or error}") from error

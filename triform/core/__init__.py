@@ -1,1 +1,1 @@
-"""The Transformer. Silent and pure: knows nothing of files, text, tasks, logging or other people's weight names."""
+"""The Transformer as PyTorch modules. Knows nothing of files, text, tasks, logging or other projects' weight names."""

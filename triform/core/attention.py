@@ -1,6 +1,6 @@
-"""Attention: a query asks, keys answer, values are mixed. The kernel, and beside it the formula written out.
+"""Attention: queries score keys, and the weights mix values. The fused kernel, and beside it the formula written out.
 
-Knows nothing of which model it is in; what may be seen comes in `flow`, made in `masks.py`.
+Knows nothing of the model it is in; the mask comes in `flow`, made in `masks.py`.
 """
 
 from typing import NamedTuple
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triform.core.blocks import Flow
 from triform.core.cache import KeysValues
 from triform.core.masks import AnySight, Sight
-from triform.core.pass_context import Flow
 from triform.precision import at_least_float32
 from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 
 
 class WrittenOut(NamedTuple):
-    """Every step of the formula, for eyes and proofs."""
+    """Every step of the formula, for inspection and checks."""
 
     scores: BHTS
     masked: BHTS
@@ -26,10 +26,10 @@ class WrittenOut(NamedTuple):
 
 
 def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> WrittenOut:
-    """softmax(q kᵀ · scale + added) v, step by step, in float32 at least: the slow twin of `Attend`."""
+    """softmax(q kᵀ · scale + added) v, step by step, in float32 at least: the slow reference of `Attend`."""
     q, k, v = (at_least_float32(x) for x in (q, k, v))
-    each = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     scores = q @ k.transpose(-1, -2) * scale
     masked = scores + added.to(scores)
     weights = masked.softmax(dim=-1)
@@ -37,7 +37,7 @@ def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> Wr
 
 
 class Attend(nn.Module):
-    """softmax(q kᵀ · scale + what the sight adds) v, in one kernel that never holds the weights."""
+    """softmax(q kᵀ · scale + mask) v, in one kernel that never stores the weights."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Attend(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Each position asks every position it may see, itself included."""
+    """Each position attends to every position it may see, itself included."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SelfAttention(nn.Module):
         self.out = out
         self.layer = layer
         self.head_width = head_width
-        self.shares = head_shares(out.in_features // head_width, qkv.out_features // head_width)
+        self.shares = count_qkv_heads(out.in_features // head_width, qkv.out_features // head_width)
 
     def forward(self, x: BTD, flow: Flow) -> BTD:
         q, k, v = torch.split(apart(self.qkv(x), self.head_width), self.shares, dim=2)
@@ -87,7 +87,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Each position of the target asks every position of the source."""
+    """Each position of the target attends to every position of the source."""
 
     def __init__(
         self, *, q: nn.Linear, kv: nn.Linear, out: nn.Linear, attend: Attend, layer: int, head_width: int
@@ -117,7 +117,7 @@ def apart(x: BTD, head_width: int) -> BTHK:
 
 
 def by_head(x: BTHK) -> BHTK:
-    """[B, T, H, K] → [B, H, T, K], a view: the kernel reads it as it lies, and answers in the same order"""
+    """[B, T, H, K] → [B, H, T, K], a view: the kernel reads it without a copy, and its output has the same layout"""
     return x.transpose(1, 2)
 
 
@@ -126,7 +126,7 @@ def join(x: BHTK) -> BTD:
     return x.transpose(1, 2).flatten(2)
 
 
-def head_shares(queries: int, rows: int) -> list[int]:
-    """How the rows of the fused projection are shared out among q, k and v."""
-    each = (rows - queries) // 2
-    return [queries, each, each]
+def count_qkv_heads(queries: int, heads: int) -> list[int]:
+    """How many heads of the fused projection are q, k and v."""
+    kv_heads = (heads - queries) // 2
+    return [queries, kv_heads, kv_heads]

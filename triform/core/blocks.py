@@ -1,19 +1,30 @@
 """Blocks and stacks: the residual equation, repeated; the same block in the encoders and decoders of every form."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Memory
-from triform.core.masks import AnyView, View
-from triform.core.pass_context import Flow
+from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, CacheWriter, Memory, Uncached
+from triform.core.masks import AnySight, AnyView, View
+from triform.core.positions import Angles
 from triform.core.texts import Text
 from triform.shapes import BT, BTD, Positions
 
 
+class Flow(NamedTuple):
+    """What every layer of a pass reads beside x: made once per pass by the stack, changed by none of them."""
+
+    angles: Angles
+    sight: AnySight
+    memory: Memory
+    source_sight: AnySight
+    cache: Uncached | CacheWriter
+
+
 class Dropout(nn.Module):
-    """0 in `share` of all places, x / (1 − share) in the others, while training. 16 random bits decide a place."""
+    """While training: 0 with probability `share`, else x / (1 − share). 16 random bits decide per number."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -43,7 +54,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention gathers, cross-attention asks the source, the feed-forward thinks; each adds to x."""
+    """Self-attention, cross-attention where there is a source, feed-forward; each adds to x."""
 
     def __init__(self, parts: dict[str, Residual]) -> None:
         super().__init__()
@@ -56,15 +67,15 @@ class Block(nn.Module):
         return x
 
 
-class NoKinds(nn.Module):
+class NoSegments(nn.Module):
     """x"""
 
     def forward(self, x: BTD, kinds: BT) -> BTD:
         return x
 
 
-class Kinds(nn.Module):
-    """x + W[kind]"""
+class SegmentEmbedding(nn.Module):
+    """x + W[segment id]"""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -75,7 +86,7 @@ class Kinds(nn.Module):
 
 
 class Entry(nn.Module):
-    """drop(norm(token · scale + kind + position))"""
+    """The embedding layer: drop(norm(token · scale + segment + position))"""
 
     def __init__(
         self, *, scale: float, kinds: nn.Module, position: nn.Module, norm: nn.Module, drop: nn.Module
@@ -94,13 +105,13 @@ class Entry(nn.Module):
 Pattern = Callable[[Text, tuple[int, ...]], AnyView]
 
 
-def both_sides(text: Text, past: tuple[int, ...]) -> AnyView:
-    """An encoder's positions see the whole text."""
+def see_both_sides(text: Text, past: tuple[int, ...]) -> AnyView:
+    """The pattern of an encoder: every position sees the whole text."""
     return text.both_sides()
 
 
 class PastOnly:
-    """A decoder's positions see themselves and what came before, `window` of them where one is given."""
+    """The causal pattern of a decoder: a position sees itself and the past, at most `window` positions."""
 
     def __init__(self, window: int | None) -> None:
         self.window = window
@@ -112,7 +123,7 @@ class PastOnly:
 class Stack(nn.Module):
     """x → entry → block → … → block → final norm
 
-    `widen` is the precision of the stream that the blocks add to; each part reads it through its norm.
+    `widen` sets the precision of the residual stream; each part reads the stream through its norm.
     """
 
     def __init__(

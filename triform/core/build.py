@@ -1,6 +1,6 @@
-"""From a spec to a network: the only place where kinds are told apart. After this, nobody asks.
+"""From a spec to a network: the only place that matches on the options of a spec.
 
-Refuses to know numbers: they are drawn (`first_numbers.py`) or come from a file.
+Sets no weights: they are drawn (`initial_weights.py`) or come from a file.
 """
 
 import math
@@ -13,7 +13,18 @@ from torch.nn import functional as F
 from triform import spec as s
 from triform.core import positions
 from triform.core.attention import Attend, CrossAttention, SelfAttention
-from triform.core.blocks import Block, Dropout, Entry, Kinds, NoKinds, PastOnly, Pattern, Residual, Stack, both_sides
+from triform.core.blocks import (
+    Block,
+    Dropout,
+    Entry,
+    NoSegments,
+    PastOnly,
+    Pattern,
+    Residual,
+    SegmentEmbedding,
+    Stack,
+    see_both_sides,
+)
 from triform.core.cache import Cache
 from triform.core.feedforward import FeedForward, GatedFeedForward
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form, Pick
@@ -25,30 +36,32 @@ from triform.shapes import XD, XV
 
 
 class Linear(nn.Linear):
-    """x Wᵀ + b, made without numbers."""
+    """x Wᵀ + b, created without initial weights."""
 
     def reset_parameters(self) -> None: ...
 
 
 class WideLinear(Linear):
-    """x Wᵀ + b; of float16 weights in float32, because the result may exceed 65,504, where float16 ends."""
+    """x Wᵀ + b; with float16 weights in float32, because the result may exceed 65,504, the largest float16."""
 
     def forward(self, x: XD) -> XV:
         return wide_linear(x, self.weight, self.bias) if self.weight.dtype == torch.float16 else super().forward(x)
 
 
 def skeleton(spec: s.ModelSpec) -> Form:
-    """The network without numbers: names and shapes only, nothing is allocated."""
+    """The network on the meta device: names and shapes only, nothing is allocated."""
     with torch.device("meta"):
-        # Given its weight, an embedding draws no numbers; drawing them on "meta" would import torch's compiler.
+        # With a weight of its own, an embedding draws none; drawing on "meta" would import torch's compiler.
         token = nn.Embedding(spec.vocab, spec.width, _weight=torch.empty(spec.vocab, spec.width))
-        head, pick = head_of(spec), pick_of(spec.head)
+        head, pick = build_head(spec), choose_tokens(spec.head)
         if spec.encoder is not None and spec.decoder is not None:
-            return EncoderDecoder(token, encoder_of(spec, spec.encoder), decoder_of(spec, spec.decoder), head, pick)
+            return EncoderDecoder(
+                token, build_encoder(spec, spec.encoder), build_decoder(spec, spec.decoder), head, pick
+            )
         if spec.encoder is not None:
-            return EncoderOnly(token, encoder_of(spec, spec.encoder), head, pick)
+            return EncoderOnly(token, build_encoder(spec, spec.encoder), head, pick)
         if spec.decoder is not None:
-            return DecoderOnly(token, decoder_of(spec, spec.decoder), head, pick)
+            return DecoderOnly(token, build_decoder(spec, spec.decoder), head, pick)
     raise SpecError("neither encoder nor decoder is given")
 
 
@@ -62,7 +75,7 @@ def cache_for(
 ) -> Cache:
     """An empty cache of the right shape for a model with a decoder."""
     if spec.decoder is None:
-        raise SpecError("an encoder has no past to keep: a cache is for models with a decoder")
+        raise SpecError("an encoder has no KV cache; a cache is for models with a decoder")
     a = spec.decoder.attention
     return Cache(
         layers=spec.decoder.layers,
@@ -78,72 +91,75 @@ def cache_for(
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def encoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
-    return stack_of(spec, stack, pattern=both_sides, score_bias=score_bias_of(spec, stack, two_sided=True), cross=False)
+def build_encoder(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
+    bias = build_score_bias(spec, stack, two_sided=True)
+    return build_stack(spec, stack, pattern=see_both_sides, bias=bias, cross=False)
 
 
-def decoder_of(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
+def build_decoder(spec: s.ModelSpec, stack: s.StackSpec) -> Stack:
     pattern = PastOnly(stack.attention.window)
-    bias = score_bias_of(spec, stack, two_sided=False)
-    return stack_of(spec, stack, pattern=pattern, score_bias=bias, cross=spec.encoder is not None)
+    bias = build_score_bias(spec, stack, two_sided=False)
+    return build_stack(spec, stack, pattern=pattern, bias=bias, cross=spec.encoder is not None)
 
 
-def stack_of(spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, score_bias: nn.Module, cross: bool) -> Stack:
+def build_stack(spec: s.ModelSpec, stack: s.StackSpec, *, pattern: Pattern, bias: nn.Module, cross: bool) -> Stack:
     return Stack(
-        entry=entry_of(spec),
-        angles=angles_of(spec, stack),
-        score_bias=score_bias,
-        blocks=[block_of(spec, stack, layer=layer, cross=cross) for layer in range(stack.layers)],
-        final=norm_of(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
+        entry=build_entry(spec),
+        angles=build_angles(spec, stack),
+        score_bias=bias,
+        blocks=[build_block(spec, stack, layer=layer, cross=cross) for layer in range(stack.layers)],
+        final=build_norm(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
         pattern=pattern,
-        # A norm after each addition keeps the stream small; without one it grows from layer to layer.
+        # A norm after each addition bounds the residual stream; without one it grows from layer to layer.
         widen=unchanged if stack.norm_at == "post" else at_least_float32,
     )
 
 
-def entry_of(spec: s.ModelSpec) -> Entry:
+def build_entry(spec: s.ModelSpec) -> Entry:
     embedding = spec.embedding
     return Entry(
         scale=embedding.scale,
-        kinds=Kinds(torch.empty(embedding.kinds, spec.width)) if embedding.kinds else NoKinds(),
-        position=added_position_of(spec),
-        norm=nn.Identity() if embedding.norm is None else norm_of(embedding.norm, spec.width),
-        drop=drop_of(spec),
+        kinds=SegmentEmbedding(torch.empty(embedding.kinds, spec.width)) if embedding.kinds else NoSegments(),
+        position=build_added_position(spec),
+        norm=nn.Identity() if embedding.norm is None else build_norm(embedding.norm, spec.width),
+        drop=build_drop(spec),
     )
 
 
-def block_of(spec: s.ModelSpec, stack: s.StackSpec, *, layer: int, cross: bool) -> Block:
-    parts: dict[str, nn.Module] = {"attention": attention_of(spec, stack.attention, layer)}
+def build_block(spec: s.ModelSpec, stack: s.StackSpec, *, layer: int, cross: bool) -> Block:
+    parts: dict[str, nn.Module] = {"attention": build_attention(spec, stack.attention, layer)}
     if cross:
-        parts["cross"] = cross_of(spec, stack.attention, layer)
-    parts["feedforward"] = feedforward_of(spec, stack.feedforward)
-    return Block({name: residual_of(spec, stack, f) for name, f in parts.items()})
+        parts["cross"] = build_cross_attention(spec, stack.attention, layer)
+    parts["feedforward"] = build_feedforward(spec, stack.feedforward)
+    return Block({name: build_residual(spec, stack, f) for name, f in parts.items()})
 
 
-def residual_of(spec: s.ModelSpec, stack: s.StackSpec, f: nn.Module) -> Residual:
+def build_residual(spec: s.ModelSpec, stack: s.StackSpec, f: nn.Module) -> Residual:
     def norm(*at: s.NormAt) -> nn.Module:
-        return norm_of(stack.norm, spec.width) if stack.norm_at in at else nn.Identity()
+        return build_norm(stack.norm, spec.width) if stack.norm_at in at else nn.Identity()
 
-    return Residual(f, before=norm("pre", "sandwich"), after=norm("sandwich"), outer=norm("post"), drop=drop_of(spec))
+    return Residual(
+        f, before=norm("pre", "sandwich"), after=norm("sandwich"), outer=norm("post"), drop=build_drop(spec)
+    )
 
 
-def attention_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAttention:
+def build_attention(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> SelfAttention:
     def head_norm() -> nn.Module:
-        return nn.Identity() if a.qk_norm is None else norm_of(a.qk_norm, a.head_width)
+        return nn.Identity() if a.qk_norm is None else build_norm(a.qk_norm, a.head_width)
 
     return SelfAttention(
         qkv=Linear(spec.width, (a.heads + 2 * a.kv_heads) * a.head_width, bias=a.bias),
         out=Linear(a.heads * a.head_width, spec.width, bias=a.out_bias),
         q_norm=head_norm(),
         k_norm=head_norm(),
-        turn=positions.Turn() if isinstance(spec.position, s.Rotary) else positions.Still(),
+        turn=positions.Turn() if isinstance(spec.position, s.Rotary) else positions.NoRotation(),
         attend=Attend(a.score_scale),
         layer=layer,
         head_width=a.head_width,
     )
 
 
-def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttention:
+def build_cross_attention(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttention:
     return CrossAttention(
         q=Linear(spec.width, a.heads * a.head_width, bias=a.bias),
         kv=Linear(spec.width, 2 * a.kv_heads * a.head_width, bias=a.bias),
@@ -154,14 +170,14 @@ def cross_of(spec: s.ModelSpec, a: s.AttentionSpec, layer: int) -> CrossAttentio
     )
 
 
-def feedforward_of(spec: s.ModelSpec, f: s.FeedForwardSpec) -> FeedForward:
+def build_feedforward(spec: s.ModelSpec, f: s.FeedForwardSpec) -> FeedForward:
     kind, rows = (GatedFeedForward, 2 * f.width) if f.gated else (FeedForward, f.width)
-    # T5 was trained in bfloat16: its feed-forwards leave the range of float16. The reference keeps `down` in float32.
+    # T5 was trained in bfloat16: its feed-forwards exceed the range of float16. The reference keeps `down` in float32.
     down = WideLinear if isinstance(spec.position, s.Buckets) else Linear
-    return kind(Linear(spec.width, rows, bias=f.bias), down(f.width, spec.width, bias=f.bias), act=act_of(f.act))
+    return kind(Linear(spec.width, rows, bias=f.bias), down(f.width, spec.width, bias=f.bias), act=find_act(f.act))
 
 
-def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
+def build_norm(norm: s.NormSpec, width: int) -> nn.Module:
     match norm.kind:
         case "layer":
             return LayerNorm(width, eps=norm.eps)
@@ -169,11 +185,11 @@ def norm_of(norm: s.NormSpec, width: int) -> nn.Module:
             return RmsNorm(width, eps=norm.eps)
 
 
-def drop_of(spec: s.ModelSpec) -> nn.Module:
+def build_drop(spec: s.ModelSpec) -> nn.Module:
     return Dropout(spec.dropout) if spec.dropout else nn.Identity()
 
 
-def act_of(act: s.Act) -> Callable[[Tensor], Tensor]:
+def find_act(act: s.Act) -> Callable[[Tensor], Tensor]:
     match act:
         case "relu":
             return F.relu
@@ -194,19 +210,19 @@ def gelu_tanh(x: Tensor) -> Tensor:
 # --- positions ------------------------------------------------------------------------------------------------------
 
 
-def added_position_of(spec: s.ModelSpec) -> nn.Module:
+def build_added_position(spec: s.ModelSpec) -> nn.Module:
     match spec.position:
         case s.Sinusoid(layout="interleaved"):
             return positions.Sinusoid()
         case s.Sinusoid():
             return positions.SinusoidHalves()
         case s.Learned(reserved=reserved):
-            return positions.Learned(reserved + spec.context, spec.width, reserved=reserved)
+            return positions.LearnedPositions(reserved + spec.context, spec.width, reserved=reserved)
         case _:
-            return positions.Nowhere()
+            return positions.NoAddedPosition()
 
 
-def angles_of(spec: s.ModelSpec, stack: s.StackSpec) -> nn.Module:
+def build_angles(spec: s.ModelSpec, stack: s.StackSpec) -> nn.Module:
     if not isinstance(spec.position, s.Rotary):
         return positions.NoAngles()
     width, base = stack.attention.head_width, spec.position.base
@@ -227,7 +243,7 @@ def angles_of(spec: s.ModelSpec, stack: s.StackSpec) -> nn.Module:
             return positions.RotaryAngles(positions.yarn_frequencies(plain, ramp, factor=yarn.factor), sharpen=sharpen)
 
 
-def score_bias_of(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> nn.Module:
+def build_score_bias(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> nn.Module:
     match spec.position:
         case s.Buckets(count=count, distance=distance):
             kind = positions.TwoSidedBucketBias if two_sided else positions.BucketBias
@@ -241,7 +257,7 @@ def score_bias_of(spec: s.ModelSpec, stack: s.StackSpec, *, two_sided: bool) -> 
 # --- heads ----------------------------------------------------------------------------------------------------------
 
 
-def head_of(spec: s.ModelSpec) -> nn.Module:
+def build_head(spec: s.ModelSpec) -> nn.Module:
     width = spec.width
     match spec.head:
         case s.Tied(scale=scale, shift=True):
@@ -251,7 +267,7 @@ def head_of(spec: s.ModelSpec) -> nn.Module:
         case s.Own():
             return OwnHead(spec.vocab, width)
         case s.Transformed(act=act, norm=norm):
-            return TransformedHead(Linear(width, width), norm_of(norm, width), act=act_of(act), vocab=spec.vocab)
+            return TransformedHead(Linear(width, width), build_norm(norm, width), act=find_act(act), vocab=spec.vocab)
         case s.NoHead():
             return ReadHead(nn.Identity(), nn.Identity(), act=nn.Identity())
         case s.Pooled():
@@ -259,16 +275,16 @@ def head_of(spec: s.ModelSpec) -> nn.Module:
         case s.Classify(labels=labels, act=None, bias=bias):
             return ReadHead(nn.Identity(), Linear(width, labels, bias=bias), act=nn.Identity())
         case s.Classify(labels=labels, act=str() as act, bias=bias):
-            return ReadHead(Linear(width, width), Linear(width, labels, bias=bias), act=act_of(act))
+            return ReadHead(Linear(width, width), Linear(width, labels, bias=bias), act=find_act(act))
         case s.Tag(labels=labels):
             return ReadHead(nn.Identity(), Linear(width, labels), act=nn.Identity())
         case s.Span():
             return ReadHead(nn.Identity(), Linear(width, 2), act=nn.Identity())
         case _:
-            raise SpecError(f"no head is known for {spec.head!r}")
+            raise SpecError(f"unknown output head {spec.head!r}")
 
 
-def pick_of(head: s.Head) -> Pick:
+def choose_tokens(head: s.Head) -> Pick:
     """Which tokens of a text the head reads."""
     match head:
         case s.Pooled() | s.Classify(pick="first"):

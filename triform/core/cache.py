@@ -1,8 +1,8 @@
-"""What a decoder remembers: its own past (`Cache`) and the source (`Memory`).
+"""Keys and values of a decoder: of its own past (`Cache`, the KV cache) and of the source (`SourceMemory`).
 
-Owned by the caller; the network keeps no state between calls. The past is never copied at a step: keys and values are
-written in place and read as slices. Every slot behind a row's end holds a finite number, so that a weight of exactly 0
-times that slot is 0.
+Owned by the caller; the network has no state between calls. A decoding step never copies the past: keys and values are
+written in place and read as slices. Every slot after the end of a row holds a finite number, so that a weight of
+exactly 0 times that slot is 0.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triform.core.texts import NoSource, Source
+from triform.core.texts import DecoderSource, NoSource
 from triform.errors import InputError
 from triform.shapes import BGTK
 
@@ -20,7 +20,7 @@ KeysValues = tuple[Tensor, Tensor]
 
 
 class Uncached:
-    """While training, or reading once: nothing is behind, nothing is kept."""
+    """No cache, for training or a single pass: the past is empty, nothing is stored."""
 
     lengths: tuple[int, ...] = (0,)
 
@@ -70,11 +70,11 @@ class Cache:
 
     @property
     def bytes(self) -> int:
-        """2 · L · rows · G · capacity · K · bytes of a number"""
+        """2 · L · rows · G · capacity · K · bytes per number"""
         return sum(kv.numel() * kv.element_size() for kv in self._store)
 
     def reserve(self, length: int) -> None:
-        """Room for `length` positions in each row: at least doubled, so that n steps copy less than 2n positions."""
+        """Grow to `length` positions per row or more: at least doubled, so that n steps copy less than 2n positions."""
         if length <= self.capacity:
             return
         capacity = max(length, 2 * self.capacity)
@@ -83,14 +83,14 @@ class Cache:
             new[:, :, :, : old.shape[3]] = old
             self._store[layer] = new
 
-    def open(self, count: int) -> "Writing":
+    def open(self, count: int) -> "CacheWriter":
         """One pass of `count` new positions in every row."""
         return self.open_rows(0, self.rows, count)
 
-    def open_rows(self, first: int, last: int, count: int) -> "Writing":
+    def open_rows(self, first: int, last: int, count: int) -> "CacheWriter":
         starts = tuple(self._lengths[first:last])
         self.reserve(max(starts) + count)
-        return Writing.at(self._store, first, last, starts, count)
+        return CacheWriter.at(self._store, first, last, starts, count)
 
     def advance(self, count: int) -> None:
         self.advance_rows(0, self.rows, count)
@@ -100,20 +100,20 @@ class Cache:
             self._lengths[row] += count
 
     def window(self, first: int, last: int) -> "CacheRows":
-        """Some neighbouring rows of this cache as a cache of their own; the numbers stay where they are."""
+        """A view of neighbouring rows that works like a cache; nothing is copied."""
         if not 0 <= first < last <= self.rows:
             raise InputError(f"rows {first} to {last} are not in a cache of {self.rows} rows")
         return CacheRows(self, first, last)
 
     def roll_back(self, counts: int | Sequence[int]) -> None:
-        """Forget the last positions of each row; their slots are cleared."""
-        each = [counts] * self.rows if isinstance(counts, int) else list(counts)
-        for row, (count, length) in enumerate(zip(each, self._lengths, strict=True)):
+        """Remove the last positions of each row; their slots are set to 0."""
+        per_row = [counts] * self.rows if isinstance(counts, int) else list(counts)
+        for row, (count, length) in enumerate(zip(per_row, self._lengths, strict=True)):
             if not 0 <= count <= length:
                 raise InputError(f"cannot roll back {count} positions of row {row}, which has {length}")
-        ends = [(length - count, length) for count, length in zip(each, self._lengths, strict=True)]
+        ends = [(length - count, length) for count, length in zip(per_row, self._lengths, strict=True)]
         first = 0
-        for (start, end), same in groupby(ends):  # neighbours that forget the same positions
+        for (start, end), same in groupby(ends):  # neighbours that remove the same positions
             last = first + len(list(same))
             for kv in self._store if start < end else ():
                 kv[:, first:last, :, start:end] = 0
@@ -123,9 +123,7 @@ class Cache:
     def reorder(self, sources: Sequence[int]) -> None:
         """Row i becomes what row sources[i] was; rows that stay are not touched."""
         if len(sources) != self.rows or any(not 0 <= source < self.rows for source in sources):
-            raise InputError(
-                f"reorder needs one row number from 0 to {self.rows - 1} for each row, got {list(sources)}"
-            )
+            raise InputError(f"reorder needs one row number from 0 to {self.rows - 1} per row, got {list(sources)}")
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
         used = max((self._lengths[origin] for origin in origins), default=0)
@@ -145,7 +143,7 @@ class CacheRows(NamedTuple):
     def lengths(self) -> tuple[int, ...]:
         return self.cache.lengths[self.first : self.last]
 
-    def open(self, count: int) -> "Writing":
+    def open(self, count: int) -> "CacheWriter":
         return self.cache.open_rows(self.first, self.last, count)
 
     def advance(self, count: int) -> None:
@@ -155,8 +153,8 @@ class CacheRows(NamedTuple):
 AnyCache = Uncached | Cache | CacheRows
 
 
-class Writing(NamedTuple):
-    """One pass writing into a cache; places are found once for all layers."""
+class CacheWriter(NamedTuple):
+    """Writes the new positions of one pass into a cache; the slots are computed once for all layers."""
 
     store: list[Tensor]
     rows: slice
@@ -165,14 +163,14 @@ class Writing(NamedTuple):
     scattered: tuple[Tensor, Tensor] | None  # row and slot of each new position, where rows have unequal pasts
 
     @staticmethod
-    def at(store: list[Tensor], first: int, last: int, starts: tuple[int, ...], count: int) -> "Writing":
+    def at(store: list[Tensor], first: int, last: int, starts: tuple[int, ...], count: int) -> "CacheWriter":
         start, end = starts[0], max(starts) + count
         rows, slots = slice(first, last), slice(start, start + count)
         if min(starts) == max(starts):
-            return Writing(store, rows, slots, end, None)
+            return CacheWriter(store, rows, slots, end, None)
         device = store[0].device
         slot = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
-        return Writing(store, rows, slots, end, (torch.arange(first, last, device=device)[:, None], slot))
+        return CacheWriter(store, rows, slots, end, (torch.arange(first, last, device=device)[:, None], slot))
 
     def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:
         keys, values = self.store[layer]
@@ -193,10 +191,10 @@ class Memory(NamedTuple):
     """The source's keys and values for every decoder layer, projected once for all steps."""
 
     layers: tuple[KeysValues, ...]
-    source: Source
+    source: DecoderSource
 
     def in_rows(self) -> "Memory":
-        """One row a source, as generating needs it."""
+        """One row per source, as generation needs it."""
         rows = self.source.to_rows
         return Memory(tuple((rows(k), rows(v)) for k, v in self.layers), self.source.in_rows())
 

@@ -1,10 +1,10 @@
-"""The feed-forward network: each position alone, all with the same weights."""
+"""The feed-forward network: applied to each position separately, with the same weights."""
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from triform.core.pass_context import Flow
+from triform.core.blocks import Flow
 from triform.shapes import BTD
 
 

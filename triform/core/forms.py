@@ -1,6 +1,6 @@
 """The three forms. Training, generating, inspecting and serving call only `encode`, `decode`, `hidden` and `head`.
 
-The model ends at hidden states, and at the head that reads them; losses, sampling, tasks and costs live elsewhere.
+The network ends at hidden states and the output head; losses, sampling, tasks and costs are elsewhere.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ Pick: TypeAlias = Callable[[Text, Tensor], Tensor]
 
 
 class Network(nn.Module):
-    """What the forms share: one table of tokens, one head, and which tokens of a text the head reads."""
+    """What the forms share: token embedding, output head, and which tokens of a text the head reads (`pick`)."""
 
-    sides = 1  # how many texts a model reads at once: a source and its target are two
+    sides = 1  # texts per example: 1, or 2 for a source and its target
 
     def __init__(self, token: nn.Embedding, head: nn.Module, pick: Pick) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class EncoderDecoder(Network):
         return self.remember(self.encoder(self.token(source.ids), source), source)
 
     def remember(self, x: BTD, source: Text) -> Memory:
-        """Cross keys and values of every decoder layer, projected once."""
+        """Keys and values of the cross-attention of every decoder layer, projected once."""
         layers = tuple(cross.project(x) for cross in self.cross)
         return Memory(layers, source)
 

@@ -1,4 +1,4 @@
-"""A network that has learned nothing yet: its first numbers depend on the seed and the spec alone."""
+"""Initial weights of an untrained network: they depend on the seed and the spec alone."""
 
 import math
 
@@ -13,16 +13,16 @@ from triform.devices import usable_device
 
 @torch.inference_mode(False)
 def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
-    """A network with its first numbers, ready to answer (not training); one that can learn, wherever it is made."""
+    """A network with initial weights, in eval mode; trainable also when built inside `torch.inference_mode()`."""
     network = skeleton(spec).to_empty(device=usable_device(device)).to(dtype)
     initialize(network, spec, seed=seed)
     return network.eval()
 
 
 def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
-    """Norms 1, biases 0, matrices normal with a deviation of 0.02 at width 768, as GPT-2, and 1/√(fan in) elsewhere.
+    """Norms 1, biases 0, matrices normal with deviation 0.02 at width 768 (GPT-2), scaled by 1/√(fan in) elsewhere.
 
-    What is added to the residual stream is smaller by 1/√(number of additions), so that depth does not swell it.
+    Matrices that add to the residual stream are smaller by 1/√(number of additions): it does not grow with depth.
     """
     generator = torch.Generator().manual_seed(seed)
     for path, parameter in network.named_parameters():
@@ -32,7 +32,7 @@ def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
             elif parameter.dim() == 1:
                 parameter.fill_(1.0)
             else:
-                # Drawn on the CPU in float64, so that every device and precision begins with the same numbers.
+                # Drawn on the CPU in float64, so that every device and precision starts with the same weights.
                 drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.copy_(drawn * deviation(path, parameter, spec))
     for buffer in network.buffers():
@@ -40,28 +40,28 @@ def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
 
 
 def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float:
-    """The standard deviation of a matrix's first numbers; one a row where rows differ."""
-    room = path.split(".", 1)[0]
+    """The standard deviation of a matrix's initial weights; one per row where rows differ."""
+    top = path.split(".", 1)[0]
     if path == "token.weight":
         return embedding_deviation(spec)
     if path == "readout.own" or ".entry." in path or path.endswith("score_bias.weight"):
         return 0.02
     sigma = torch.full((len(parameter), 1), 0.02 * math.sqrt(768 / parameter.shape[1]), dtype=torch.float64)
-    if room == "readout":
+    if top == "readout":
         return sigma
-    stack = spec.stacks[room]
+    stack = spec.stacks[top]
     if path.endswith(("out.weight", "down.weight")):
-        parts = 3 if room == "decoder" and spec.encoder is not None else 2
+        parts = 3 if top == "decoder" and spec.encoder is not None else 2
         sigma /= math.sqrt(parts * stack.layers)
     if path.endswith(("qkv.weight", "cross.f.q.weight")):
-        # Without a scale on the scores (T5) the queries are born smaller by it.
+        # Without a scale on the scores (T5) the query weights start smaller by that scale.
         a = stack.attention
         sigma[: a.heads * a.head_width] *= a.head_width**-0.5 / a.score_scale
     return sigma
 
 
 def embedding_deviation(spec: s.ModelSpec) -> float:
-    """Tokens enter the stack, or leave through a scaled head, with numbers of size 1 where the family scales them."""
+    """Where the family scales embeddings or a tied head, the scaled values have deviation 1; else 0.02."""
     if isinstance(spec.head, s.Tied) and spec.head.scale != 1.0:
         return 1.0
     return 0.02 if spec.embedding.scale == 1.0 else 1.0 / spec.embedding.scale

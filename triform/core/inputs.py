@@ -1,8 +1,8 @@
-"""The door where a person's ids come in and padding ends.
+"""Checks the ids of a caller and removes padding.
 
-Everything that can be wrong about ids is said here, before any size is allocated for it. Rows of one length go through
-as they are; rows of unequal length are packed one behind another into a single row, so that nothing is computed on
-padding and no pad token can ever be seen, whatever it is.
+Every error about ids is raised here, before anything is allocated. Rows of equal length are passed on as they are; rows
+of unequal length are packed one after another into a single row, so that nothing is computed on padding and no pad
+token is ever seen.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,12 +34,12 @@ def logits(
     """Scores for every position, [B, T, V]; [B, labels] where the head reads one token. Scores of padding are 0."""
     if (target is not None) != (network.sides == 2) or (target is None and target_keep is not None):
         way = "logits(source, target=target)" if network.sides == 2 else "logits(ids)"
-        raise InputError(f"this model is the form {spec.form!r}; use {way}")
-    rows = checked(ids, spec, keep=keep, kinds=kinds, what="ids" if target is None else "source")
+        raise InputError(f"this model has the form {spec.form!r}; use {way}")
+    rows = check_inputs(ids, spec, keep=keep, kinds=kinds, what="ids" if target is None else "source")
     rows = rows.to(network.token.weight.device)
     if target is not None:
-        goal = checked(target, spec, keep=target_keep, kinds=None, what="target")
-        return pair_logits(network, rows, goal.to(rows.ids.device))
+        goal = check_inputs(target, spec, keep=target_keep, kinds=None, what="target")
+        return compute_pair_logits(network, rows, goal.to(rows.ids.device))
     if rows.full:
         return network(rows.dense())
     order = by_length(rows.lengths)
@@ -48,9 +48,9 @@ def logits(
     return unpack.back(scores) if scores.dim() == 3 else unpack.back_rows(scores, order)
 
 
-def pair_logits(network: Form, source: "Rows", target: "Rows") -> Tensor:
+def compute_pair_logits(network: Form, source: "Rows", target: "Rows") -> Tensor:
     if len(source.ids) != len(target.ids):
-        raise InputError(f"source has {len(source.ids)} rows, target {len(target.ids)}; give one target a source")
+        raise InputError(f"source has {len(source.ids)} rows, target has {len(target.ids)}; give one target per source")
     if source.full and target.full:
         return network(Pair(source.dense(), target.dense()))
     order = by_length(source.lengths, target.lengths)
@@ -59,7 +59,7 @@ def pair_logits(network: Form, source: "Rows", target: "Rows") -> Tensor:
 
 
 class Unpack(NamedTuple):
-    """Where each real token stood before packing: rows and columns of a [B, T] rectangle."""
+    """Where each real token was before packing: rows and columns of [B, T]."""
 
     batch: int
     width: int
@@ -73,12 +73,12 @@ class Unpack(NamedTuple):
         return full
 
     def back_rows(self, x: Tensor, order: Sequence[int]) -> Tensor:
-        """[B, labels] in the order the rows came in."""
+        """[B, labels] in the order of the caller's rows."""
         return x[torch.tensor(order, device=x.device).argsort()]
 
 
 class Rows(NamedTuple):
-    """Checked ids and which of them are real tokens, as a person gives them; padding anywhere."""
+    """Checked ids, which of them are real tokens (`keep`), and their segment ids; padding anywhere."""
 
     ids: BT
     keep: Tensor
@@ -110,16 +110,16 @@ class Rows(NamedTuple):
         return text, Unpack(len(self.ids), self.ids.shape[1], rows, columns)
 
 
-def checked(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | None, what: str) -> Rows:
-    """One clear sentence for each thing that can be wrong."""
-    tokens = whole_numbers(ids, what)
-    kept = torch.ones_like(tokens, dtype=torch.bool) if keep is None else truths(keep, tokens, what)
-    sides = torch.zeros_like(tokens) if kinds is None else whole_numbers(kinds, f"{what} kinds")
-    if sides.shape != tokens.shape:
+def check_inputs(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | None, what: str) -> Rows:
+    """The rows, or an InputError that says what is wrong, where, and the way out."""
+    tokens = to_ids(ids, what)
+    real = torch.ones_like(tokens, dtype=torch.bool) if keep is None else to_mask(keep, tokens, what)
+    segments = torch.zeros_like(tokens) if kinds is None else to_ids(kinds, f"{what} segment ids")
+    if segments.shape != tokens.shape:
         raise InputError(
-            f"{what}: kinds has shape {list(sides.shape)}, ids {list(tokens.shape)}; give one kind a token"
+            f"{what}: kinds has shape {list(segments.shape)}, ids {list(tokens.shape)}; give one segment id per token"
         )
-    lengths = kept.sum(1)
+    lengths = real.sum(1)
     if not bool((lengths > 0).all()):
         row = int((lengths == 0).nonzero()[0])
         raise InputError(f"{what}: row {row} is all padding; every row needs at least one real token")
@@ -128,21 +128,19 @@ def checked(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | None, 
         raise InputError(
             f"{what}: row {row} has {int(lengths.max())} tokens, the model reads {spec.context}; shorten or split it"
         )
-    _within(tokens, kept, spec.vocab, f"{what}: token id", "the vocabulary")
-    _within(sides, kept, max(spec.embedding.kinds, 1), f"{what}: segment kind", "the kinds")
-    return Rows(tokens, kept, sides)
+    _check_range(tokens, real, spec.vocab, f"{what}: token id", "the vocabulary")
+    _check_range(segments, real, max(spec.embedding.kinds, 1), f"{what}: segment id", "the segments")
+    return Rows(tokens, real, segments)
 
 
-def whole_numbers(values: Ids, what: str) -> Tensor:
+def to_ids(values: Ids, what: str) -> Tensor:
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise InputError(
-            f"{what}: these are not rows of equal length of whole numbers; pad them and pass keep"
-        ) from None
+        raise InputError(f"{what}: ids are not rows of equal length of integers; pad them and pass keep") from None
     whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool)
     if tensor.numel() and not whole:
-        raise InputError(f"{what}: ids are {tensor.dtype}; use whole numbers (torch.int64)")
+        raise InputError(f"{what}: ids are {tensor.dtype}; use integers (torch.int64)")
     if tensor.dim() != 2:
         raise InputError(f"{what}: ids have {tensor.dim()} axes, shape {list(tensor.shape)}; use [batch, tokens]")
     if tensor.numel() == 0:
@@ -150,11 +148,11 @@ def whole_numbers(values: Ids, what: str) -> Tensor:
     return tensor.long()
 
 
-def truths(keep: Keep, ids: Tensor, what: str) -> Tensor:
+def to_mask(keep: Keep, ids: Tensor, what: str) -> Tensor:
     try:
         tensor = torch.as_tensor(keep, device=ids.device)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{what}: keep is not a rectangle of True and False") from None
+        raise InputError(f"{what}: keep is not rows of equal length of True and False") from None
     if tensor.dtype != torch.bool:
         raise InputError(f"{what}: keep is {tensor.dtype}; use torch.bool, True at real tokens (e.g. keep != 0)")
     if tensor.shape != ids.shape:
@@ -162,14 +160,14 @@ def truths(keep: Keep, ids: Tensor, what: str) -> Tensor:
     return tensor
 
 
-def _within(values: Tensor, kept: Tensor, limit: int, name: str, of: str) -> None:
-    real = values[kept]
-    bad = (real < 0) | (real >= limit)
+def _check_range(values: Tensor, real: Tensor, limit: int, name: str, of: str) -> None:
+    found = values[real]
+    bad = (found < 0) | (found >= limit)
     if bool(bad.any()):
-        raise InputError(f"{name} {int(real[bad][0])} is outside {of} of {limit}; use 0 to {limit - 1}")
+        raise InputError(f"{name} {int(found[bad][0])} is outside {of} of {limit}; use 0 to {limit - 1}")
 
 
 def by_length(*lengths: Iterable[int]) -> list[int]:
-    """An order of rows in which equal sizes are neighbours, so that attention takes them together."""
+    """An order in which rows of equal length are neighbours, so that attention batches them."""
     sizes = list(zip(*lengths, strict=True))
     return sorted(range(len(sizes)), key=sizes.__getitem__)

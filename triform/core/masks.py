@@ -1,8 +1,8 @@
-"""Masks are made here and nowhere else: who may see whom, in one pass through one stack.
+"""Attention masks, all made here: which key a query may see, in one pass through one stack.
 
-A `View` is one rectangle of queries and keys. What the kernel gets is a `Sight`: its own triangle, or numbers added to
-the scores (−inf where a query may not look), or nothing. Padding never comes here: texts of unequal length are packed
-into one row, and `Documents` keeps them apart by slicing, which is exact and computes nothing that is thrown away.
+A `QueryKeyView` is one rectangle of queries and keys. The kernel gets a `Sight`: its own causal triangle, or numbers
+added to the scores (−inf where a query may not see a key), or nothing. Padding never comes here: texts of unequal
+length are packed into one row, and `Documents` separates them by slicing, which is exact and wastes no computation.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,29 +17,29 @@ from triform.shapes import BGSK, BHTK, RGSK, Added, Allowed, KeyPositions, Posit
 
 @runtime_checkable
 class AnySight(Protocol):
-    """What is seen in a pass: it gives the kernel its rectangles, and joins the answers."""
+    """The mask of a pass: runs the kernel on each rectangle and joins the results."""
 
     def over(self, kernel: "Kernel", q: BHTK, k: RGSK, v: RGSK) -> BHTK: ...
 
 
 @runtime_checkable
 class AnyView(Protocol):
-    """Who may see whom, before the third door."""
+    """Which key a query may see, before a score bias is added."""
 
-    def through(self, door: "Door", dtype: torch.dtype) -> AnySight: ...
+    def through(self, bias: "Door", dtype: torch.dtype) -> AnySight: ...
 
 
 class Sight(NamedTuple):
-    """What the kernel is told about one rectangle; `added` is None where nothing is."""
+    """The mask of one rectangle; `added` is None where nothing is added to the scores."""
 
-    causal: bool  # the kernel's own triangle, right only where the first query meets the first key
+    causal: bool  # the kernel's own triangle, valid only where query 0 and key 0 are the same position
     added: Added | None
 
     def over(self, kernel: "Kernel", q: BHTK, k: BGSK, v: BGSK) -> BHTK:
         return kernel(q, k, v, self)
 
     def matrix(self, queries: int, keys: int) -> Tensor:
-        """All that is added to the scores, written out: for eyes and proofs, not for the fast road."""
+        """All that is added to the scores, as a matrix: for inspection and checks, not for the fast path."""
         if self.added is not None:
             return self.added
         allowed = torch.ones(queries, keys, dtype=torch.bool)
@@ -50,7 +50,7 @@ Kernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, Sight], Tensor]
 
 
 class View(NamedTuple):
-    """One rectangle: where queries and keys stand, and who may see whom (`allowed` is None where all may)."""
+    """One rectangle: positions of queries and keys, and which keys a query may see (`allowed` is None: all)."""
 
     queries: Positions
     keys: KeyPositions
@@ -63,21 +63,21 @@ class View(NamedTuple):
         return Sight(False, minus_infinity(self.allowed, dtype))
 
     def sight_with(self, bias: Tensor, dtype: torch.dtype) -> Sight:
-        """The bias of the third door, and −inf where a query may not look."""
+        """The score bias, and −inf where a query may not see a key."""
         allowed = seen(self.queries, self.keys, window=None) if self.causal else self.allowed
         if allowed is None:
             return Sight(False, bias.to(dtype))
         return Sight(False, bias.to(dtype).masked_fill(~allowed, float("-inf")))
 
-    def through(self, door: "Door", dtype: torch.dtype) -> Sight:
-        return door(self, dtype)
+    def through(self, bias: "Door", dtype: torch.dtype) -> Sight:
+        return bias(self, dtype)
 
 
 Door: TypeAlias = Callable[[View, torch.dtype], Sight]
 
 
 class Group(NamedTuple):
-    """So many texts in a row, each with so many queries and keys."""
+    """Neighbouring texts that all have this many queries and keys."""
 
     texts: int
     queries: int
@@ -85,7 +85,7 @@ class Group(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """Texts packed one behind another: each sees itself and nothing else. Neighbours of equal size are one batch."""
+    """Texts packed one after another: each sees only itself. Neighbours of equal size are one batch."""
 
     groups: tuple[Group, ...]
     sights: tuple[Sight, ...]
@@ -98,12 +98,12 @@ class Documents(NamedTuple):
         return torch.cat(parts, dim=2)
 
     def cut(self, q: BHTK, k: BGSK, v: BGSK) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """All groups of a tensor in one split: the gradient of a slice is as large as what it was cut from."""
-        asking = [group.texts * group.queries for group in self.groups]
-        asked = [group.texts * group.keys for group in self.groups]
-        parts = (torch.split(x[0], sizes, dim=1) for x, sizes in ((q, asking), (k, asked), (v, asked)))
-        for (_, queries, keys), own_q, own_k, own_v in zip(self.groups, *parts, strict=True):
-            yield unfold(own_q, queries), unfold(own_k, keys), unfold(own_v, keys)
+        """All groups in one split: the gradient of a single slice would be as large as the whole tensor."""
+        queries = [group.texts * group.queries for group in self.groups]
+        keys = [group.texts * group.keys for group in self.groups]
+        parts = (torch.split(x[0], sizes, dim=1) for x, sizes in ((q, queries), (k, keys), (v, keys)))
+        for (_, t, s), own_q, own_k, own_v in zip(self.groups, *parts, strict=True):
+            yield unfold(own_q, t), unfold(own_k, s), unfold(own_v, s)
 
     def matrix(self, queries: int, keys: int) -> Tensor:
         full = torch.full((queries, keys), float("-inf"), dtype=torch.float64)[None, None]
@@ -118,13 +118,13 @@ class Documents(NamedTuple):
 
 
 class DocumentViews(NamedTuple):
-    """Views of packed texts, before the third door."""
+    """Views of packed texts, before a score bias is added."""
 
     groups: tuple[Group, ...]
     views: tuple[View, ...]
 
-    def through(self, door: Door, dtype: torch.dtype) -> Documents:
-        return Documents(self.groups, tuple(view.through(door, dtype) for view in self.views))
+    def through(self, bias: Door, dtype: torch.dtype) -> Documents:
+        return Documents(self.groups, tuple(view.through(bias, dtype) for view in self.views))
 
 
 def unfold(x: Tensor, length: int) -> Tensor:
@@ -139,7 +139,7 @@ def fold(x: Tensor) -> Tensor:
 
 
 def minus_infinity(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a query may look, −inf where not: added, never multiplied (a negative score times −inf is +inf)."""
+    """0 where a query may see a key, −inf where not: added, never multiplied (a negative score times −inf is +inf)."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, float("-inf"))
 
 
@@ -158,22 +158,22 @@ def counting(length: int, device: torch.device) -> Tensor:
 
 
 def whole(queries: int, keys: int, device: torch.device) -> View:
-    """Everyone sees everyone: an encoder, or a decoder looking at its source."""
+    """Every query sees every key: an encoder, or cross-attention."""
     return View(counting(queries, device)[None], counting(keys, device))
 
 
 def triangle(length: int, device: torch.device, *, window: int | None) -> View:
-    """Each query sees itself and what came before: a decoder reading from the beginning."""
+    """Each query sees itself and the past: a decoder without a cache."""
     positions = counting(length, device)
     if window is None or length <= window:
         return View(positions[None], positions, causal=True)
     return View(positions[None], positions, allowed=seen(positions[None], positions, window=window))
 
 
-def continued(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
-    """A decoder with a cache: row b has past[b] positions behind it and reads `length` more.
+def cached_view(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
+    """A decoder with a cache: row b has past[b] positions in the cache and `length` new ones.
 
-    A slot of the cache is a position, so "no key after the query" also hides what stands behind a shorter row's end.
+    A slot of the cache is a position, so "no key after the query" also hides the slots after the end of a shorter row.
     """
     longest = max(past)
     if longest == 0:
@@ -187,20 +187,20 @@ def continued(past: tuple[int, ...], length: int, device: torch.device, *, windo
     return View(queries, keys, allowed=seen(queries, keys, window=window))
 
 
-def ending(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
-    """Rows of sources of unequal length, filled up to the longest: nobody sees the filling."""
+def padded_view(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
+    """Rows of sources of unequal length, padded to the longest: the padding is not seen."""
     keys = counting(max(lengths), device)
     within = keys < torch.tensor(lengths, device=device)[:, None]
     return View(counting(queries, device)[None], keys, allowed=within[:, None, None, :])
 
 
-def documents(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
+def packed_views(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
     """Packed texts; `view(queries, keys)` is the pattern within each of them."""
     groups = tuple(Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True)))
     return DocumentViews(groups, tuple(view(group.queries, group.keys) for group in groups))
 
 
-def drawn(view: View, queries: int) -> str:
+def draw(view: View, queries: int) -> str:
     """● where a query (row) sees a key (column)"""
     matrix = view.sight(torch.float64).matrix(queries, len(view.keys))[0, 0].expand(queries, -1)
     return "\n".join(" ".join("●" if cell == 0 else "·" for cell in row) for row in matrix.tolist())
@@ -209,10 +209,10 @@ def drawn(view: View, queries: int) -> str:
 if __name__ == "__main__":
     cpu = torch.device("cpu")
     for name, view in {
-        "encoder: everyone sees everyone": whole(5, 5, cpu),
+        "encoder: every query sees every key": whole(5, 5, cpu),
         "decoder: itself and the past": triangle(5, cpu, window=None),
         "decoder with a window of 2": triangle(5, cpu, window=2),
-        "decoder with 3 tokens in its cache, reading 2": continued((3,), 2, cpu, window=None),
-        "target of 2 looking at a source of 5": whole(2, 5, cpu),
+        "decoder with 3 tokens in its cache and 2 new ones": cached_view((3,), 2, cpu, window=None),
+        "cross-attention: target of 2, source of 5": whole(2, 5, cpu),
     }.items():
-        print(f"{name}\n{drawn(view, view.queries.shape[1])}\n")
+        print(f"{name}\n{draw(view, view.queries.shape[1])}\n")

@@ -1,4 +1,4 @@
-"""Norms: a vector brought to a common length, computed in float32 at least and answered in the weight's precision."""
+"""LayerNorm and RMSNorm, computed in float32 at least; the result has the dtype of the weight."""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-"""Heads: what is read from hidden states, position by position. They never see a mask, a text or a loss.
+"""Output heads: hidden states to logits or labels, per position. They know no mask, text or loss.
 
-A language head is three things, so that a loss may compute logits in pieces: `ready(x)`, a weight, and a bias;
-logits = ready(x) weightᵀ + bias. `table` is the token embedding; a tied head reads with it, an own head ignores it.
+A language-model head is three things, so that a loss can compute logits in chunks: `ready(x)`, a weight, and a bias;
+logits = ready(x) weightᵀ + bias. `table` is the token embedding; a tied head uses it, an own head ignores it.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class TiedHead(LanguageHead):
 
 
 class ShiftedHead(TiedHead):
-    """logits = (x · scale) Eᵀ + shift, a fixed number a token"""
+    """logits = (x · scale) Eᵀ + shift, a fixed number per token"""
 
     shift: Tensor
 
@@ -82,7 +82,7 @@ class TransformedHead(LanguageHead):
 
 
 class ReadHead(nn.Module):
-    """out(act(dense x)): labels, spans, BERT's pooled summary; absent steps are identities"""
+    """out(act(dense x)): labels, spans, BERT's pooler; absent steps are identities"""
 
     def __init__(self, dense: nn.Module, out: nn.Module, *, act: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

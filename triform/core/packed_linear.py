@@ -1,9 +1,9 @@
-"""A twin of a network whose matrices lie as the machine likes to read them: faster, and alike for any number of rows.
+"""A copy of a network with its matrices packed for oneDNN: faster, and bit-identical for any number of rows.
 
-oneDNN's packed product adds up each output in one fixed order, so a row's answer has the same bits alone and beside
-others; the plain product (`F.linear`) keeps that promise only for whole multiples of `PLAIN_ROWS` rows. Both are
-measured facts, proven again by the tests. Refuses to know caches and texts. The twin shares everything with its network
-but the packed matrices, which it holds a second time, and it does not follow later changes of them.
+oneDNN's packed matmul sums each output in one fixed order, so a row has the same bits alone and in a batch; the plain
+matmul (`F.linear`) is bit-identical only for multiples of `PLAIN_ROW_MULTIPLE` rows. Both are measured, and checked by
+the tests. Knows no caches and texts. The packed copy shares everything with its network except the packed matrices,
+which it holds a second time; it does not follow later changes of the weights.
 """
 
 import copy
@@ -22,7 +22,7 @@ from triform.core.output_heads import LanguageHead
 from triform.shapes import VD, XD, XV
 
 PLAIN_ROWS = 4
-# Numbers: smaller networks live in the machine's own cache, where calling costs more than reading.
+# Parameters: smaller networks fit into the processor's cache, where calls cost more than reading.
 WORTH_PACKING = 2**22
 
 
@@ -53,7 +53,7 @@ class PackedHead(nn.Module):
 
 
 def can_pack(network: Network) -> bool:
-    """Whether this machine packs numbers of this kind."""
+    """Whether this machine can pack weights of this dtype and device."""
     weight = network.token.weight
     return torch._C._has_mkldnn and weight.dtype == torch.float32 and weight.device.type == "cpu"
 
@@ -62,50 +62,50 @@ def worth_packing(network: Network) -> bool:
     return can_pack(network) and sum(p.numel() for p in network.parameters()) >= WORTH_PACKING
 
 
-_TWINS: WeakKeyDictionary[Network, tuple[tuple[tuple[int, int], ...], Network]] = WeakKeyDictionary()
+_PACKED_COPIES: WeakKeyDictionary[Network, tuple[tuple[tuple[int, int], ...], Network]] = WeakKeyDictionary()
 Module = TypeVar("Module", bound=nn.Module)
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 
 def packed(network: AnyNetwork) -> AnyNetwork:
-    """The twin, made once while the numbers stay as they are; it goes when its network goes."""
+    """The packed copy, made once per state of the weights; it is freed with its network."""
     numbers = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters())
-    known = _TWINS.get(network)
+    known = _PACKED_COPIES.get(network)
     if known is None or known[0] != numbers:
-        known = _TWINS[network] = (numbers, _packed(network))
+        known = _PACKED_COPIES[network] = (numbers, _pack(network))
     return cast(AnyNetwork, known[1])
 
 
 def forget_twin(network: Network) -> None:
-    """For those whose numbers are about to change: a twin is as large as its network."""
-    _TWINS.pop(network, None)
+    """Free the packed copy before the weights change: it is as large as its network."""
+    _PACKED_COPIES.pop(network, None)
 
 
-def _packed(network: Network) -> Network:
-    twin = _twin(network)
+def _pack(network: Network) -> Network:
+    copied = _copy_packed(network)
     if isinstance(network.readout, LanguageHead):
-        twin.readout = PackedHead(_twin(network.readout), network.token.weight)
-    return twin
+        copied.readout = PackedHead(_copy_packed(network.readout), network.token.weight)
+    return copied
 
 
-# Nobody taps a twin: where these call their parts, the calls go straight to `forward`. A decoding step of twelve
-# layers is some 270 such calls, and finding and calling a module costs more than many of them compute.
-STRAIGHT = (Residual, SelfAttention, CrossAttention, FeedForward)
+# A packed copy has no hooks, so these modules call the `forward` of their parts directly. A decoding step of twelve
+# layers is about 270 such calls, and calling a module costs more than many of them compute.
+CALL_FORWARD_OF = (Residual, SelfAttention, CrossAttention, FeedForward)
 
 
-def _twin(module: Module) -> Module:
-    """The same module with the same tensors, but for linear layers, which are packed."""
+def _copy_packed(module: Module) -> Module:
+    """The same module with the same tensors, except linear layers, which are packed."""
     same = copy.copy(module)
-    same._modules = {name: None if child is None else _child(child) for name, child in module._modules.items()}
-    if isinstance(module, STRAIGHT):
+    same._modules = {name: None if child is None else _copy_child(child) for name, child in module._modules.items()}
+    if isinstance(module, CALL_FORWARD_OF):
         parts = {name: child for name, child in same._modules.items() if child is not None}
         # An encoder-decoder finds its cross-attention by path, to project the source: that one stays a module.
-        straight = {name: part.forward for name, part in parts.items() if not isinstance(part, CrossAttention)}
-        same.__dict__ |= straight
+        forwards = {name: part.forward for name, part in parts.items() if not isinstance(part, CrossAttention)}
+        same.__dict__ |= forwards
     return same
 
 
-def _child(child: nn.Module) -> nn.Module:
-    return (
-        PackedLinear(child.weight, child.bias) if type(child) is Linear or type(child) is WideLinear else _twin(child)
-    )
+def _copy_child(child: nn.Module) -> nn.Module:
+    if type(child) is Linear or type(child) is WideLinear:
+        return PackedLinear(child.weight, child.bias)
+    return _copy_packed(child)

@@ -1,7 +1,7 @@
-"""Positions, through three doors: added to the embeddings, turning q and k, added to the scores.
+"""Positions enter at three places: added to the embeddings, as a rotation of q and k, added to the scores.
 
-An unused door is an object that does nothing. Positions themselves are whole numbers counted from the first real token
-of each text; padding never reaches this file.
+An unused place is a module that does nothing. Positions are integers counted from the first real token of each text;
+padding never reaches this file.
 """
 
 import math
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from triform.core.masks import Sight, View
 from triform.shapes import BHTS, BTD, BTHK, Angle, KeyPositions, Positions
 
-# --- first door: added to the embeddings ----------------------------------------------------------------------------
+# --- added to the embeddings ----------------------------------------------------------------------------------------
 
 
-class Nowhere(nn.Module):
+class NoAddedPosition(nn.Module):
     """x"""
 
     def forward(self, x: BTD, positions: Positions) -> BTD:
@@ -28,7 +28,7 @@ class Sinusoid(nn.Module):
     """x + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(the same)"""
 
     def forward(self, x: BTD, positions: Positions) -> BTD:
-        return x + self.order(*waves(positions, x.shape[-1])).to(x.dtype)
+        return x + self.order(*sin_cos(positions, x.shape[-1])).to(x.dtype)
 
     def order(self, sin: Tensor, cos: Tensor) -> Tensor:
         return torch.stack((sin, cos), dim=-1).flatten(-2)
@@ -41,20 +41,20 @@ class SinusoidHalves(Sinusoid):
         return torch.cat((sin, cos), dim=-1)
 
 
-class Waves(NamedTuple):
+class SinCos(NamedTuple):
     sin: Tensor
     cos: Tensor
 
 
-def waves(positions: Positions, width: int) -> Waves:
-    """sin and cos of pos / 10000^(2i/D), in float64: far positions keep their digits."""
+def sin_cos(positions: Positions, width: int) -> SinCos:
+    """sin and cos of pos / 10000^(2i/D), in float64: exact also for far positions."""
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
     angles = positions.unsqueeze(-1) * 10_000.0 ** (-pairs / width)
-    return Waves(angles.sin(), angles.cos())
+    return SinCos(angles.sin(), angles.cos())
 
 
-class Learned(nn.Module):
-    """x + W[pos]; the first `reserved` rows of W stand for no position."""
+class LearnedPositions(nn.Module):
+    """x + W[pos + reserved]; the first `reserved` rows of W are unused."""
 
     def __init__(self, rows: int, width: int, *, reserved: int) -> None:
         super().__init__()
@@ -65,18 +65,18 @@ class Learned(nn.Module):
         return x + nn.functional.embedding(positions + self.reserved, self.weight)
 
 
-# --- second door: turning q and k -----------------------------------------------------------------------------------
+# --- a rotation of q and k (RoPE) -----------------------------------------------------------------------------------
 
 
 class Angles(NamedTuple):
-    """cos and sin of each position's angles, made once a pass and shared by all layers."""
+    """cos and sin of each position's angles, computed once per pass and shared by all layers."""
 
     cos: Angle
     sin: Angle
 
 
 class NoAngles(nn.Module):
-    """Nothing is turned, so nothing is computed."""
+    """No rotation: empty tensors."""
 
     def forward(self, positions: Positions, dtype: torch.dtype) -> Angles:
         none = torch.empty(1, positions.shape[1], 1, 0, dtype=dtype, device=positions.device)
@@ -97,15 +97,15 @@ class RotaryAngles(nn.Module):
         return Angles((angles.cos() * self.sharpen).to(dtype), (angles.sin() * self.sharpen).to(dtype))
 
 
-class Still(nn.Module):
-    """q or k as it is."""
+class NoRotation(nn.Module):
+    """q or k, unchanged"""
 
     def forward(self, x: BTHK, angles: Angles) -> BTHK:
         return x
 
 
 class Turn(nn.Module):
-    """The pair (x[i], x[i + K/2]) turned by angle i: the half-split layout of released Llama files."""
+    """The pair (x[i], x[i + K/2]) rotated by angle i: the half-split layout of released Llama files."""
 
     def forward(self, x: BTHK, angles: Angles) -> BTHK:
         first, second = x.chunk(2, dim=-1)
@@ -119,7 +119,7 @@ def frequencies(head_width: int, base: float) -> list[float]:
 
 
 def llama3_frequencies(plain: list[float], *, factor: float, low: float, high: float, trained: int) -> list[float]:
-    """Waves longer than trained/low are slowed by `factor`, shorter than trained/high left, between them a blend."""
+    """Wavelengths above trained/low are divided by `factor`, those below trained/high unchanged, a blend between."""
 
     def scaled(frequency: float) -> float:
         turns = trained * frequency / (2 * math.pi)
@@ -130,7 +130,7 @@ def llama3_frequencies(plain: list[float], *, factor: float, low: float, high: f
 
 
 class YarnRamp(NamedTuple):
-    """Pairs up to `first` are kept, from `last` on slowed by the factor, between them a straight ramp."""
+    """Pairs up to `first` are unchanged, from `last` on divided by the factor, a linear ramp between."""
 
     first: float
     last: float
@@ -138,7 +138,7 @@ class YarnRamp(NamedTuple):
     @staticmethod
     def of(head_width: int, base: float, *, fast: float, slow: float, trained: int, whole: bool) -> "YarnRamp":
         def pair(turns: float) -> float:
-            """The pair that turns this often within the trained context."""
+            """The pair that makes this many rotations within the trained context."""
             return head_width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
 
         first, last = pair(fast), pair(slow)
@@ -158,18 +158,18 @@ def yarn_frequencies(plain: list[float], ramp: YarnRamp, *, factor: float) -> li
     return [scaled(i, frequency) for i, frequency in enumerate(plain)]
 
 
-# --- third door: added to the scores --------------------------------------------------------------------------------
+# --- added to the scores --------------------------------------------------------------------------------------------
 
 
 class NoBias(nn.Module):
-    """The scores are q · k and the mask, nothing more."""
+    """scores + mask, no bias"""
 
     def forward(self, view: View, dtype: torch.dtype) -> Sight:
         return view.sight(dtype)
 
 
 class ScoreBias(nn.Module):
-    """scores + bias(distance), one number a head."""
+    """scores + bias(distance), one bias per head"""
 
     def forward(self, view: View, dtype: torch.dtype) -> Sight:
         return view.sight_with(self.bias(view.queries, view.keys), dtype)
@@ -179,7 +179,7 @@ class ScoreBias(nn.Module):
 
 
 class BucketBias(ScoreBias):
-    """W[bucket(key − query)]: near distances have a bucket each, far ones share, growing as the logarithm (T5)."""
+    """W[bucket(key − query)]: one bucket per small distance, logarithmic buckets for large ones (T5)."""
 
     def __init__(self, count: int, heads: int, *, distance: int) -> None:
         super().__init__()
@@ -191,12 +191,12 @@ class BucketBias(ScoreBias):
         return nn.functional.embedding(self.bucket(ahead), self.weight).permute(0, 3, 1, 2)
 
     def bucket(self, ahead: Tensor) -> Tensor:
-        """Of a decoder: all buckets look back, the future shares bucket 0 (and is masked)."""
+        """For a decoder: all buckets are for the past; the future has bucket 0 (and is masked)."""
         return log_bucket((-ahead).clamp(min=0), len(self.weight), self.distance)
 
 
 class TwoSidedBucketBias(BucketBias):
-    """Of an encoder: the second half of the buckets looks ahead."""
+    """For an encoder: the second half of the buckets is for the future."""
 
     def bucket(self, ahead: Tensor) -> Tensor:
         half = len(self.weight) // 2
@@ -204,7 +204,7 @@ class TwoSidedBucketBias(BucketBias):
 
 
 def log_bucket(far: Tensor, count: int, distance: int) -> Tensor:
-    """Half of the buckets count exactly; the rest grow as the logarithm up to `distance`."""
+    """Half of the buckets are one per distance; the rest grow logarithmically up to `distance`."""
     exact = count // 2
     # float32, as T5 was trained: at the edges between buckets the rounding decides.
     ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(distance / exact)
@@ -226,7 +226,7 @@ class AlibiBias(ScoreBias):
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """2^(−8/H), 2^(−16/H), …; where H is no power of two, the gaps are filled from the next power."""
+    """2^(−8/H), 2^(−16/H), …; where H is not a power of two, the missing slopes come from the next power."""
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     between = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * power, 2)]

@@ -1,6 +1,6 @@
-"""Texts as the core reads them: token ids without padding, in rows of one length or packed into a single row.
+"""The input of a network: token ids without padding, in rows of equal length or packed into a single row.
 
-Refuses to know padding (it ends at `door.py`), strings and tokenizers.
+Knows no padding (`inputs.py` removes it), strings and tokenizers.
 """
 
 from collections.abc import Sequence
@@ -16,53 +16,53 @@ from triform.errors import InputError
 from triform.shapes import BT, BTD, Positions
 
 
-class Source:
-    """What a decoder may look at beside its own past."""
+class DecoderSource:
+    """What a decoder can attend to beside its own past."""
 
     def seen_by(self, target: "Text") -> AnyView:
-        """The view of a target on this source."""
+        """Which positions of this source a target sees."""
         raise NotImplementedError
 
-    def in_rows(self) -> "Source":
-        """The same, one source a row, as generating needs it."""
+    def in_rows(self) -> "DecoderSource":
+        """The same with one source per row, as generation needs it."""
         return self
 
     def to_rows(self, x: Tensor) -> Tensor:
-        """[B, G, S, K] with one source a row"""
+        """[B, G, S, K] with one source per row"""
         return x
 
 
-class NoSource(Source):
-    """A model of one stack has no source."""
+class NoSource(DecoderSource):
+    """A model with one stack has no source."""
 
     def seen_by(self, target: "Text") -> AnyView:
         return masks.whole(1, 1, target.ids.device)
 
 
 @dataclass(frozen=True)
-class UnequalRows(Source):
-    """Sources of these lengths, one a row, filled with zeros up to the longest; the filling is never seen."""
+class UnequalRows(DecoderSource):
+    """Sources of these lengths, one per row, padded with zeros to the longest; the padding is never seen."""
 
     lengths: tuple[int, ...]
 
     def seen_by(self, target: "Text") -> AnyView:
-        return masks.ending(self.lengths, target.ids.shape[1], target.ids.device)
+        return masks.padded_view(self.lengths, target.ids.shape[1], target.ids.device)
 
 
 @dataclass(frozen=True, eq=False)
-class Text(Source):
+class Text(DecoderSource):
     """B texts of T tokens each."""
 
     ids: BT
     kinds: BT
-    lengths: tuple[int, ...] = ()  # of the texts packed in one row; none here
+    lengths: tuple[int, ...] = ()  # of the texts packed into one row; () here
 
     @staticmethod
     def of(ids: BT) -> "Text":
         return Text(ids, torch.zeros_like(ids))
 
     def positions(self, past: tuple[int, ...]) -> Positions:
-        """Counted on from what each row has behind it."""
+        """Positions, starting at the cached length of each row."""
         starts = torch.tensor(past, device=self.ids.device)
         return starts[:, None] + masks.counting(self.ids.shape[1], self.ids.device)
 
@@ -71,7 +71,7 @@ class Text(Source):
         return masks.whole(length, length, self.ids.device)
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
-        return masks.continued(past, self.ids.shape[1], self.ids.device, window=window)
+        return masks.cached_view(past, self.ids.shape[1], self.ids.device, window=window)
 
     def seen_by(self, target: "Text") -> AnyView:
         return masks.whole(target.ids.shape[1], self.ids.shape[1], self.ids.device)
@@ -85,7 +85,7 @@ class Text(Source):
 
 @dataclass(frozen=True, eq=False)
 class PackedText(Text):
-    """Texts of these lengths one behind another in a single row; each counts its positions from 0."""
+    """Texts of these lengths one after another in a single row; the positions of each start at 0."""
 
     @staticmethod
     def join(texts: Sequence[Tensor]) -> "PackedText":
@@ -98,21 +98,21 @@ class PackedText(Text):
 
     def both_sides(self) -> AnyView:
         device = self.ids.device
-        return masks.documents(self.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         if past != (0,):
-            raise InputError("packed texts have no cache; read each text into a row of the cache of its own")
+            raise InputError("packed texts cannot use a cache; prefill each text into a cache row of its own")
         device = self.ids.device
-        return masks.documents(self.lengths, self.lengths, lambda t, s: masks.triangle(t, device, window=window))
+        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.triangle(t, device, window=window))
 
     def seen_by(self, target: Text) -> AnyView:
         if len(target.lengths) != len(self.lengths):
-            raise InputError("a packed source needs a packed target of as many texts; or use memory.in_rows()")
+            raise InputError("a packed source needs a packed target with as many texts; or use memory.in_rows()")
         device = self.ids.device
-        return masks.documents(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
 
-    def in_rows(self) -> Source:
+    def in_rows(self) -> DecoderSource:
         return UnequalRows(self.lengths)
 
     def to_rows(self, x: Tensor) -> Tensor:

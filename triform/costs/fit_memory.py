@@ -1,4 +1,4 @@
-"""What fits into a memory: precision, batch and context, for inference and for training, before anything is fetched."""
+"""What fits in a memory size: precision, batch and context, for inference and training, before any download."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -17,24 +17,24 @@ Use: TypeAlias = Literal["inference", "training"]
 
 USES: tuple[Use, ...] = ("inference", "training")
 PRECISIONS = ("float32", "bfloat16")
-MOST_ROWS = 2**20
+MAX_BATCH = 2**20
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What one precision leaves room for; 0 where nothing fits."""
+    """What fits in one precision; 0 if nothing does."""
 
     use: Use
     dtype: str
     weights: int  # bytes
-    needed: int  # bytes, for one row of the length asked for
-    batch: int  # the most rows of the length asked for
-    length: int  # the most positions of one row
+    needed: int  # bytes for batch 1 at the requested length
+    batch: int  # largest batch at the requested length
+    length: int  # most positions at batch 1
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """What fits into so many bytes, at a length asked for."""
+    """What fits in so many bytes, at a requested length."""
 
     memory: int
     length: int
@@ -44,24 +44,24 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import fit_table
+        from triform.costs.tables import make_fit_table
 
-        return fit_table(self)
+        return make_fit_table(self)
 
 
 def fit(spec: ModelSpec, *, memory: int, length: int | None = None) -> Fit:
-    """Inference is a prefill with its cache; source and target of an encoder-decoder are equally long."""
+    """Inference is a prefill with its cache; an encoder-decoder has source and target of the same length."""
     if memory < 1:
-        raise InputError(f"memory={memory!r} bytes hold nothing; use e.g. {24 * 10**9}")
-    asked = spec.context if length is None else length
-    rooms = tuple(room(spec, use, dtype, memory, asked) for use in USES for dtype in PRECISIONS)
-    return Fit(memory=memory, length=asked, rooms=rooms)
+        raise InputError(f"memory={memory!r} bytes is too small; use e.g. {24 * 10**9}")
+    length = spec.context if length is None else length
+    rooms = tuple(room(spec, use, dtype, memory, length) for use in USES for dtype in PRECISIONS)
+    return Fit(memory=memory, length=length, rooms=rooms)
 
 
 def room(spec: ModelSpec, use: Use, dtype: str, memory: int, length: int) -> Room:
     phase: Phase = "training" if use == "training" else "reading" if spec.decoder is None else "prefill"
 
-    def held(batch: int, positions: int) -> int:
+    def count_bytes(batch: int, positions: int) -> int:
         source = positions if spec.form == "encoder-decoder" else None
         return cost(spec, phase=phase, batch=batch, length=positions, source=source, dtype=dtype).memory.total
 
@@ -69,14 +69,14 @@ def room(spec: ModelSpec, use: Use, dtype: str, memory: int, length: int) -> Roo
         use=use,
         dtype=dtype,
         weights=cost(spec, dtype=dtype).memory.weights,
-        needed=held(1, length),
-        batch=largest(lambda batch: held(batch, length) <= memory, MOST_ROWS),
-        length=largest(lambda positions: held(1, positions) <= memory, spec.context),
+        needed=count_bytes(1, length),
+        batch=largest(lambda batch: count_bytes(batch, length) <= memory, MAX_BATCH),
+        length=largest(lambda positions: count_bytes(1, positions) <= memory, spec.context),
     )
 
 
 def largest(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to the limit that fits, where all smaller ones fit too."""
+    """The largest number up to the limit that fits, by bisection."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -93,5 +93,5 @@ def bytes_of(text: str) -> int:
     except (KeyError, ValueError, OverflowError):
         raise InputError(f"{text!r} is not an amount of memory; use a number and a unit, e.g. 24GB or 16GiB") from None
     if size < 1:
-        raise InputError(f"{text!r} holds nothing; use an amount of memory of at least 1B")
+        raise InputError(f"{text!r} is too small; use at least 1B")
     return size

@@ -1,7 +1,7 @@
-"""What a real pass does, by module path: FLOPs, bytes that autograd keeps, seconds.
+"""Counted in a real run of any module, per module path: FLOPs, bytes that autograd saves, seconds.
 
-torch's own counter counts. It has no formula for the CPU's attention kernel and does not know the public paths, least
-of all in a backward pass; both are added here. Refuses to know what a model is: any module will do.
+torch's counter counts FLOPs; added here are formulas for the CPU's attention kernel and the module paths, which
+torch does not know in a backward pass.
 """
 
 from collections import defaultdict
@@ -20,13 +20,13 @@ Hook = Callable[..., None]
 
 
 def kernel_flops(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
-    """q kᵀ and its product with v; every score is computed, masked or not."""
+    """q kᵀ and its product with v; masked scores are computed too."""
     batch, heads, queries, width = q
     return 2 * batch * heads * queries * k[2] * (width + v[3])
 
 
 def kernel_backward_flops(_: Shape, q: Shape, k: Shape, v: Shape, *__: object, **___: object) -> int:
-    """The scores once more, then the gradients of weights, values, queries and keys: five products."""
+    """The scores again, then the gradients of weights, values, queries and keys: five products."""
     batch, heads, queries, width = q
     return 2 * batch * heads * queries * k[2] * (3 * width + 2 * v[3])
 
@@ -38,20 +38,20 @@ KERNELS: dict[Any, Callable[..., int]] = {
 
 
 class ByPath(NamedTuple):
-    """One number for all, and one for each module with everything in it."""
+    """The total, and one number per module, submodules included."""
 
     total: float
     paths: dict[str, float]
 
     def of(self, pattern: str) -> float:
-        """Summed over the paths of a pattern: `decoder.blocks.*.attention.f.qkv`."""
+        """Sum over the paths that match: `decoder.blocks.*.attention.f.qkv`."""
         return sum(number for path, number in self.paths.items() if fnmatchcase(path, pattern))
 
 
 def count_flops(network: nn.Module, run: Callable[[], object]) -> ByPath:
     """FLOPs of `run`, forward and backward: `count_flops(network, lambda: network(text).sum().backward())`"""
     counter = FlopCounterMode(display=False, custom_mapping=KERNELS)
-    counter.mod_tracker = Paths(network)  # type: ignore[assignment]
+    counter.mod_tracker = PathTracker(network)  # type: ignore[assignment]
     with counter:
         run()
     sums: dict[str, float] = {path: sum(kinds.values()) for path, kinds in counter.get_flop_counts().items()}
@@ -59,63 +59,63 @@ def count_flops(network: nn.Module, run: Callable[[], object]) -> ByPath:
 
 
 def count_kept(network: nn.Module, run: Callable[[], object], *, given: Iterable[Tensor] = ()) -> int:
-    """Bytes that autograd keeps of what `run` computes: each storage once, without the network and what was given."""
+    """Bytes that autograd saves in `run`: each storage once, without the network's and the tensors of `given`."""
     old = {x.untyped_storage().data_ptr() for x in (*network.parameters(), *network.buffers(), *given)}
-    kept: dict[int, torch.UntypedStorage] = {}
+    saved: dict[int, torch.UntypedStorage] = {}
 
-    def keep(x: Tensor) -> Tensor:
+    def save(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
         if storage.data_ptr() not in old:
-            kept[storage.data_ptr()] = storage
+            saved[storage.data_ptr()] = storage
         return x
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
         run()
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in saved.values())
 
 
 def count_seconds(network: nn.Module, run: Callable[[], object]) -> ByPath:
-    """Seconds of `run`, and of every module's forward pass in it."""
+    """Seconds of `run`, and of each module's forward pass."""
     seconds: dict[str, float] = defaultdict(float)
-    began: list[float] = []
+    starts: list[float] = []
 
     def leave(path: str) -> None:
-        seconds[path] += perf_counter() - began.pop()
+        seconds[path] += perf_counter() - starts.pop()
 
-    with hooked(network, lambda path: began.append(perf_counter()), leave):
+    with hook_modules(network, lambda path: starts.append(perf_counter()), leave):
         start = perf_counter()
         run()
         total = perf_counter() - start
     return ByPath(total, dict(seconds))
 
 
-def hooked(network: nn.Module, enter: Callable[[str], None], leave: Callable[[str], None]) -> ExitStack:
-    """Every module tells its path when it begins and when it ends."""
+def hook_modules(network: nn.Module, enter: Callable[[str], None], leave: Callable[[str], None]) -> ExitStack:
+    """Calls `enter(path)` before and `leave(path)` after the forward pass of every module."""
 
-    def telling(hear: Callable[[str], None], path: str) -> Hook:
-        return lambda *_: hear(path)
+    def call_with(path: str, callback: Callable[[str], None]) -> Hook:
+        return lambda *_: callback(path)
 
     hooks = ExitStack()
     for path, module in network.named_modules():
-        hooks.enter_context(module.register_forward_pre_hook(telling(enter, path)))
-        hooks.enter_context(module.register_forward_hook(telling(leave, path)))
+        hooks.enter_context(module.register_forward_pre_hook(call_with(path, enter)))
+        hooks.enter_context(module.register_forward_hook(call_with(path, leave)))
     return hooks
 
 
-class Paths:
-    """Which module is at work: in a forward pass the one called last, in a backward pass the one whose step is undone.
+class PathTracker:
+    """The module that is running: in a forward pass the innermost, in a backward pass the one that recorded the node.
 
-    autograd numbers the steps it records. A module owns the numbers given out while it ran, and a step of the
-    backward pass carries the number of the one it undoes: so it finds its owner.
+    autograd numbers the nodes it records. A module owns the numbers assigned during its forward pass; a backward node
+    carries the number of its forward node.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
         self.running: list[tuple[str, int]] = []
-        self.owners: list[tuple[int, int, str]] = []  # inner modules end, and stand, before outer ones
+        self.owners: list[tuple[int, int, str]] = []  # inner modules end first, so they come before outer ones
 
-    def __enter__(self) -> "Paths":
-        self.hooks = hooked(self.network, self.enter, self.leave)
+    def __enter__(self) -> "PathTracker":
+        self.hooks = hook_modules(self.network, self.enter, self.leave)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +129,7 @@ class Paths:
         self.owners.append((first, torch._C._autograd._get_sequence_nr(), path))
 
     @property
-    def at_work(self) -> str:
+    def current(self) -> str:
         step: Any = torch._C._current_autograd_node()  # None in a forward pass
         if step is None:
             return self.running[-1][0] if self.running else ""
@@ -138,6 +138,6 @@ class Paths:
 
     @property
     def parents(self) -> set[str]:
-        """The module at work and all that it is part of, as torch's counter asks."""
-        parts = self.at_work.split(".")
+        """The current module and all that contain it, as torch's counter expects."""
+        parts = self.current.split(".")
         return {"Global"} | {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}

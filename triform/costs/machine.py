@@ -1,7 +1,7 @@
-"""This machine's two limits, measured: how fast it multiplies matrices, how fast it reads memory; and how much it has.
+"""Limits of this machine: peak FLOP/s of matrix products, memory bandwidth, and memory size.
 
-A `Machine` may as well be given: `Machine(peak_flops=312e12, bandwidth=1.55e12)` is a data sheet. What was measured is
-kept in the cache folder. torch is imported when something is measured, not before.
+`Machine(peak_flops=312e12, bandwidth=1.55e12)` describes another machine by its data sheet. Measurements are stored in
+the cache folder. torch is imported only to measure.
 """
 
 import os
@@ -17,18 +17,20 @@ import msgspec
 
 from triform.control_groups import read_memory_limits
 from triform.errors import InputError
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, KEY, check_format
 from triform.weights.model_store import home
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SIDES = (256, 512, 1536)  # of the square matrices multiplied: small ones stay in the machine's cache
-READ = 2**28  # bytes of the matrix that is only read: far above any cache
-SECONDS = 0.7  # for each limit; a shared machine shows its best within that
+MATRIX_SIDES = (256, 512, 1536)  # of the square matrices multiplied: small ones stay in the CPU cache
+READ_BYTES = 2**28  # size of the matrix that measures bandwidth: far above any CPU cache
+SECONDS_PER_LIMIT = 0.7  # long enough for one undisturbed round on a shared machine
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """FLOPs a second of matrix products (float32 where measured), bytes a second from memory, bytes of memory."""
+    """FLOP/s of matrix products (float32 if measured), bytes per second read from memory, bytes of memory."""
 
     peak_flops: float
     bandwidth: float
@@ -38,45 +40,43 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"machine: {name}={value!r} is not a limit; use a number above 0")
+                raise InputError(f"machine: {name}={value!r} is not a limit; use a finite number above 0")
 
     @property
     def ridge(self) -> float:
-        """FLOPs a byte above which computing is the limit, below which reading is."""
+        """FLOPs per byte: above it the peak is the limit, below it the bandwidth."""
         return self.peak_flops / self.bandwidth
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import machine_line
+        from triform.costs.tables import describe_machine
 
-        return machine_line(self)
+        return describe_machine(self)
 
 
 def keep(machine: Machine) -> None:
-    """In the cache folder, under this machine's name: the folder may be shared with others."""
-    place = _place()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_bytes(msgspec.json.encode(machine))
-    draft.replace(place)
+    """Stored in the cache folder under the host name: several machines may share the folder."""
+    write_file(_path(), msgspec.json.encode({KEY: FORMAT} | msgspec.to_builtins(machine)))
 
 
 def kept() -> Machine | None:
-    """What was measured here before; a file that cannot be read is as good as none."""
+    """The stored measurement, or None if there is none or it cannot be read."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_place().read_bytes(), type=Machine)
+        data = _path().read_bytes()
+        check_format(data, what=_path(), otherwise="remove this file: the machine is measured again")
+        return msgspec.json.decode(data, type=Machine)
     return None
 
 
-def _place() -> Path:
+def _path() -> Path:
     return home() / f"machine-{platform.node() or 'here'}.json"
 
 
 @lru_cache(maxsize=1)
 def measure() -> Machine:
-    """The best of many rounds, with torch's threads as they are; once a process."""
+    """The best of many rounds, with torch's current threads; once per process."""
     import torch
 
     def product(side: int) -> Callable[[], object]:
@@ -84,15 +84,17 @@ def measure() -> Machine:
         return lambda: a @ b
 
     with torch.no_grad():
-        peak = max(2 * side**3 / best(product(side), seconds=SECONDS / len(SIDES)) for side in SIDES)
-        matrix = torch.rand(READ // 4 // 4096, 4096)
+        peak = max(
+            2 * side**3 / best(product(side), seconds=SECONDS_PER_LIMIT / len(MATRIX_SIDES)) for side in MATRIX_SIDES
+        )
+        matrix = torch.rand(READ_BYTES // 4 // 4096, 4096)
         vector = torch.rand(4096)
-        reading = best(lambda: matrix @ vector, seconds=SECONDS)
-    return Machine(peak_flops=peak, bandwidth=READ / reading, memory=memory())
+        reading = best(lambda: matrix @ vector, seconds=SECONDS_PER_LIMIT)
+    return Machine(peak_flops=peak, bandwidth=READ_BYTES / reading, memory=memory())
 
 
 def best(run: Callable[[], object], *, seconds: float) -> float:
-    """Seconds of the fastest round, after one that does not count; the others were disturbed."""
+    """Seconds of the fastest round, after one warm-up round."""
     run()
     end, fastest = perf_counter() + seconds, float("inf")
     while fastest == float("inf") or perf_counter() < end:
@@ -103,6 +105,6 @@ def best(run: Callable[[], object], *, seconds: float) -> float:
 
 
 def memory() -> int:
-    """Bytes this process may use: the machine's, or those of its control groups where one has less."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([whole, *read_memory_limits()])
+    """Bytes this process may use: the machine's memory, or the smallest limit of its control groups."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *read_memory_limits()])

@@ -1,86 +1,159 @@
-"""A real model run under the very load its cost was predicted for: FLOPs counted, seconds measured, by module path."""
+"""Run a model under the workload its cost was predicted for: FLOPs predicted, counted and measured per module path."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 
 from triform.core.build import cache_for
 from triform.core.cache import NO_MEMORY, Cache, Memory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.core.texts import Pair, Text
-from triform.costs.compare import Beside, beside
 from triform.costs.flop_counter import ByPath, count_flops, count_seconds
 from triform.costs.machine import Machine
-from triform.costs.predict import Cost
+from triform.costs.predict import OPTIMIZER, Cost
+from triform.costs.roofline import roofline
+from triform.costs.stack_rows import Operation
 from triform.costs.workload import Load
 from triform.spec import ModelSpec
 
-ROUNDS = 5  # the fastest is taken: the others were disturbed
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ROUNDS = 5  # the fastest one is reported
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One module path with all its operations. FLOPs are of forward and backward; times of the forward pass."""
+
+    path: str
+    names: str
+    predicted: int  # FLOPs
+    counted: int  # FLOPs
+    least: float  # seconds of the forward pass, lower bound of the roofline
+    measured: float  # seconds of the forward pass
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """One line per path, and the total: of a training step with its backward pass, without the optimizer."""
+
+    form: str
+    load: Load
+    machine: Machine
+    lines: tuple[Line, ...]
+
+    @property
+    def equal(self) -> bool:
+        return all(line.predicted == line.counted for line in self.lines)
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(msgspec.to_builtins(self) | {"equal": self.equal}).decode()
+
+    def __rich__(self) -> "RenderableType":
+        from triform.costs.tables import make_measured_table
+
+        return make_measured_table(self)
+
+
+def beside(costs: Cost, *, flops: ByPath, seconds: ByPath, machine: Machine) -> Beside:
+    """Joins a predicted cost with FLOPs counted and seconds measured under the same workload."""
+    rows = [row for row in costs.operations if row.stack != OPTIMIZER]
+    lines = []
+    for path in dict.fromkeys(row.path for row in rows if row.flops):
+        operations = [row for row in rows if row.path == path]
+        lines.append(
+            Line(
+                path=path,
+                names=", ".join(dict.fromkeys(row.name for row in operations)),
+                predicted=sum(row.flops for row in operations),
+                counted=int(flops.of(path)),
+                least=sum(least_forward(row, costs.load, machine) for row in operations),
+                measured=seconds.of(path),
+            )
+        )
+    total = Line(
+        path="",
+        names="total",
+        predicted=costs.total.flops,
+        counted=int(flops.total),
+        least=sum(row.seconds for row in roofline(costs, machine=machine).rows if row.stack != OPTIMIZER),
+        measured=seconds.total,
+    )
+    return Beside(costs.form, costs.load, machine, (*lines, total))
+
+
+def least_forward(row: Operation, load: Load, machine: Machine) -> float:
+    """A training step moves three times the bytes of its forward pass."""
+    moved = row.moved / (3 if load.training else 1)
+    return max(row.forward / machine.peak_flops, moved / machine.bandwidth)
+
+
+# --- running --------------------------------------------------------------------------------------------------------
 
 
 def run_beside(network: Form, *, spec: ModelSpec, costs: Cost, machine: Machine, rounds: int = ROUNDS) -> Beside:
-    """Predicted | counted | measured. The network's precision must be the one the cost was asked for."""
+    """Predicted | counted | measured. The network must have the precision the cost was predicted for."""
     load, was_training = costs.load, network.training
     network.train(load.training)
+
+    def measure_seconds() -> ByPath:
+        network.zero_grad(set_to_none=True)
+        return count_seconds(network, run)
+
     try:
         with torch.set_grad_enabled(load.training):
-            run = runs(network, spec, load)
+            run = make_run(network, spec, load)
             flops = count_flops(network, run)
-            seconds = min((timed(network, run) for _ in range(rounds)), key=lambda found: found.total)
+            seconds = min((measure_seconds() for _ in range(rounds)), key=lambda measured: measured.total)
     finally:
         network.train(was_training)
         network.zero_grad(set_to_none=True)
     return beside(costs, flops=flops, seconds=seconds, machine=machine)
 
 
-def timed(network: Form, run: Callable[[], object]) -> ByPath:
-    network.zero_grad(set_to_none=True)
-    return count_seconds(network, run)
-
-
-def runs(network: Form, spec: ModelSpec, load: Load) -> Callable[[], object]:
-    """What the load does, to be called any number of times."""
-    target, source = text(spec, load.batch, load.length), text(spec, load.batch, load.source)
+def make_run(network: Form, spec: ModelSpec, load: Load) -> Callable[[], object]:
+    """A function that runs the workload once per call."""
+    target, source = make_text(spec, load.batch, load.length), make_text(spec, load.batch, load.source)
     if not load.cached:
-        given = Pair(source, target) if isinstance(network, EncoderDecoder) else target
+        inputs = Pair(source, target) if isinstance(network, EncoderDecoder) else target
         if load.training:
-            return lambda: network(given).sum().backward()
-        return lambda: network(given)
+            return lambda: network(inputs).sum().backward()
+        return lambda: network(inputs)
     if isinstance(network, EncoderOnly):
         raise TypeError("an encoder has no cache")
-    return cached_runs(network, spec, load, target, source)
+    return make_cached_run(network, spec, load, target, source)
 
 
-def cached_runs(
+def make_cached_run(
     network: DecoderOnly | EncoderDecoder, spec: ModelSpec, load: Load, target: Text, source: Text
 ) -> Callable[[], object]:
     weight = network.token.weight
     cache = cache_for(spec, rows=load.batch, capacity=load.positions, dtype=weight.dtype, device=weight.device)
-    token = text(spec, load.batch, 1)
+    token = make_text(spec, load.batch, 1)
 
     def encode() -> Memory:
         return network.encode(source) if isinstance(network, EncoderDecoder) else NO_MEMORY
 
-    def write(more: Text, memory: Memory) -> None:
-        """Into the cache; only the last position's logits, as generating needs them."""
-        x = decode(network, more, memory, cache)
-        network.head(x[:, -1:])
+    def feed(more: Text, memory: Memory) -> None:
+        """Decodes into the cache; computes only the last position's logits, as generation does."""
+        network.head(decode(network, more, memory, cache)[:, -1:])
 
     def generate() -> None:
         memory = encode()
-        write(target, memory)
+        feed(target, memory)
         for _ in range(load.steps):
-            write(token, memory)
-        cache.advance(-load.positions)  # what follows is written over: nothing need be cleared
+            feed(token, memory)
+        cache.advance(-load.positions)  # later calls overwrite what is behind it
 
     if load.phase != "step":
         return generate
     memory = encode()
     if load.length > 1:
-        decode(network, text(spec, load.batch, load.length - 1), memory, cache)
+        decode(network, make_text(spec, load.batch, load.length - 1), memory, cache)
 
     def step() -> None:
-        write(token, memory)
+        feed(token, memory)
         cache.advance(-1)
 
     return step
@@ -92,6 +165,6 @@ def decode(network: DecoderOnly | EncoderDecoder, more: Text, memory: Memory, ca
     return network.decode(more, cache)
 
 
-def text(spec: ModelSpec, batch: int, length: int) -> Text:
-    """Any tokens will do: cost does not depend on them."""
+def make_text(spec: ModelSpec, batch: int, length: int) -> Text:
+    """Arbitrary tokens: cost does not depend on them."""
     return Text.of(torch.arange(batch * length).view(batch, length) % spec.vocab)

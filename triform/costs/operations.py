@@ -1,14 +1,13 @@
-"""Which operations a stack and a head are made of: the lecture's table, row by row, for every family.
+"""The operations of a stack and of a head: the lecture's table, row by row, for every family.
 
-Knows the network of `core` as it is (one fused QKV matrix, keys and values of the source projected once, one attention
-kernel). Refuses to know torch, how rows are printed, and what memory holds at once (`cost_kept.py`).
+As `core` computes them: one fused QKV matrix, keys and values of the source projected once, one attention kernel.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
-from triform.costs.stack_rows import Operation, Walk, numbers
+from triform.costs.stack_rows import Operation, Walk, count_numbers
 from triform.spec import (
     Alibi,
     Buckets,
@@ -29,44 +28,44 @@ SCORES = ("scores", "weighted values")
 CROSS_SCORES = ("cross scores", "cross values")
 
 
-def of_stack(walk: Walk) -> Iterator[Operation]:
+def count_stack(walk: Walk) -> Iterator[Operation]:
     """From the embeddings to the last norm."""
-    yield embeddings(walk)
-    yield from self_attention(walk)
+    yield count_embeddings(walk)
+    yield from count_self_attention(walk)
     if walk.cross:
-        yield from cross_attention(walk)
+        yield from count_cross_attention(walk)
     f = walk.stack.feedforward
     matrices = 3 if f.gated else 2
     widths = 2 * walk.spec.width + matrices * f.width
-    yield linear(walk, "feed-forward", "feedforward.f", f"{2 * matrices} b N d f L", widths)
-    yield element_wise(walk)
+    yield count_linear(walk, "feed-forward", "feedforward.f", f"{2 * matrices} b N d f L", widths)
+    yield count_element_wise(walk)
 
 
-def self_attention(walk: Walk) -> Iterator[Operation]:
+def count_self_attention(walk: Walk) -> Iterator[Operation]:
     a, d = walk.stack.attention, walk.spec.width
     q, kv = a.heads * a.head_width, a.kv_heads * a.head_width
-    into_cache = 4 * kv if walk.cached else 0  # keys and values read once more, and written
-    yield linear(walk, "QKV projection", "attention.f.qkv", "2 b N d (h+2g) k L", d + q + 2 * kv + into_cache)
-    yield from attend(walk, SCORES, "attention", written_out=walk.written_out)
-    yield linear(walk, "output projection", "attention.f.out", "2 b N h k d L", q + d)
+    into_cache = 4 * kv if walk.cached else 0  # keys and values read again, and written
+    yield count_linear(walk, "QKV projection", "attention.f.qkv", "2 b N d (h+2g) k L", d + q + 2 * kv + into_cache)
+    yield from count_attention(walk, SCORES, "attention", written_out=walk.written_out)
+    yield count_linear(walk, "output projection", "attention.f.out", "2 b N h k d L", q + d)
 
 
-def cross_attention(walk: Walk) -> Iterator[Operation]:
-    """The source's keys and values are projected once, when it is read."""
+def count_cross_attention(walk: Walk) -> Iterator[Operation]:
+    """The source's keys and values are projected once, in the prefill."""
     a, d = walk.stack.attention, walk.spec.width
     q, kv = a.heads * a.head_width, a.kv_heads * a.head_width
     if walk.new == "n":
-        yield linear(walk._replace(new="m"), "cross keys, values", "cross.f.kv", "4 b N d g k L", d + 2 * kv)
-    yield linear(walk, "cross query", "cross.f.q", "2 b N d h k L", d + q)
-    yield from attend(walk._replace(seen="m", allowed=None), CROSS_SCORES, "cross", written_out=False)
-    yield linear(walk, "cross output", "cross.f.out", "2 b N h k d L", q + d)
+        yield count_linear(walk._replace(new="m"), "cross keys, values", "cross.f.kv", "4 b N d g k L", d + 2 * kv)
+    yield count_linear(walk, "cross query", "cross.f.q", "2 b N d h k L", d + q)
+    yield from count_attention(walk._replace(seen="m", allowed=None), CROSS_SCORES, "cross", written_out=False)
+    yield count_linear(walk, "cross output", "cross.f.out", "2 b N h k d L", q + d)
 
 
-def attend(walk: Walk, names: tuple[str, str], part: str, *, written_out: bool) -> Iterator[Operation]:
-    """q kᵀ reads queries and keys, the mixing reads values and writes one vector a head.
+def count_attention(walk: Walk, names: tuple[str, str], part: str, *, written_out: bool) -> Iterator[Operation]:
+    """q kᵀ reads queries and keys, the weighted sum reads values and writes one vector per head.
 
-    The kernel's backward pass makes the scores once more, before the two products of each half. Written out, the
-    scores exist: they are written, added to, and read for the softmax, which is written, and read by the mixing.
+    The kernel's backward pass recomputes the scores, then makes two products for each half. Without the kernel
+    (`written_out`) scores and weights are written to memory and read again.
     """
     a, layers = walk.stack.attention, walk.stack.layers
     queries, keys = walk.rows * a.heads * a.head_width, walk.keys * a.kv_heads * a.head_width
@@ -80,67 +79,63 @@ def attend(walk: Walk, names: tuple[str, str], part: str, *, written_out: bool) 
         yield msgspec.structs.replace(row, useful=int(row.flops * walk.useful))
 
 
-def linear(walk: Walk, name: str, part: str, formula: str, widths: int) -> Operation:
-    """Matrices applied to every position: what they read and write there is `widths` wide together."""
+def count_linear(walk: Walk, name: str, part: str, formula: str, widths: int) -> Operation:
+    """Matrices applied to every position; `widths`: numbers they read and write per position."""
     path = f"{walk.side}.blocks.*.{part}"
     activations = walk.stack.layers * walk.rows * widths
-    return walk.row(name, path, formula=formula, activations=activations, weights=numbers(walk.spec, f"{path}.*"))
+    return walk.row(name, path, formula=formula, activations=activations, weights=count_numbers(walk.spec, f"{path}.*"))
 
 
-def embeddings(walk: Walk) -> Operation:
-    """A row of the table read and written for each token; each further table is a sum, a norm reads and writes."""
+def count_embeddings(walk: Walk) -> Operation:
+    """One table row read and written per token; each further table is a sum, a norm reads and writes."""
     spec = walk.spec
     sums = isinstance(spec.position, Sinusoid | Learned) + (spec.embedding.kinds > 0)
     norms = spec.embedding.norm is not None
     row = walk.row("embeddings", f"{walk.side}.entry", activations=walk.rows * spec.width * (2 + 3 * sums + 2 * norms))
-    first = walk.side == next(iter(spec.stacks))  # the table is shared: it is counted once
+    first = walk.side == next(iter(spec.stacks))  # the stacks share the table: counted once
     return msgspec.structs.replace(row, parameters=row.parameters + (spec.vocab * spec.width if first else 0))
 
 
-def element_wise(walk: Walk) -> Operation:
-    """No matrix product: norms, residual sums, the activation, rotary angles. They cost bytes only."""
+def count_element_wise(walk: Walk) -> Operation:
+    """Norms, residual sums, activation, rotary positions: bytes, no FLOPs."""
     stack, a, f = walk.stack, walk.stack.attention, walk.stack.feedforward
     residuals = 3 if walk.cross else 2
     norms = stack.layers * residuals * (2 if stack.norm_at == "sandwich" else 1) + stack.final_norm
     turned = (isinstance(walk.spec.position, Rotary) + (a.qk_norm is not None)) * 2 * (a.heads + a.kv_heads)
     activation = (3 if f.gated else 2) * f.width
-    a_layer = 3 * residuals * walk.spec.width + turned * a.head_width + activation
-    activations = walk.rows * (2 * norms * walk.spec.width + stack.layers * a_layer)
+    per_layer = 3 * residuals * walk.spec.width + turned * a.head_width + activation
+    activations = walk.rows * (2 * norms * walk.spec.width + stack.layers * per_layer)
     row = walk.row("norms, sums, activation", walk.side, activations=activations)
-    return msgspec.structs.replace(row, parameters=outside_matrices(walk))
-
-
-def outside_matrices(walk: Walk) -> int:
-    """Norms, and T5's numbers for distances: what is in the stack but not in its entry and its matrices."""
-    all_of, entry, inside, head_norms = (
-        numbers(walk.spec, f"{walk.side}.{part}") for part in ("*", "entry.*", "blocks.*.f.*", "blocks.*.f.?_norm.*")
-    )
-    return all_of - entry - inside + head_norms
+    whole, entry, matrices, head_norms = (
+        count_numbers(walk.spec, f"{walk.side}.{part}")
+        for part in ("*", "entry.*", "blocks.*.f.*", "blocks.*.f.?_norm.*")
+    )  # what is left are the norms, and T5's score biases
+    return msgspec.structs.replace(row, parameters=whole - entry - matrices + head_norms)
 
 
 # --- the head -------------------------------------------------------------------------------------------------------
 
 
-def of_head(walk: Walk) -> Iterator[Operation]:
-    """What reads the hidden states: each position, or the one of each text that is asked for."""
+def count_head(walk: Walk) -> Iterator[Operation]:
+    """The output head, at every position or at one per text."""
     spec = walk.spec
-    letter, widths = matrices_of(spec)
+    letter, widths = head_matrices(spec)
     if not letter:
         return
-    read = walk._replace(side="head", new=read_by_head(walk))
+    read = walk._replace(side="head", new=head_positions(walk))
     table = spec.vocab * spec.width if isinstance(spec.head, Tied | Transformed) else 0
-    weights = numbers(spec, "readout.*") + table
+    weights = count_numbers(spec, "readout.*") + table
     yield read.row("head", "readout", formula=f"2 b N d {letter}", activations=read.rows * widths, weights=weights)
 
 
-def read_by_head(walk: Walk) -> str:
-    """The letter of the positions read: a prefill needs the last one, a pooled text its first or last."""
-    one = walk.cached or isinstance(walk.spec.head, Pooled | Classify)
-    return "1" if one and walk.new == "n" else walk.new
+def head_positions(walk: Walk) -> str:
+    """The letter of the positions it reads: a prefill needs the last one, a classifier the first or last."""
+    single = walk.cached or isinstance(walk.spec.head, Pooled | Classify)
+    return "1" if single and walk.new == "n" else walk.new
 
 
-def matrices_of(spec: ModelSpec) -> tuple[str, int]:
-    """The outputs of the head's matrices as a letter, and what they read and write at a position."""
+def head_matrices(spec: ModelSpec) -> tuple[str, int]:
+    """The outputs of the head's matrices as a letter, and the numbers they read and write per position."""
     d = spec.width
     match spec.head:
         case NoHead():

@@ -1,8 +1,8 @@
-"""What a model costs, from its spec alone: parameters, FLOPs, bytes and memory of a training step, of reading a text,
-of a prefill, of one decoding step, of a whole generation.
+"""Costs predicted from a spec alone: parameters, FLOPs, bytes and memory of a training step, a forward pass, a prefill,
+a decoding step, a whole generation.
 
-No torch, no files, milliseconds for any size. The tests hold the numbers against torch: FLOPs, and bytes of weights,
-cache and what training keeps, exactly. `cost_limits.py` asks where costs cross, `cost_fit.py` what fits.
+No torch, no files, milliseconds for any size. Tests compare with torch, exactly: FLOPs, and bytes of weights, of the
+cache and of what autograd saves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from triform.costs import activation_memory, operations
-from triform.costs.stack_rows import Operation, Walk, numbers
-from triform.costs.workload import Load, Phase, load_of, walks
+from triform.costs.stack_rows import Operation, Walk, count_numbers
+from triform.costs.workload import Load, Phase, make_load, walks
 from triform.errors import UnknownName
 from triform.spec import ModelSpec
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 OPTIMIZER = "optimizer"  # the name of its stack
-MOMENTS = 2  # AdamW keeps two numbers a parameter
-OPTIMIZER_MOVES = 7  # weight, gradient and moments read; weight and moments written
+MOMENTS = 2  # of AdamW, per parameter
+OPTIMIZER_MOVES = 7  # numbers per parameter: weight, gradient and moments read; weight and moments written
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes held at once; in training, with the gradients of an earlier batch that wait to be added to."""
+    """Bytes held at once; in training, with accumulated gradients."""
 
     weights: int
     gradients: int
     optimizer: int
-    kept: int  # activations that wait for the backward pass
-    passing: int  # the widest moment of what comes and goes, an estimate
+    kept: int  # activations saved for the backward pass
+    passing: int  # peak of temporary activations, an estimate
     cache: int  # keys and values of the text: 2·L·b·g·n·k numbers
     cross: int  # keys and values of the source: 2·L·b·g·m·k numbers
 
@@ -41,7 +41,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns summed, over a stack or over all."""
+    """Sums over a stack or over all operations."""
 
     forward: int
     backward: int
@@ -67,7 +67,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The table: a row for each operation, sums for each stack and for all, and what memory holds."""
+    """The table: one row per operation, sums per stack and in total, and memory."""
 
     form: str
     load: Load
@@ -81,7 +81,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def stacks(self) -> dict[str, Totals]:
-        """Encoder, decoder, head; the steps of a generation apart."""
+        """Encoder, decoder, head; the steps of a generation separately."""
         names = dict.fromkeys(row.stack for row in self.operations)
         return {name: Totals.of(row for row in self.operations if row.stack == name) for name in names}
 
@@ -92,7 +92,7 @@ class Cost(msgspec.Struct, frozen=True):
         raise UnknownName("operation", f"{name} of {stack}", {f"{row.name} of {row.stack}" for row in self.operations})
 
     def to_builtins(self) -> dict[str, Any]:
-        """The struct as plain values, with the sums."""
+        """Plain values, with the sums."""
         table = msgspec.to_builtins(self)
         for row, operation in zip(table["operations"], self.operations, strict=True):
             row |= {"flops": operation.flops, "intensity": operation.intensity}
@@ -103,9 +103,9 @@ class Cost(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.to_builtins()).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import cost_table
+        from triform.costs.tables import make_cost_table
 
-        return cost_table(self)
+        return make_cost_table(self)
 
 
 def cost(
@@ -119,48 +119,49 @@ def cost(
     dtype: str = "float32",
 ) -> Cost:
     """`cost(named("llama-3-8b"), phase="step", batch=4, length=8192, dtype="float16")`"""
-    load = load_of(spec, phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
-    rows = tuple(row for walk in walks(spec, load) for row in rows_of(walk))
+    load = make_load(spec, phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
+    rows = tuple(row for walk in walks(spec, load) for row in count_rows(walk))
     if load.training:
-        rows += (optimizer(spec, load),)
-    return Cost(spec.form, load, parameters(spec), rows, memory_of(spec, load, rows))
+        rows += (count_optimizer(spec, load),)
+    return Cost(spec.form, load, parameters(spec), rows, count_memory(spec, load, rows))
 
 
 def parameters(spec: ModelSpec) -> int:
-    return numbers(spec, "*", trained=True)
+    return count_numbers(spec, "*", trained=True)
 
 
-def rows_of(walk: Walk) -> Iterator[Operation]:
-    kept = activation_memory.of_stack(walk)
-    for row in operations.of_stack(walk):
+def count_rows(walk: Walk) -> Iterator[Operation]:
+    kept = activation_memory.count_stack(walk)
+    for row in operations.count_stack(walk):
         yield msgspec.structs.replace(row, kept=kept.get(row.name, 0))
     if walk.last:
-        for row in operations.of_head(walk):
-            yield msgspec.structs.replace(row, kept=activation_memory.of_head(walk))
+        for row in operations.count_head(walk):
+            yield msgspec.structs.replace(row, kept=activation_memory.count_head(walk))
 
 
-def optimizer(spec: ModelSpec, load: Load) -> Operation:
-    """Element-wise over all parameters: bytes only."""
-    return Operation(
-        stack=OPTIMIZER,
-        name="AdamW",
-        path="*",
-        moved=OPTIMIZER_MOVES * parameters(spec) * load.number,
-    )
+def count_optimizer(spec: ModelSpec, load: Load) -> Operation:
+    """Element-wise over all parameters: bytes, no FLOPs."""
+    moved = OPTIMIZER_MOVES * parameters(spec) * load.number
+    return Operation(stack=OPTIMIZER, name="AdamW", path="*", moved=moved)
 
 
-def memory_of(spec: ModelSpec, load: Load, rows: tuple[Operation, ...]) -> Memory:
+def cache_bytes_per_position(spec: ModelSpec, *, number: int = 4) -> int:
+    """Keys and values of one position in every decoder layer: 2·L·g·k numbers of `number` bytes; 0 for an encoder."""
+    if spec.decoder is None:
+        return 0
+    a = spec.decoder.attention
+    return 2 * spec.decoder.layers * a.kv_heads * a.head_width * number
+
+
+def count_memory(spec: ModelSpec, load: Load, rows: tuple[Operation, ...]) -> Memory:
     trained = parameters(spec) * load.number if load.training else 0
-    a_position = 0
-    if spec.decoder is not None and not load.training:
-        a = spec.decoder.attention
-        a_position = 2 * spec.decoder.layers * load.batch * a.kv_heads * a.head_width * load.number
+    per_position = 0 if load.training else load.batch * cache_bytes_per_position(spec, number=load.number)
     return Memory(
-        weights=numbers(spec, "*") * load.number,
+        weights=count_numbers(spec, "*") * load.number,
         gradients=trained,
         optimizer=MOMENTS * trained,
         kept=sum(row.kept for row in rows),
-        passing=max(activation_memory.passing(walk) for walk in walks(spec, load)),
-        cache=a_position * load.positions if load.cached else 0,
-        cross=a_position * load.source,
+        passing=max(activation_memory.count_temporary(walk) for walk in walks(spec, load)),
+        cache=per_position * load.positions if load.cached else 0,
+        cross=per_position * load.source,
     )

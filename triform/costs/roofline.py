@@ -1,7 +1,4 @@
-"""Limits: where the n² of attention overtakes the d² of the matrices, and what a machine's roofline allows.
-
-Everything follows from `cost`; nothing here has a formula of its own. Refuses to know torch.
-"""
+"""Where attention's n² overtakes the matrices' d², and the roofline of a machine. All from `cost`, without torch."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +18,7 @@ Limit = Literal["compute", "bandwidth"]
 
 
 class Crossover(msgspec.Struct, frozen=True):
-    """From n positions on, the scores and their use cost more FLOPs than all matrices of the layer."""
+    """From n positions on, scores and weighted values cost more FLOPs than all matrices of the layer."""
 
     stack: str
     n: float
@@ -29,26 +26,25 @@ class Crossover(msgspec.Struct, frozen=True):
 
 
 def crossovers(spec: ModelSpec) -> tuple[Crossover, ...]:
-    """n = (FLOPs of the matrices at one position) / (FLOPs of one score), stack by stack.
+    """n = (FLOPs of the matrices at one position) / (FLOPs of one score), per stack.
 
-    24d² / 4d = 6d for a plain layer with f = 4d. A decoder with a source as long as its text: 32d² / 8d = 4d.
+    24d² / 4d = 6d for a plain layer with f = 4d. A decoder whose source has the same length: 32d² / 8d = 4d.
     """
     once = cost(spec, phase="reading", length=1, source=1 if spec.form == "encoder-decoder" else None)
-    return tuple(_crossover(once, stack, spec.width) for stack in spec.stacks)
-
-
-def _crossover(once: Cost, stack: str, width: int) -> Crossover:
-    rows = [row for row in once.operations if row.stack == stack]
-    scores = sum(row.forward for row in rows if row.name in SCORES + CROSS_SCORES)
-    n = (sum(row.forward for row in rows) - scores) / scores
-    return Crossover(stack, n, n / width)
+    found = []
+    for stack in spec.stacks:
+        rows = [row for row in once.operations if row.stack == stack]
+        scores = sum(row.forward for row in rows if row.name in SCORES + CROSS_SCORES)
+        n = (sum(row.forward for row in rows) - scores) / scores
+        found.append(Crossover(stack, n, n / spec.width))
+    return tuple(found)
 
 
 # --- the roofline ---------------------------------------------------------------------------------------------------
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """An operation cannot be faster than its FLOPs at the machine's peak, nor than its bytes at its bandwidth."""
+    """max(FLOPs / peak, bytes / bandwidth): the lower bound of one operation's time."""
 
     stack: str
     name: str
@@ -58,7 +54,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Roofline(msgspec.Struct, frozen=True):
-    """The least time that each operation needs on a machine, one after another."""
+    """Lower bounds of all operations on a machine, run one after another."""
 
     machine: Machine
     rows: tuple[Bound, ...]
@@ -68,9 +64,9 @@ class Roofline(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import roofline_table
+        from triform.costs.tables import make_roofline_table
 
-        return roofline_table(self)
+        return make_roofline_table(self)
 
 
 def roofline(costs: Cost, *, machine: Machine) -> Roofline:
@@ -83,22 +79,22 @@ def roofline(costs: Cost, *, machine: Machine) -> Roofline:
 
 
 class Turning(msgspec.Struct, frozen=True):
-    """The batch from which a token after `length` positions computes longer than it reads; None where there is none."""
+    """The batch from which a decoding step at `length` is limited by compute; None: no batch is large enough."""
 
     length: int
     batch: float | None
 
 
 def turning_batch(spec: ModelSpec, *, machine: Machine, length: int, dtype: str = "float32") -> float | None:
-    """The batch from which a decoding step computes longer than it reads.
+    """The batch from which a decoding step is limited by compute instead of bandwidth.
 
-    Weights are read once for all rows, the cache once for each: where reading a row's own cache already takes longer
-    than computing the row, no batch is large enough, and the answer is None.
+    Weights are read once per step, the cache once per sequence: if reading one sequence's cache takes longer than
+    computing its token, no batch is large enough, and the result is None.
     """
     source = length if spec.form == "encoder-decoder" else None
     one, two = (
         cost(spec, phase="step", batch=batch, length=length, source=source, dtype=dtype).total for batch in (1, 2)
     )
-    a_row = (two.flops - one.flops) / machine.peak_flops - (two.moved - one.moved) / machine.bandwidth
+    per_sequence = (two.flops - one.flops) / machine.peak_flops - (two.moved - one.moved) / machine.bandwidth
     shared = (2 * one.moved - two.moved) / machine.bandwidth
-    return shared / a_row if a_row > 0 else None
+    return shared / per_sequence if per_sequence > 0 else None

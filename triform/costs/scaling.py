@@ -1,6 +1,6 @@
-"""How time grows with the length of a text: measured beside the roofline, with the cache and without it.
+"""How a decoder's time grows with the text length: measured and by the roofline, with and without the cache.
 
-For decoders. The exponent is the slope of the straight line through the logarithms: 1 is proportional, 2 quadratic.
+The exponent is the slope of a straight line in log-log scale: 1 is linear, 2 quadratic.
 """
 
 import math
@@ -11,29 +11,28 @@ import msgspec
 import torch
 
 from triform import families
-from triform.charts import Axis, Figure, Series, lines
-from triform.core.build import cache_for
+from triform.charts import Curve, Figure, draw, lines
 from triform.core.forms import DecoderOnly, Form
-from triform.core.texts import Text
 from triform.costs.machine import Machine, best
+from triform.costs.measure import make_run, make_text
 from triform.costs.predict import cost
 from triform.costs.roofline import roofline
-from triform.costs.workload import Phase
+from triform.costs.workload import Load, Phase
 from triform.errors import InputError
 from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SECONDS = 0.3  # at least, for each point
+SECONDS_PER_POINT = 0.3
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 CONTEXTS = (*LENGTHS, 8192)
-# Narrow and with room: n² overtakes d² within these lengths, so the uncached token shows its square.
+# Narrow with a long context: n² overtakes d² within these lengths, so the uncached token grows quadratically.
 LONG = families.llama(width=64, layers=2, heads=4, vocab=512, context=8192, tied=True)
 
 
 class Point(msgspec.Struct, frozen=True):
-    """At so many positions: seconds measured, and the least that the machine allows."""
+    """Seconds measured at so many positions, and the roofline's lower bound."""
 
     positions: int
     measured: float
@@ -50,7 +49,7 @@ class Growth(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> float:
-        """Over the last three points: at small sizes calling costs more than computing."""
+        """Over the last three points: at small sizes call overhead dominates."""
         return slope([(point.positions, point.measured) for point in self.points[-3:]])
 
     @property
@@ -59,7 +58,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Growths(msgspec.Struct, frozen=True):
-    """Reading a text; one more token with the cache; one more token without it."""
+    """A prefill; one more token with the cache; one more token without it."""
 
     prefill: Growth
     cached: Growth
@@ -71,22 +70,22 @@ class Growths(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         table = msgspec.to_builtins(self)
-        for name, one in zip(self.__struct_fields__, self.each, strict=True):
-            table[name] |= {"exponent": one.exponent, "least_exponent": one.least_exponent, "last": one.last}
+        for name, growth in zip(self.__struct_fields__, self.each, strict=True):
+            table[name] |= {"exponent": growth.exponent, "least_exponent": growth.least_exponent, "last": growth.last}
         return msgspec.json.encode(table).decode()
 
     def __rich__(self) -> "RenderableType":
-        from triform.costs.tables import growth_table
+        from triform.costs.tables import make_growth_table
 
-        return growth_table(self)
+        return make_growth_table(self)
 
     def plot(self) -> Figure:
-        series = [
-            Series(f"{one.name}, n^{one.exponent:.2f}", [(point.positions, point.measured) for point in one.points])
-            for one in self.each
+        curves = [
+            Curve(f"{growth.name}, n^{growth.exponent:.2f}", tuple((p.positions, p.measured) for p in growth.points))
+            for growth in self.each
         ]
-        across = Axis("positions", log=True, ticks=[point.positions for point in self.cached.points])
-        return lines(series, title="time over positions", x=across, y=Axis("time", log=True, unit="s"))
+        ticks = [point.positions for point in self.cached.points]
+        return draw(lines("time over positions", "positions", "time", curves, log="xy", x_ticks=ticks, y_unit="s"))
 
 
 @torch.no_grad()
@@ -99,62 +98,30 @@ def measure_growth(
     contexts: Sequence[int] = CONTEXTS,
     said: Callable[[str], object] = str,
 ) -> Growths:
-    """`lengths` are read at once; a token is written after each of `contexts`; both only as far as the model reads."""
+    """Prefills of `lengths`; one token after each of `contexts`; both up to the model's context."""
     if not isinstance(network, DecoderOnly):
         raise InputError(f"how time grows is measured on decoders; this model is the form {spec.form!r}")
     if sum(n <= spec.context for n in lengths) < 2:
         raise InputError(f"the model reads at most {spec.context} positions; growth needs at least {lengths[1]}")
-    timing = Timing(network, spec)
 
-    def growth(name: str, phase: Phase, sizes: Sequence[int], run: Callable[[int], float]) -> Growth:
+    def run_uncached(load: Load) -> Callable[[], object]:
+        text = make_text(spec, 1, load.length)
+        return lambda: network.head(network.decode(text)[:, -1:])
+
+    def measure(name: str, phase: Phase, sizes: Sequence[int], *, cached: bool = True) -> Growth:
         points = []
         for n in (size for size in sizes if size <= spec.context):
             said(f"{name}, n = {n:,}")
-            points.append(Point(n, run(n), roofline(cost(spec, phase=phase, length=n), machine=machine).seconds))
+            costs = cost(spec, phase=phase, length=n)
+            run = make_run(network, spec, costs.load) if cached else run_uncached(costs.load)
+            points.append(Point(n, best(run, seconds=SECONDS_PER_POINT), roofline(costs, machine=machine).seconds))
         return Growth(name, tuple(points))
 
     return Growths(
-        growth("prefill", "prefill", lengths, timing.fill),
-        growth("one token, cached", "step", contexts, timing.write),
-        growth("one token, uncached", "prefill", contexts, timing.read),
+        measure("prefill", "prefill", lengths),
+        measure("one token, cached", "step", contexts),
+        measure("one token, uncached", "prefill", contexts, cached=False),
     )
-
-
-class Timing:
-    """Seconds of one network's passes."""
-
-    def __init__(self, network: DecoderOnly, spec: ModelSpec) -> None:
-        self.network, self.spec = network, spec
-
-    def ids(self, count: int) -> Text:
-        return Text.of(torch.arange(count)[None] % self.spec.vocab)
-
-    def read(self, count: int) -> float:
-        """All positions, and the last one's logits."""
-        text = self.ids(count)
-        return best(lambda: self.network.head(self.network.decode(text)[:, -1:]), seconds=SECONDS)
-
-    def fill(self, count: int) -> float:
-        """The same, into a cache."""
-        cache, text = cache_for(self.spec, capacity=count), self.ids(count)
-
-        def run() -> None:
-            self.network.head(self.network.decode(text, cache)[:, -1:])
-            cache.advance(-count)
-
-        return best(run, seconds=SECONDS)
-
-    def write(self, count: int) -> float:
-        """The last position alone, with a cache of all before it."""
-        cache, token = cache_for(self.spec, capacity=count), self.ids(1)
-        if count > 1:
-            self.network.decode(self.ids(count - 1), cache)
-
-        def step() -> None:
-            self.network.head(self.network.decode(token, cache))
-            cache.advance(-1)
-
-        return best(step, seconds=SECONDS)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

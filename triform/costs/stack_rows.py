@@ -1,15 +1,13 @@
-"""A walk through a stack, and the row of the cost table that one operation of it makes.
+"""One pass through a stack, and the row of the cost table that one of its operations makes.
 
 Letters, the lecture's where it has one: b batch, n positions, m positions of the source, d width, h heads (the lecture
-writes m), g key/value heads, k head width, f feed-forward width, L layers, V vocabulary; c tokens written one by one,
-each seeing s positions on average. Where heads share the width evenly, h·k = g·k = d.
+writes m), g key/value heads, k head width, f feed-forward width, L layers, V vocabulary; c tokens decoded one by one,
+each attending to s positions on average. In plain models h·k = g·k = d.
 
-Two conventions, the same in every row. FLOPs are those of matrix products, a multiply-add being 2: scores that a mask
-throws away are computed and counted (`useful` leaves them out), element-wise steps count 0, as in torch's counter.
-Bytes: an operation reads its inputs and weights once and writes its output once; attention runs in one kernel, so the
-scores are never written. A backward pass makes two products of each one: twice the FLOPs, twice the bytes.
-
-Refuses to know torch, machines, and which operations there are (`cost_rows.py`).
+Two conventions. FLOPs are those of matrix products, a multiply-add being 2: masked scores are counted (`useful` leaves
+them out), element-wise operations count 0, as in torch's counter. Bytes: an operation reads its inputs and weights once
+and writes its output once; attention is one kernel, so scores are never written to memory. A backward pass makes two
+products for each one: twice the FLOPs, twice the bytes. Does not import torch.
 """
 
 from collections.abc import Mapping
@@ -28,20 +26,20 @@ Sizes: TypeAlias = Mapping[str, int | Fraction]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: the lecture's O(), the exact formula of the forward pass, and the numbers."""
+    """One row: the lecture's O(), the exact FLOP formula of the forward pass, and the numbers."""
 
     stack: str
     name: str
-    path: str  # of the modules that do it; `*` is every layer
+    path: str  # of its modules; `*` is every layer
     moved: int  # bytes
     lecture: str = ""
     lecture_io: str = ""
     formula: str = ""
     forward: int = 0  # FLOPs
     backward: int = 0  # FLOPs
-    useful: int = 0  # FLOPs of both, without the scores that a mask throws away
+    useful: int = 0  # FLOPs of both, without masked scores
     parameters: int = 0
-    kept: int = 0  # bytes that autograd keeps for the backward pass
+    kept: int = 0  # bytes that autograd saves for the backward pass
 
     @property
     def flops(self) -> int:
@@ -49,12 +47,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte moved."""
+        """FLOPs per byte moved."""
         return self.flops / self.moved if self.moved else 0.0
 
 
 class Orders(NamedTuple):
-    """The lecture's two tables: a whole text at once, and one token with a cache; FLOPs and memory access."""
+    """The lecture's two tables, a whole text and one token with a cache: FLOPs and memory access."""
 
     whole: str = ""
     whole_io: str = ""
@@ -62,7 +60,7 @@ class Orders(NamedTuple):
     step_io: str = ""
 
 
-# What the lecture leaves out stays empty, the keys and values of the source among it.
+# Empty: not in the lecture.
 LECTURE: dict[str, Orders] = {
     "QKV projection": Orders("O(bnd²)", "O(2bnd + d²)", "O(bd²)", "O(2bd + d²)"),
     "scores": Orders("O(bn²d)", "O(2bnd + bhn²)", "O(bnd)", "O(bhn + bnd + bd)"),
@@ -77,18 +75,18 @@ LECTURE: dict[str, Orders] = {
 
 
 class Walk(NamedTuple):
-    """A way through one stack: all positions at once, one token, or c tokens one by one."""
+    """One pass through one stack: all positions at once, one token, or c tokens one by one."""
 
     spec: ModelSpec
     side: str  # encoder or decoder
     sizes: Sizes
-    new: str  # the letter of the positions computed: n or m; "1" for one token; c for tokens written one by one
-    seen: str  # the letter of the positions that each of them meets: n, m or s
-    number: int  # bytes
+    new: str  # the letter of the positions computed: n or m; "1" for one token; c for tokens decoded one by one
+    seen: str  # the letter of the keys that each of them attends to: n, m or s
+    number: int  # bytes per number
     training: bool
     cached: bool = False
     passes: int = 1
-    allowed: tuple[int, int] | None = None  # the mask lets the first query see so many positions, the last so many
+    allowed: tuple[int, int] | None = None  # how many keys a causal mask shows to the first and to the last query
 
     @property
     def stack(self) -> StackSpec:
@@ -112,29 +110,29 @@ class Walk(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Positions computed, in all texts and all passes."""
+        """Positions computed, over all texts and steps."""
         return int(self.size("b") * self.size(self.new))
 
     @property
     def keys(self) -> int:
-        """Positions met, in all texts and all passes: what is read of the keys."""
+        """Keys read, over all texts and steps."""
         return int(self.passes * self.size("b") * self.size(self.seen))
 
     @property
     def scores(self) -> int:
-        """Scores of one head of one text, in all passes."""
+        """Scores of one head of one text, over all steps."""
         return int(self.size(self.new) * self.size(self.seen))
 
     @property
     def useful(self) -> Fraction:
-        """The share of the scores that the mask lets through."""
+        """The share of the scores that are not masked."""
         if self.allowed is None:
             return Fraction(1)
-        return Fraction(looks(*self.allowed, window=self.stack.attention.window), self.scores)
+        return Fraction(count_visible_pairs(*self.allowed, window=self.stack.attention.window), self.scores)
 
     @property
     def written_out(self) -> bool:
-        """The kernel cannot train what is added to the scores: T5 in training writes its attention out."""
+        """The fused kernel has no gradient for a score bias: T5 in training uses plain matrix products."""
         return self.training and isinstance(self.spec.position, Buckets)
 
     def lecture(self, name: str) -> tuple[str, str]:
@@ -146,7 +144,7 @@ class Walk(NamedTuple):
         return (order.step, order.step_io) if self.new == "1" else (order.whole, order.whole_io)
 
     def product(self, formula: str) -> tuple[str, int]:
-        """The product of the letters, as text and as number; N are the new positions, S those seen."""
+        """The product of the letters, as text and as number; N is the letter `new`, S the letter `seen`."""
         letters = [{"N": self.new, "S": self.seen}.get(letter, letter) for letter in formula.split()]
         value = prod(self.size(letter) for letter in letters)
         text = "·".join(letter for letter in letters if letter != "1")
@@ -162,7 +160,7 @@ class Walk(NamedTuple):
         weights: int = 0,
         backward: int = 2,
     ) -> Operation:
-        """`activations`: numbers read and written; `weights`: read in each pass; `backward`: products for each one."""
+        """Numbers: `activations` read and written, `weights` read per step; `backward`: products per forward one."""
         lecture, lecture_io = self.lecture(name)
         text, forward = self.product(formula) if formula else ("", 0)
         back = backward * forward if self.training else 0
@@ -177,21 +175,21 @@ class Walk(NamedTuple):
             backward=back,
             useful=forward + back,
             moved=(activations + self.passes * weights) * self.number * (3 if self.training else 1),
-            parameters=numbers(self.spec, f"{path}.*", trained=True),
+            parameters=count_numbers(self.spec, f"{path}.*", trained=True),
         )
 
 
-def looks(first: int, last: int, *, window: int | None) -> int:
-    """min(first, window) + … + min(last, window): pairs of query and key that a mask lets through."""
+def count_visible_pairs(first: int, last: int, *, window: int | None) -> int:
+    """min(first, window) + … + min(last, window): unmasked pairs of query and key."""
     if window is None or last <= window:
         return (first + last) * (last - first + 1) // 2
     if first >= window:
         return window * (last - first + 1)
-    return looks(first, window, window=None) + window * (last - window)
+    return count_visible_pairs(first, window, window=None) + window * (last - window)
 
 
 @lru_cache(maxsize=4096)
-def numbers(spec: ModelSpec, pattern: str, *, trained: bool = False) -> int:
-    """How many numbers the tensors of this pattern hold; only what training changes, if `trained`."""
-    found = (entry for entry in inventory(spec).values() if fnmatchcase(entry.path, pattern))
-    return sum(entry.size for entry in found if entry.trained or not trained)
+def count_numbers(spec: ModelSpec, pattern: str, *, trained: bool = False) -> int:
+    """Size of all tensors whose path matches; only parameters that training changes, if `trained`."""
+    entries = (entry for entry in inventory(spec).values() if fnmatchcase(entry.path, pattern))
+    return sum(entry.size for entry in entries if entry.trained or not trained)

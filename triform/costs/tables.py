@@ -1,4 +1,4 @@
-"""The tables as a terminal shows them. Rounded for the eye; the exact numbers are in `to_json()`."""
+"""Cost tables for the terminal, rounded; the exact numbers are in `to_json()`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.charts import short
-from triform.costs.compare import Beside
 from triform.costs.fit_memory import Fit
 from triform.costs.machine import Machine
 from triform.costs.overview import Overview
@@ -19,7 +18,8 @@ from triform.costs.stack_rows import LECTURE, Operation
 from triform.costs.workload import Load
 from triform.hints import Hint
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import torch
+    from triform.costs.measure import Beside
     from triform.costs.scaling import Growths
 
 PLAIN: dict[str, Any] = {
@@ -31,68 +31,73 @@ PLAIN: dict[str, Any] = {
 }
 LEGEND = (
     "b batch · n positions · m positions of the source · d width · h heads · g key/value heads · k head width · "
-    "f feed-forward width · L layers · V vocabulary · c tokens written one by one · s positions each of them sees on "
-    "average; h·k = d in plain models. FLOPs are those of matrix products, masked scores included; the lecture's m "
-    "heads are h here."
+    "f feed-forward width · L layers · V vocabulary · c tokens decoded one by one · s positions each of them attends "
+    "to on average; h·k = d in plain models. FLOPs are those of matrix products, masked scores included; the lecture "
+    "writes m for the heads h."
 )
 
 
-def cost_table(cost: Cost) -> RenderableType:
-    table = Table(title=title(cost.form, cost.load), **PLAIN)
-    for name in ("operation", "lecture", "exact (forward)"):
+def make_cost_table(cost: Cost) -> RenderableType:
+    table = Table(title=describe_load(cost.form, cost.load), **PLAIN)
+    for name in ("operation", "lecture", "forward FLOPs"):
         table.add_column(name, overflow="fold")
     for name in ("FLOPs", "bytes", "FLOPs/B"):
         table.add_column(name, justify="right")
     for stack, sums in cost.stacks.items():
         rows = [row for row in cost.operations if row.stack == stack]
         for row in rows:
-            table.add_row(lines(row.name, row.path), orders(row.lecture, row.lecture_io), row.formula, *numbers(row))
+            table.add_row(
+                two_lines(row.name, row.path),
+                format_orders(row.lecture, row.lecture_io),
+                row.formula,
+                *format_numbers(row),
+            )
         table.add_section()
         if len(rows) > 1:
-            table.add_row(Text(f"all of the {stack}", style="bold"), "", "", *numbers(sums), end_section=True)
-    table.add_row(Text("total", style="bold"), total_order(cost), "", *numbers(cost.total))
-    return Group(table, memory_line(cost), Text(LEGEND, style="dim"))
+            table.add_row(Text(f"total of the {stack}", style="bold"), "", "", *format_numbers(sums), end_section=True)
+    table.add_row(Text("total", style="bold"), format_total_order(cost), "", *format_numbers(cost.total))
+    return Group(table, describe_memory(cost), Text(LEGEND, style="dim"))
 
 
-def title(form: str, load: Load) -> str:
-    return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.told}"
+def describe_load(form: str, load: Load) -> str:
+    return f"{load.phase}, {form}, {load.dtype}, batch {load.batch:,}: {load.description}"
 
 
-def orders(flops: str, moved: str) -> Text:
-    return lines(flops, moved and f"IO {moved}")
+def format_orders(flops: str, moved: str) -> Text:
+    return two_lines(flops, moved and f"IO {moved}")
 
 
-def total_order(cost: Cost) -> Text:
+def format_total_order(cost: Cost) -> Text:
     if cost.load.phase == "step":
-        return orders(LECTURE["total"].step, LECTURE["total"].step_io)
+        return format_orders(LECTURE["total"].step, LECTURE["total"].step_io)
     whole = LECTURE["total of a pair" if cost.form == "encoder-decoder" else "total"]
-    return orders(whole.whole, whole.whole_io)
+    return format_orders(whole.whole, whole.whole_io)
 
 
-def lines(first: str, second: str) -> Text:
+def two_lines(first: str, second: str) -> Text:
     return Text.assemble(first, "\n", (second, "dim")) if second else Text(first)
 
 
-def numbers(row: Operation | Totals) -> tuple[RenderableType, ...]:
-    """FLOPs with their backward part, bytes with those kept, and how many FLOPs a byte."""
+def format_numbers(row: Operation | Totals) -> tuple[RenderableType, ...]:
+    """FLOPs with the backward part, bytes moved with those saved for backward, and FLOPs per byte."""
+    moved = two_lines(short(row.moved, "B"), f"saves {short(row.kept, 'B')}" if row.kept else "")
     if not row.flops:
-        return "–", lines(short(row.moved, "B"), (row.kept and f"keeps {short(row.kept, 'B')}") or ""), "–"
-    back = f"back {short(row.backward)}" if row.backward else ""
-    kept = f"keeps {short(row.kept, 'B')}" if row.kept else ""
-    return lines(short(row.flops), back), lines(short(row.moved, "B"), kept), f"{row.intensity:.3g}"
+        return "–", moved, "–"
+    backward = f"backward {short(row.backward)}" if row.backward else ""
+    return two_lines(short(row.flops), backward), moved, f"{row.intensity:.3g}"
 
 
-def memory_line(cost: Cost) -> Text:
-    named = {
+def describe_memory(cost: Cost) -> Text:
+    sizes = {
         "weights": cost.memory.weights,
         "gradients": cost.memory.gradients,
         "optimizer": cost.memory.optimizer,
-        "kept for backward": cost.memory.kept,
-        "passing (estimate)": cost.memory.passing,
+        "saved for backward": cost.memory.kept,
+        "temporary (estimate)": cost.memory.passing,
         "KV cache": cost.memory.cache,
         "cross KV": cost.memory.cross,
     }
-    parts = " + ".join(f"{name} {short(size, 'B')}" for name, size in named.items() if size)
+    parts = " + ".join(f"{name} {short(size, 'B')}" for name, size in sizes.items() if size)
     useful = f" · useful FLOPs {short(cost.total.useful)}" if cost.total.useful != cost.total.flops else ""
     return Text(f"{cost.parameters:,} parameters · memory {short(cost.memory.total, 'B')} = {parts}{useful}")
 
@@ -100,108 +105,112 @@ def memory_line(cost: Cost) -> Text:
 # --- all phases -----------------------------------------------------------------------------------------------------
 
 
-def overview_table(overview: Overview) -> RenderableType:
-    """One phase operation by operation, or a row for each phase; then where costs cross."""
+def make_overview_table(overview: Overview) -> RenderableType:
+    """One phase operation by operation, or one row per phase; then the limits."""
     first = overview.costs[0]
     head = Text.assemble((overview.model, "bold"), f": {first.form}, {first.parameters:,} parameters")
-    one = len(overview.costs) == 1
-    body = cost_table(first) if one else phases_table(overview)
-    said = [head, body, *limit_lines(overview)]
-    if one and overview.machine is not None:
-        said.insert(2, roofline_table(roofline(first, machine=overview.machine)))
-    return Group(*said)
+    if len(overview.costs) > 1:
+        return Group(head, make_phases_table(overview), *describe_limits(overview))
+    limits = [] if overview.machine is None else [make_roofline_table(roofline(first, machine=overview.machine))]
+    return Group(head, make_cost_table(first), *limits, *describe_limits(overview))
 
 
-def phases_table(overview: Overview) -> RenderableType:
+def make_phases_table(overview: Overview) -> RenderableType:
     load = overview.costs[0].load
     table = Table(title=f"{load.dtype}, batch {load.batch:,}", **PLAIN)
     table.add_column("phase")
     for name in ("FLOPs", "bytes moved", "FLOPs/B", "memory", "KV cache"):
         table.add_column(name, justify="right")
     if overview.machine is not None:
-        table.add_column("least time", justify="right")
-    for one in overview.costs:
-        held, least = one.memory, overview.least(one)
+        table.add_column("min time", justify="right")
+    for cost in overview.costs:
+        memory, least = cost.memory, overview.least(cost)
         table.add_row(
-            lines(one.load.phase, one.load.told),
-            short(one.total.flops),
-            short(one.total.moved, "B"),
-            f"{one.total.intensity:.3g}",
-            short(held.total, "B"),
-            short(held.cache + held.cross, "B") if one.load.cached else "–",
+            two_lines(cost.load.phase, cost.load.description),
+            short(cost.total.flops),
+            short(cost.total.moved, "B"),
+            f"{cost.total.intensity:.3g}",
+            short(memory.total, "B"),
+            short(memory.cache + memory.cross, "B") if cost.load.cached else "–",
             *(() if least is None else (short(least, "s"),)),
         )
-    hint = f"each operation with its formula: --phase {overview.costs[-2].load.phase}"
+    hint = f"for every operation and its formula: --phase {overview.costs[-2].load.phase}"
     return Group(table, Text(hint, style="dim"))
 
 
-def limit_lines(overview: Overview) -> Iterator[Text]:
-    """Where n² overtakes d², and where decoding turns from reading to computing."""
-    for one in overview.crossovers:
+def describe_limits(overview: Overview) -> Iterator[Text]:
+    """Where n² overtakes d², and the batch at which decoding becomes limited by compute."""
+    for cross in overview.crossovers:
         yield Text(
-            f"{one.stack}: attention's n² overtakes the matrices' d² at n = {one.n:,.0f} = {one.widths:.3g}·d "
+            f"{cross.stack}: attention's n² overtakes the matrices' d² at n = {cross.n:,.0f} = {cross.widths:.3g}·d "
             f"(in plain layers at 6·d, not at d)"
         )
     if overview.machine is None:
-        yield Text(f"no times: measure this machine once with `{Hint.MEASURE}`, or give --peak and --bandwidth")
+        yield Text(f"for times, measure this machine once with `{Hint.MEASURE}`, or give --peak and --bandwidth")
         return
-    yield machine_line(overview.machine)
+    yield describe_machine(overview.machine)
     if (turn := overview.turning) is not None:
-        whole = "at every batch, each row reading its own cache" if turn.batch is None else ""
-        until = whole or f"up to batch {turn.batch:,.0f}, from there on by computing"
-        yield Text(f"one token after {turn.length:,} positions is limited by bandwidth {until}")
+        always = "at every batch, since each sequence reads its own cache" if turn.batch is None else ""
+        until = always or f"up to batch {turn.batch:,.0f}, above by compute"
+        yield Text(f"a decoding step at position {turn.length:,} is limited by bandwidth {until}")
 
 
-def machine_line(machine: Machine) -> Text:
-    memory = f", {short(machine.memory, 'B')} of memory" if machine.memory else ""
+def describe_machine(machine: Machine) -> Text:
+    memory = f", {short(machine.memory, 'B')} memory" if machine.memory else ""
     return Text(
-        f"machine: {short(machine.peak_flops, 'FLOP/s')} in matrix products, {short(machine.bandwidth, 'B/s')} read"
-        f"{memory}; equally long at {machine.ridge:.3g} FLOPs/byte"
+        f"machine: {short(machine.peak_flops, 'FLOP/s')} of matrix products, "
+        f"{short(machine.bandwidth, 'B/s')} bandwidth{memory}; ridge at {machine.ridge:.3g} FLOPs/byte"
     )
 
 
-def growth_table(growths: "Growths") -> RenderableType:
-    table = Table(title="time over positions n, measured (least by the roofline)", **PLAIN)
+def make_growth_table(growths: "Growths") -> RenderableType:
+    table = Table(title="time over positions n: measured, and the roofline's lower bound below it", **PLAIN)
     table.add_column("n", justify="right")
-    for one in growths.each:
-        table.add_column(one.name, justify="right")
-    sizes = sorted({point.positions for one in growths.each for point in one.points})
-    for size in sizes:
-        found = [next((point for point in one.points if point.positions == size), None) for one in growths.each]
-        table.add_row(
-            f"{size:,}", *(lines(short(at.measured, "s"), short(at.least, "s")) if at else "" for at in found)
-        )
+    for growth in growths.each:
+        table.add_column(growth.name, justify="right")
+    by_size = [{point.positions: point for point in growth.points} for growth in growths.each]
+    for size in sorted(set().union(*by_size)):
+        points = [points.get(size) for points in by_size]
+        cells = (two_lines(short(point.measured, "s"), short(point.least, "s")) if point else "" for point in points)
+        table.add_row(f"{size:,}", *cells)
     table.add_section()
-    table.add_row("grows as", *(lines(f"n^{one.exponent:.2f}", f"n^{one.least_exponent:.2f}") for one in growths.each))
-    table.add_row("last three", *(f"n^{one.last:.2f}" for one in growths.each))
+    table.add_row(
+        "grows as", *(two_lines(f"n^{each.exponent:.2f}", f"n^{each.least_exponent:.2f}") for each in growths.each)
+    )
+    table.add_row("last three", *(f"n^{each.last:.2f}" for each in growths.each))
     return table
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 
-def roofline_table(found: Roofline) -> RenderableType:
+def make_roofline_table(found: Roofline) -> RenderableType:
     machine = found.machine
     table = Table(
-        title=f"at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} and "
-        f"{short(machine.bandwidth, 'B/s')} (as much of either at {machine.ridge:.3g} FLOPs/byte)",
+        title=f"roofline: at least {short(found.seconds, 's')} with {short(machine.peak_flops, 'FLOP/s')} "
+        f"and {short(machine.bandwidth, 'B/s')} (ridge at {machine.ridge:.3g} FLOPs/byte)",
         **PLAIN,
     )
     table.add_column("operation")
-    table.add_column("least time", justify="right")
+    table.add_column("min time", justify="right")
     table.add_column("share", justify="right")
     table.add_column("limited by")
     for row in found.rows:
         share = f"{row.seconds / found.seconds:.1%}"
-        table.add_row(lines(f"{row.stack}: {row.name}", row.path), short(row.seconds, "s"), share, row.by)
+        table.add_row(two_lines(f"{row.stack}: {row.name}", row.path), short(row.seconds, "s"), share, row.by)
     return table
 
 
-def fit_table(fit: Fit) -> RenderableType:
-    table = Table(title=f"what fits into {short(fit.memory, 'B')}", **PLAIN)
+def make_fit_table(fit: Fit) -> RenderableType:
+    table = Table(title=f"what fits in {short(fit.memory, 'B')}", **PLAIN)
     for name in ("use", "precision"):
         table.add_column(name)
-    for name in ("weights", f"1 × {fit.length:,} positions need", f"rows of {fit.length:,}", "positions of one row"):
+    for name in (
+        "weights",
+        f"needed for {fit.length:,} positions",
+        f"max batch at {fit.length:,}",
+        "max positions at batch 1",
+    ):
         table.add_column(name, justify="right")
     for room in fit.rooms:
         most = f"{room.batch:,}" if room.batch else "none"
@@ -210,17 +219,19 @@ def fit_table(fit: Fit) -> RenderableType:
     return table
 
 
-def beside_table(beside: Beside) -> RenderableType:
-    table = Table(title=f"predicted | counted | measured: {title(beside.form, beside.load)}", **PLAIN)
+def make_measured_table(beside: "Beside") -> RenderableType:
+    table = Table(title=f"predicted | counted | measured: {describe_load(beside.form, beside.load)}", **PLAIN)
     table.add_column("module path", overflow="fold")
-    for name in ("predicted FLOPs", "counted FLOPs", "least time", "measured", "of the limit"):
+    for name in ("predicted FLOPs", "counted FLOPs", "min time", "measured", "of roofline"):
         table.add_column(name, justify="right")
     for line in beside.lines:
-        same = "" if line.predicted == line.counted else "bold red"
+        style = "" if line.predicted == line.counted else "bold red"
         of_limit = f"{line.least / line.measured:.0%}" if line.measured else "–"
-        counted = Text(f"{line.counted:,}", style=same)
+        counted = Text(f"{line.counted:,}", style=style)
         times = (short(line.least, "s"), short(line.measured, "s"), of_limit)
-        table.add_row(lines(line.names, line.path), f"{line.predicted:,}", counted, *times)
+        table.add_row(two_lines(line.names, line.path), f"{line.predicted:,}", counted, *times)
     same = "equal" if beside.equal else "NOT equal"
-    timed = "; times by path are of the forward pass, the total has both" if beside.load.training else ""
-    return Group(table, Text(f"predicted and counted FLOPs are {same}{timed}"), machine_line(beside.machine))
+    timed = (
+        "; times per path are of the forward pass, the total includes the backward pass" if beside.load.training else ""
+    )
+    return Group(table, Text(f"predicted and counted FLOPs are {same}{timed}"), describe_machine(beside.machine))

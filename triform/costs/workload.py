@@ -1,6 +1,6 @@
-"""What is run: how many rows, positions and tokens, in which phase; and the walks through the stacks that this means.
+"""A workload: phase, batch, positions and new tokens, with defaults and checks; and its passes through the stacks.
 
-Fills in what was not said and refuses what cannot be, before anything is counted. Refuses to know torch.
+Does not import torch.
 """
 
 from collections.abc import Iterator
@@ -16,27 +16,27 @@ from triform.spec import LARGEST, Classify, ModelSpec
 Phase: TypeAlias = Literal["training", "reading", "prefill", "step", "generation"]
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-USUAL_LENGTH, USUAL_NEW = 1024, 128  # where nobody says how many, and the model can read so many
+DEFAULT_LENGTH, DEFAULT_NEW_TOKENS = 1024, 128  # if the model's context allows
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """`length` positions in each of `batch` rows.
+    """`length` positions in each of `batch` sequences.
 
-    training: forward and backward over all of them, and the optimizer's step. reading: forward, every logit.
+    training: forward, backward and the optimizer's step. reading: forward, logits at every position.
     prefill: forward into a cache, the last logits. step: one more token, the `length`-th. generation: a prefill of
-    `length`, then `new` tokens, the first from the prefill, each other one from a step.
+    `length`, then `new` tokens, the first from the prefill, each other from a step.
     """
 
     phase: Phase
     batch: int
     length: int
-    source: int  # positions of the source of an encoder-decoder; 0 elsewhere
-    new: int  # tokens a generation writes; 0 elsewhere
+    source: int  # positions of an encoder-decoder's source, else 0
+    new: int  # new tokens of a generation, else 0
     dtype: str
 
     @property
     def number(self) -> int:
-        """Bytes of a number."""
+        """Bytes per number."""
         return BYTES[self.dtype]
 
     @property
@@ -49,23 +49,23 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """Tokens that a generation feeds back: all but the last."""
+        """Decoding steps: every new token but the last is fed back."""
         return max(self.new - 1, 0)
 
     @property
     def positions(self) -> int:
-        """Of the text at the end."""
+        """Final length of the text."""
         return self.length + self.steps
 
     @property
-    def told(self) -> str:
-        """`1,024 positions`; of a generation what it reads and what it writes, of a pair its source too."""
+    def description(self) -> str:
+        """`1,024 positions`, with the source of an encoder-decoder and the new tokens of a generation."""
         source = f"source {self.source:,}, " if self.source else ""
         read = f"position {self.length:,}" if self.phase == "step" or self.length == 1 else f"{self.length:,} positions"
-        return source + read + (f", {self.new:,} written" if self.new else "")
+        return source + read + (f", {self.new:,} new tokens" if self.new else "")
 
 
-def load_of(
+def make_load(
     spec: ModelSpec,
     *,
     phase: Phase,
@@ -75,30 +75,30 @@ def load_of(
     new: int | None,
     dtype: str,
 ) -> Load:
-    """What was not said is filled in."""
+    """A checked workload; missing sizes get defaults."""
     if phase not in get_args(Phase):
         raise UnknownName("phase", phase, get_args(Phase))
     if dtype not in BYTES:
         raise UnknownName("precision", dtype, BYTES)
-    usual = min(spec.context, USUAL_LENGTH)
+    usual = min(spec.context, DEFAULT_LENGTH)
     pair, writes = spec.form == "encoder-decoder", phase == "generation"
     if length is None:
         length = 1 if pair and phase in ("prefill", "generation") else max(usual // 2, 1) if writes else usual
     if source is None:
         source = usual if pair else 0
     if new is None:
-        new = max(min(USUAL_NEW, spec.context - length + 1), 1) if writes else 0
+        new = max(min(DEFAULT_NEW_TOKENS, spec.context - length + 1), 1) if writes else 0
     load = Load(phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
-    check(spec, load)
+    check_load(spec, load)
     return load
 
 
-def check(spec: ModelSpec, load: Load) -> None:
-    """What cannot be is refused."""
+def check_load(spec: ModelSpec, load: Load) -> None:
     pair, writes = spec.form == "encoder-decoder", load.phase == "generation"
     if load.cached and spec.decoder is None:
         raise InputError(
-            f"an encoder writes nothing, so it has no phase {load.phase!r}; use 'training' or 'reading'", field="phase"
+            f"an encoder generates no text, so it has no phase {load.phase!r}; use 'training' or 'reading'",
+            field="phase",
         )
     if load.source and not pair:
         raise InputError(
@@ -113,18 +113,18 @@ def check(spec: ModelSpec, load: Load) -> None:
     for name, size in {"length": load.positions, "source": load.source}.items():
         if size > spec.context:
             raise InputError(
-                f"{name}: {size} positions are asked for, the model reads at most {spec.context}", field=name
+                f"{name}: {size} positions were requested, the model reads at most {spec.context}", field=name
             )
 
 
 def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:
-    """The stacks in the order the data meets them."""
+    """One pass per stack, in the order of the data; a generation has a second one for its steps."""
     if spec.encoder is not None and load.phase != "step":
         letter = "n" if spec.decoder is None else "m"
-        yield Walk(spec, "encoder", sizes(spec, "encoder", load), letter, letter, load.number, load.training)
+        yield Walk(spec, "encoder", letter_sizes(spec, "encoder", load), letter, letter, load.number, load.training)
     if spec.decoder is None:
         return
-    letters, span = sizes(spec, "decoder", load), (1, load.length)
+    letters, span = letter_sizes(spec, "decoder", load), (1, load.length)
     whole = Walk(spec, "decoder", letters, "n", "n", load.number, load.training, cached=load.cached, allowed=span)
     if load.phase == "step":
         yield whole._replace(new="1", allowed=(load.length, load.length))
@@ -134,8 +134,8 @@ def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:
         yield whole._replace(new="c", seen="s", passes=load.steps, allowed=(load.length + 1, load.positions))
 
 
-def sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
-    """The letters of one stack."""
+def letter_sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
+    """The value of each letter in the formulas of one stack."""
     stack = spec.stacks[side]
     a = stack.attention
     labels = spec.head.labels if isinstance(spec.head, Classify) else 0

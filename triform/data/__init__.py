@@ -1,1 +1,1 @@
-"""Rows of text from files: read, checked, put in order, packed and batched."""
+"""Rows of text from files: read, checked, shuffled, packed and batched."""

@@ -1,12 +1,10 @@
-"""Lists of numbers on disk, each found at once, in a folder that is whole or not there.
+"""Lists of integers on disk with random access, in folders that are written atomically.
 
-Refuses to know what the numbers mean.
+Knows nothing of what the numbers mean.
 """
 
-import errno
 import io
 import os
-import secrets
 import shutil
 import time
 import weakref
@@ -16,41 +14,45 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from triform.data.line_reader import DataError
+from triform.files.format_version import FORMAT, KEY, check_format
 from triform.files.locks import NAME as LOCK
-from triform.files.locks import FolderBusy, lock_beside, lock_leftover
+from triform.files.locks import FolderBusy, lock_leftover
+from triform.files.replace_folder import create_folder, delete_folder
 
-Numbers: TypeAlias = npt.NDArray[Any]  # of uint8, uint16 or uint32, as the file's ending says
+Numbers: TypeAlias = npt.NDArray[Any]  # uint8, uint16 or uint32, by the ending of the file
 T = TypeVar("T")
 
-CHUNK = 1 << 20  # numbers copied at once
-UNUSED = 30 * 24 * 3600  # seconds
+CHUNK_NUMBERS = 1 << 20  # copied at once
+MAX_UNUSED_SECONDS = 30 * 24 * 3600
 MAX_ATTEMPTS = 3
+VERSION = "format.json"  # in every folder of a cache; one without it is of the first format
 
 
 class StoredNumbers:
-    """An array in a file that is held open: slices are read when they are asked for. Not mapped: a file that is cut or
-    written to meanwhile is an error with a name, not a signal that ends the process or other numbers without a word."""
+    """An array in an open file: slices are read on access. Not memory-mapped: a file that another program changes is
+    then an error, not a signal that ends the process or silently different numbers."""
 
     def __init__(self, path: Path, dtype: str) -> None:
         try:
             self.path, self.dtype = path, np.dtype(dtype)
-            self._file, self._turn = path.open("rb", buffering=0), Lock()
+            self._file, self._lock = path.open("rb", buffering=0), Lock()
         except (OSError, TypeError) as error:
             raise DataError(f"the cache file {path} is damaged: {error}") from error
         weakref.finalize(self, self._file.close)
-        self._seen = self._look()
-        self._length, rest = divmod(self._seen[0], self.dtype.itemsize)
+        self._state = self._read_state()
+        self._length, rest = divmod(self._state[0], self.dtype.itemsize)
         if rest:
-            raise DataError(f"the cache file {path} is damaged: {self._seen[0]} bytes are no whole count of {dtype}")
+            raise DataError(f"the cache file {path} is damaged: {self._state[0]} bytes are not a multiple of {dtype}")
 
-    def _look(self) -> tuple[int, int]:
-        """Its size and the time of the last write. (Not of the last change: deleted files may be read to the end.)"""
-        found = os.fstat(self._file.fileno())
-        return found.st_size, found.st_mtime_ns
+    def _read_state(self) -> tuple[int, int]:
+        """Size and time of the last write. (Not ctime: a deleted file may still be read to the end.)"""
+        stat = os.fstat(self._file.fileno())
+        return stat.st_size, stat.st_mtime_ns
 
     def __len__(self) -> int:
         return self._length
@@ -58,20 +60,20 @@ class StoredNumbers:
     def __getitem__(self, at: slice) -> Numbers:
         begin, end, step = at.indices(self._length)
         numbers = np.empty(max(0, end - begin), self.dtype)
-        with self._turn:
+        with self._lock:
             self._file.seek(begin * self.dtype.itemsize)
             read = _read_into(self._file, numbers.view(np.uint8).data)
-            now = self._look()
-        if read < numbers.nbytes or now != self._seen:
+            now = self._read_state()
+        if read < numbers.nbytes or now != self._state:
             raise DataError(
                 f"the cache file {self.path} was changed by another program while it was in use; start again "
-                "(a run goes on with --resume): what is damaged is made anew"
+                "(continue a run with --resume): the cache is then rebuilt"
             )
         return numbers[::step]
 
 
 def _read_into(file: io.FileIO, buffer: memoryview) -> int:
-    """As much as there is; one call of the system reads at most 2 GiB."""
+    """Read until the buffer is full or the file ends; one system call reads at most 2 GiB."""
     done = 0
     while done < len(buffer) and (count := file.readinto(buffer[done:])):
         done += count
@@ -79,13 +81,13 @@ def _read_into(file: io.FileIO, buffer: memoryview) -> int:
 
 
 class Ragged:
-    """ragged[i] is the i-th list: values[offsets[i] : offsets[i + 1]]. Nothing is read before it is asked for."""
+    """ragged[i] is the i-th list: values[offsets[i] : offsets[i + 1]], read on access."""
 
     def __init__(self, folder: Path, *, name: str) -> None:
         files = {path.suffix[1:]: path for path in folder.glob(f"{name}.*")}
         offsets = files.pop("offsets", None)
         if offsets is None or len(files) != 1:
-            raise DataError(f"the cache {folder} does not hold {name}")
+            raise DataError(f"the cache {folder} has no {name}")
         ((dtype, values),) = files.items()
         self.offsets, self.values = StoredNumbers(offsets, "uint64"), StoredNumbers(values, dtype)
         if not len(self.offsets) or self.offsets[-1:][0] != len(self.values):
@@ -106,7 +108,7 @@ class Ragged:
 
 
 class RaggedWriter:
-    """Appends lists, given as the bytes of their numbers."""
+    """Appends lists, each as the bytes of its numbers."""
 
     def __init__(self, folder: Path, *, name: str, dtype: str) -> None:
         self.size, self.end = np.dtype(dtype).itemsize, 0
@@ -128,48 +130,31 @@ class RaggedWriter:
 
 
 def narrow(folder: Path, *, name: str) -> None:
-    """The same numbers at half the size, for those that fit into 16 bits."""
+    """Rewrite uint32 numbers as uint16, where all fit."""
     wide = folder / f"{name}.uint32"
     numbers = StoredNumbers(wide, "uint32")
     with wide.with_suffix(".uint16").open("wb") as file:
-        for start in range(0, len(numbers), CHUNK):
-            file.write(numbers[start : start + CHUNK].astype(np.uint16).tobytes())
+        for start in range(0, len(numbers), CHUNK_NUMBERS):
+            file.write(numbers[start : start + CHUNK_NUMBERS].astype(np.uint16).tobytes())
     wide.unlink()
 
 
 @contextmanager
-def whole(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, which takes its name once all of it is on disk. If anything fails, nothing is left."""
-    filling = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+def create_atomically(folder: Path) -> Iterator[Path]:
+    """A new folder to fill; it is renamed to its final name once it is on disk. If anything fails, nothing is left."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock_beside(filling):  # by which others know that it is not left of a killed process
-            try:
-                yield from _filled(filling, folder)
-            finally:
-                shutil.rmtree(filling, ignore_errors=True)
+        with create_folder(folder) as filling:
+            yield filling
     except OSError as error:
+        reason = error.strerror or error
         raise DataError(
-            f"cannot write the cache {folder}: {error.strerror or error}; make room, or set TRIFORM_HOME elsewhere"
+            f"cannot write the cache {folder}: {reason}; free disk space, or set TRIFORM_HOME to another folder"
         ) from error
 
 
-def _filled(filling: Path, folder: Path) -> Iterator[Path]:
-    filling.mkdir()
-    yield filling
-    for path in (*filling.iterdir(), filling):
-        _to_disk(path)
-    try:
-        filling.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has made the same one meanwhile
-            raise
-    _to_disk(folder.parent)
-
-
 class Cache:
-    """A folder of what was made from data, each under a name that says what it was made of. `made` and `reused` are the
-    names that were asked for, in their order."""
+    """A folder of entries computed from data, each under a name made from the hash of its input. `made` and `reused`
+    list the requested names, in order."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -177,54 +162,44 @@ class Cache:
         self.reused: list[str] = []
 
     def get(self, name: str, *, fill: Callable[[Path], None], use: Callable[[Path], T]) -> T:
-        """What is kept under this name, which is made first if it is not there or damaged."""
+        """The entry of this name; it is made first if it is missing or damaged."""
         place = self.folder / name
-        for _ in range(MAX_ATTEMPTS):  # other processes may find the same damage, and make the same anew
+        for _ in range(MAX_ATTEMPTS):  # other processes may repair the same entry
             if place.exists():
                 try:
-                    found = use(place)
+                    _check_format(place)
+                    value = use(place)
                 except DataError:
-                    _delete(place)
+                    delete_folder(place)
                 else:
                     self.reused.append(name)
-                    with suppress(OSError):  # a cache that can only be read serves too
+                    with suppress(OSError):  # a read-only cache works too
                         os.utime(place)
-                    return found
-            with whole(place) as filling:
+                    return value
+            with create_atomically(place) as filling:
                 fill(filling)
+                (filling / VERSION).write_bytes(msgspec.json.encode({KEY: FORMAT}))
             with suppress(DataError):
-                found = use(place)
+                value = use(place)
                 self.made.append(name)
                 self.prune()
-                return found
+                return value
         return use(place)
 
     def prune(self) -> None:
-        """What nobody has used for a month goes; so does what a killed process has left half made."""
-        oldest = time.time() - UNUSED
+        """Delete entries that were not used for a month, and unfinished ones of killed processes."""
+        oldest = time.time() - MAX_UNUSED_SECONDS
         for place in self.folder.iterdir():
-            with suppress(OSError, FolderBusy):  # what cannot be deleted stays
-                if place.name.startswith("."):  # a draft, or its lock
+            with suppress(OSError, FolderBusy):  # entries that cannot be deleted stay
+                if place.name.startswith("."):  # an unfinished entry, or its lock
                     name = place.name.removeprefix(".").removesuffix(LOCK) if place.is_file() else place.name
                     with lock_leftover(self.folder / name):
                         shutil.rmtree(self.folder / name, ignore_errors=True)
                 elif place.stat().st_mtime < oldest:
-                    _delete(place)
+                    delete_folder(place)
 
 
-def _delete(place: Path) -> None:
-    """Under another name first: half of it must never be taken for a whole one."""
-    gone = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
-    with suppress(FileNotFoundError):  # another process was faster
-        place.rename(gone)
-        shutil.rmtree(gone)
-
-
-def _to_disk(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":  # Windows has no such thing for folders
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _check_format(place: Path) -> None:
+    with suppress(FileNotFoundError):
+        content = (place / VERSION).read_bytes()
+        check_format(content, what=place / VERSION, otherwise="set TRIFORM_HOME to another folder")

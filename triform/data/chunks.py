@@ -1,31 +1,31 @@
-"""Items in portions: so many at a time, fewer where their texts are long, so that memory does not grow with either."""
+"""Items in chunks: limited in number and in characters, so that memory does not grow with either."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-COUNT = 1024  # items looked at together, so that texts of like length meet
-CHARACTERS = 1 << 20  # of them; one item may have more
+CHUNK_ITEMS = 1024  # enough to batch texts of similar length
+CHUNK_CHARACTERS = 1 << 20  # one item may have more
 
 T = TypeVar("T")
 
 
-def portions(items: Iterable[T], *, count: int = COUNT, first: int | None = None) -> Iterator[list[T]]:
-    """`first` items at first and twice as many each time, where someone waits to see them done; at most `count`."""
-    some, size, most = list[T](), 0, first or count
+def portions(items: Iterable[T], *, count: int = CHUNK_ITEMS, first: int | None = None) -> Iterator[list[T]]:
+    """At most `count` items per chunk; with `first`, chunks start at that size and double, for early results."""
+    chunk, size, limit = list[T](), 0, first or count
     for item in items:
-        some.append(item)
+        chunk.append(item)
         size += characters(item)
-        if len(some) >= most or size >= CHARACTERS:
-            yield some
-            some, size, most = [], 0, min(2 * most, count)
-    if some:
-        yield some
+        if len(chunk) >= limit or size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size, limit = [], 0, min(2 * limit, count)
+    if chunk:
+        yield chunk
 
 
 def characters(item: object) -> int:
-    """Of all texts in it."""
+    """Characters of all texts in an item."""
     if isinstance(item, str):
         return len(item)
     if isinstance(item, msgspec.Struct):

@@ -1,6 +1,6 @@
-"""Which column probably holds which field, by its name and by what stands in it: for errors that name the way out.
+"""Suggests which column probably has which field, by its name and values, for error messages.
 
-Refuses to choose: a suggestion is printed, never used.
+A suggestion is printed, never used.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from triform.data.values import is_bio
 
-# Names that are likely but too ambiguous to be taken without asking; compared as in `columns.USUAL_NAMES`.
+# Likely names, too ambiguous to be used without the user; compared as in `columns.USUAL_NAMES`.
 LIKELY_NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "subject", "title", "message", "description", "utterance", "tweet", "headline", "abstract",
              "phrase", "sentence", "question", "query", "prompt", "input", "summary", "post", "ticket"),
@@ -29,12 +29,12 @@ LIKELY_NAMES: dict[str, tuple[str, ...]] = {
     "score": ("score", "similarity", "rating", "relevance", "gold", "label"),
 }  # fmt: skip
 
-LONG = 60  # characters of a text that is surely more than a name
-SHORT = 40  # characters of a label, at most
+LONG_TEXT_CHARACTERS = 60  # surely more than a name
+MAX_LABEL_CHARACTERS = 40
 
 
 def option_of(field: str) -> str:
-    """The option of the command line that names a field's column."""
+    """The command-line option that names the column of a field."""
     return f"--{'label' if field == 'labels' else field}-column"
 
 
@@ -49,8 +49,8 @@ def suggest_options(
 
 
 def suggest_columns(fields: Sequence[str], values: Mapping[str, Sequence[object]]) -> dict[str, str]:
-    """field → its likeliest column; no column twice, none where nothing speaks for one."""
-    pairs = [(_likelihood(field, name, held), field, name) for field in fields for name, held in values.items()]
+    """field → its most likely column; no column twice, and none without a reason."""
+    pairs = [(_rate_column(field, name, held), field, name) for field in fields for name, held in values.items()]
     chosen: dict[str, str] = {}
     for likelihood, field, name in sorted(pairs, key=lambda pair: -pair[0]):
         if likelihood > 0 and field not in chosen and name not in chosen.values():
@@ -59,67 +59,69 @@ def suggest_columns(fields: Sequence[str], values: Mapping[str, Sequence[object]
 
 
 def looks_like_header(cells: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Names are short, different, no numbers, and do not stand again below themselves."""
-    if len(set(cells)) < len(cells) or any(not cell.strip() or len(cell) > SHORT or _number(cell) for cell in cells):
+    """Names are short, distinct, not numbers, and not repeated in their own column."""
+    if len(set(cells)) < len(cells) or any(
+        not cell.strip() or len(cell) > MAX_LABEL_CHARACTERS or _is_number(cell) for cell in cells
+    ):
         return False
     return not any(cell == row[number] for row in rows for number, cell in enumerate(cells))
 
 
-def _likelihood(field: str, name: str, values: Sequence[object]) -> float:
-    """0 where the content cannot be this field; a name that fits counts more than content that fits."""
-    fits = CONTENT.get(field, _text_like)(values)
-    return fits + 2 * _name_fits(field, name) if fits > 0 else 0.0
+def _rate_column(field: str, name: str, values: Sequence[object]) -> float:
+    """0 if the values cannot be this field; a matching name counts more than matching values."""
+    fits = RATE_VALUES.get(field, _rate_text)(values)
+    return fits + 2 * _rate_name(field, name) if fits > 0 else 0.0
 
 
-def _name_fits(field: str, name: str) -> float:
-    """1 for the first of the likely names, less for later ones; half of it where the name only contains one."""
+def _rate_name(field: str, name: str) -> float:
+    """1 for the first of the likely names, less for later ones; half if the name only contains one."""
     likely = LIKELY_NAMES[field]
     plain = re.sub(r"[\s_-]", "", name).lower()
     if plain in likely:
         return 1 - likely.index(plain) / (2 * len(likely))
     parts = re.split(r"[\s_.-]+|(?<=[a-z])(?=[A-Z])", name)
-    return max((0.5 * _name_fits(field, part) for part in parts if part != name), default=0.0)
+    return max((0.5 * _rate_name(field, part) for part in parts if part != name), default=0.0)
 
 
 # --- content --------------------------------------------------------------------------------------------------------
 
 
-def _text_like(values: Sequence[object]) -> float:
-    """Words, and many of them."""
+def _rate_text(values: Sequence[object]) -> float:
+    """Texts: the longer the better."""
     texts = [
-        value for value in values if isinstance(value, str) and not _number(value) and re.search(r"[^\W\d]", value)
+        value for value in values if isinstance(value, str) and not _is_number(value) and re.search(r"[^\W\d]", value)
     ]
     if not texts or len(texts) < len(values) / 2:
         return 0.0
-    return min(1.0, 0.1 + sum(map(len, texts)) / len(texts) / LONG)
+    return min(1.0, 0.1 + sum(map(len, texts)) / len(texts) / LONG_TEXT_CHARACTERS)
 
 
-def _question_like(values: Sequence[object]) -> float:
-    asks = sum(isinstance(value, str) and value.rstrip().endswith("?") for value in values)
-    return _text_like(values) + (asks / len(values) if values else 0.0)
+def _rate_question(values: Sequence[object]) -> float:
+    questions = sum(isinstance(value, str) and value.rstrip().endswith("?") for value in values)
+    return _rate_text(values) + (questions / len(values) if values else 0.0)
 
 
-def _label_like(values: Sequence[object]) -> float:
-    """Short values of which some come again; numbers that never do are ids."""
+def _rate_label(values: Sequence[object]) -> float:
+    """Short values, some of them repeated; numbers without repetition are ids."""
     if any(isinstance(value, list) for value in values):
         return 0.5 if all(isinstance(value, list) for value in values) else 0.0
     cells = [str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()]
-    if not cells or max(map(len, cells)) > SHORT:
+    if not cells or max(map(len, cells)) > MAX_LABEL_CHARACTERS:
         return 0.0
     if len(cells) == 1:
-        return 0.2 if _number(cells[0]) else 0.6
-    again = 1 - len(set(cells)) / len(cells)
-    return again or (0.0 if all(map(_number, cells)) else 0.1)
+        return 0.2 if _is_number(cells[0]) else 0.6
+    repeated = 1 - len(set(cells)) / len(cells)
+    return repeated or (0.0 if all(map(_is_number, cells)) else 0.1)
 
 
-def _number_like(values: Sequence[object]) -> float:
-    """Numbers; fractions rather than whole ones, which may be ids."""
-    if not values or not all(isinstance(value, str | int | float) and _number(str(value)) for value in values):
+def _rate_number(values: Sequence[object]) -> float:
+    """Numbers; rather fractions than integers, which may be ids."""
+    if not values or not all(isinstance(value, str | int | float) and _is_number(str(value)) for value in values):
         return 0.0
     return 1.0 if any(not float(str(value)).is_integer() for value in values) else 0.3
 
 
-def _all(fits: Callable[[object], bool]) -> Callable[[Sequence[object]], float]:
+def _fits_all(fits: Callable[[object], bool]) -> Callable[[Sequence[object]], float]:
     return lambda values: float(bool(values) and all(map(fits, values)))
 
 
@@ -139,7 +141,7 @@ def _is_answers(value: object) -> bool:
     return isinstance(value, str | list | dict)
 
 
-def _number(cell: str) -> bool:
+def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
@@ -147,13 +149,13 @@ def _number(cell: str) -> bool:
     return True
 
 
-CONTENT: dict[str, Callable[[Sequence[object]], float]] = {
-    "labels": _label_like,
-    "question": _question_like,
-    "score": _number_like,
-    "starts": _number_like,
-    "tokens": lambda values: _all(_is_words)(values) - _all(_is_tags)(values) / 2,
-    "tags": _all(_is_tags),
-    "messages": _all(_is_messages),
-    "answers": _all(_is_answers),
+RATE_VALUES: dict[str, Callable[[Sequence[object]], float]] = {
+    "labels": _rate_label,
+    "question": _rate_question,
+    "score": _rate_number,
+    "starts": _rate_number,
+    "tokens": lambda values: _fits_all(_is_words)(values) - _fits_all(_is_tags)(values) / 2,
+    "tags": _fits_all(_is_tags),
+    "messages": _fits_all(_is_messages),
+    "answers": _fits_all(_is_answers),
 }

@@ -1,6 +1,6 @@
-"""Which column holds which field: the names people use, and the columns they ask for.
+"""Which column has which field: by usual names, or as the user names them.
 
-Refuses to know files and what the values mean; guesses only to suggest the way out.
+Knows no files and not what the values mean; guesses only for suggestions in errors.
 """
 
 import re
@@ -17,9 +17,9 @@ from triform.data.line_reader import DataError, Fault
 from triform.data.rows import Fields, Row
 from triform.errors import UnknownName
 
-Records: TypeAlias = Iterator[tuple[int, Fields | Fault]]  # what every format gives: numbered fields, or what is wrong
+Records: TypeAlias = Iterator[tuple[int, Fields | Fault]]  # what every format yields: numbered fields, or a Fault
 
-# Compared without case, spaces, "_" and "-"; where a row has several of them, the first counts.
+# Compared without case, spaces, "_" and "-"; if a row has several of them, the first counts.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "content", "document", "review", "comment", "body"),
     "messages": ("messages", "conversation", "conversations"),
@@ -38,27 +38,27 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-SAMPLE = 50  # rows looked at to suggest columns
+SAMPLE_ROWS = 50  # read to suggest columns
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What a file's name and header do not tell: field → its column (a name, a JSON key, a number from 0), and the
+    """What the name and header of a file do not say: field → its column (a name, a JSON key, a number from 0), and the
     format."""
 
     columns: dict[str, str | int] = {}
     format: str | None = None
 
     def rename_field(self, old: str, new: str) -> "Layout":
-        """The same layout for rows that call the field `old` `new`."""
+        """The same layout with the field `old` named `new`."""
         columns = {new if field == old else field: column for field, column in self.columns.items()}
         return Layout(columns, self.format)
 
 
-ID = "id"  # of a row: what its answer is known by; no kind of row needs one
+ID = "id"  # of a row, used to match its answer; optional in all rows
 
 
-class Ask(NamedTuple):
-    """What to make of a file: a kind of row, and the columns that were named for some of its fields."""
+class RowRequest(NamedTuple):
+    """What to read from a file: the type of row, and the columns that the user named for some of its fields."""
 
     kind: type[Row]
     columns: tuple[tuple[str, str | int], ...] = ()
@@ -71,92 +71,96 @@ class Ask(NamedTuple):
         return tuple(field for field in self.kind.needs if field not in found)
 
 
-def asked(kind: type[Row], layout: Layout) -> Ask:
-    """The question that `read(path, kind=..., layout=...)` puts to every file."""
-    ask = Ask(kind, tuple(layout.columns.items()))
-    for field, _ in ask.columns:
-        if field not in ask.fields:
-            raise UnknownName(f"field of {kind.__name__} rows", field, ask.fields)
-    return ask
+def make_request(kind: type[Row], layout: Layout) -> RowRequest:
+    """The request of `read(path, kind=..., layout=...)` to every file."""
+    request = RowRequest(kind, tuple(layout.columns.items()))
+    for field, _ in request.columns:
+        if field not in request.fields:
+            raise UnknownName(f"field of {kind.title} rows", field, request.fields)
+    return request
 
 
 @lru_cache(maxsize=64)
-def find_columns(names: tuple[str, ...], ask: Ask) -> dict[str, str]:
-    """field → the column that holds it: the one asked for, else the first of the usual names."""
-    given = dict(ask.columns)
+def find_columns(names: tuple[str, ...], request: RowRequest) -> dict[str, str]:
+    """field → its column: the one that the user named, else the first of the usual names."""
+    chosen = dict(request.columns)
     plain = {re.sub(r"[\s_-]", "", name).lower(): name for name in reversed(names)}
     found = {}
-    for field in ask.fields:
-        if field in given:
-            column = str(given[field])
+    for field in request.fields:
+        if field in chosen:
+            column = str(chosen[field])
             if column in names or column.split(".")[0] in names:
                 found[field] = column
-        elif usual := next((usual for usual in USUAL_NAMES[field] if usual in plain), None):
+        elif usual := next((name for name in USUAL_NAMES[field] if name in plain), None):
             found[field] = plain[usual]
     return found | ({ID: plain[ID]} if ID in plain else {})
 
 
-def id_of(fields: Fields) -> str:
-    """What the row calls itself, on one line; nothing where it does not."""
+def get_id(fields: Fields) -> str:
+    """The id of the row, on one line; empty without one."""
     value = fields.get(ID)
     return " ".join(str(value).split()) if isinstance(value, str | int) else ""
 
 
-def pick(record: object, ask: Ask) -> Fields | Fault:
-    """The fields of one JSON object; `translation.en` asks for a value inside a value."""
+def pick_fields(record: object, request: RowRequest) -> Fields | Fault:
+    """The fields of one JSON object; `translation.en` is a value inside an object."""
     if isinstance(record, Fault):
         return record
     if not isinstance(record, dict):
         return Fault("wrong type", "not a JSON object")
-    found = find_columns(tuple(record), ask)
-    if wrong := _unknown_column(ask, found, record):
+    found = find_columns(tuple(record), request)
+    if wrong := _find_unknown_column(request, found, record):
         return Fault("missing field", f"no key {wrong}")
-    if missing := ask.missing(found):
-        way_out = suggest_options(missing, {key: [value] for key, value in record.items()}, taken=found.values())
-        return Fault("missing field", f"no {' and no '.join(missing)}; the row has {_listed(record)}; {way_out}")
+    if missing := request.missing(found):
+        suggestion = suggest_options(missing, {key: [value] for key, value in record.items()}, taken=found.values())
+        return Fault("missing field", f"no {' and no '.join(missing)}; the row has {_list_names(record)}; {suggestion}")
     return {field: _dig(record, column) for field, column in found.items()}
 
 
-def place(header: list[str], ask: Ask, *, file: str, below: Iterator[list[str]]) -> tuple[dict[str, int], bool]:
+def place_columns(
+    header: list[str], request: RowRequest, *, file: str, below: Iterator[list[str]]
+) -> tuple[dict[str, int], bool]:
     """field → the number of its column, and whether the first row is a header and not data.
 
-    Numbers asked for, for every field: no header. Names asked for, or any usual name in the first row: a header.
-    Otherwise the columns are the fields in their order, if there are as many. `below` are rows to suggest columns by.
+    If the user gives a number for every field: no header. If the user gives names, or the first row has a usual name: a
+    header. Else the columns are the fields in their order, if there are as many. `below` are rows for suggestions.
     """
-    numbers = {field: column for field, column in ask.columns if isinstance(column, int)}
+    numbers = {field: column for field, column in request.columns if isinstance(column, int)}
     if any(not 0 <= number < len(header) for number in numbers.values()):
-        raise DataError(f"{file} has the columns 0 to {len(header) - 1}; {_way_out(ask.kind.needs, header, below)}")
-    if numbers and len(numbers) == len(ask.columns) and not ask.missing(numbers):
+        raise DataError(f"{file} has the columns 0 to {len(header) - 1}; {_suggest(request.kind.needs, header, below)}")
+    if numbers and len(numbers) == len(request.columns) and not request.missing(numbers):
         return numbers, False
-    named = Ask(ask.kind, tuple((field, column) for field, column in ask.columns if field not in numbers))
-    found = {field: column for field, column in find_columns(tuple(header), named).items() if column in header}
+    by_name = RowRequest(
+        request.kind, tuple((field, column) for field, column in request.columns if field not in numbers)
+    )
+    found = {field: column for field, column in find_columns(tuple(header), by_name).items() if column in header}
     at = {field: header.index(column) for field, column in found.items()} | numbers
-    if wrong := _unknown_column(named, found, header):
+    if wrong := _find_unknown_column(by_name, found, header):
         raise DataError(f"{file} has no column {wrong}")
-    if not ask.missing(at):
+    if not request.missing(at):
         return at, True
-    if not at and len(header) in (len(ask.kind.needs), len(ask.fields)):
-        return {field: number for number, field in enumerate(ask.fields[: len(header)])}, False
-    missing = ask.missing(at)
-    way_out = _way_out(missing, header, below, taken=at.values())
-    raise DataError(f"{file} has no {' and no '.join(missing)} among its columns {_listed(header)}; {way_out}")
+    if not at and len(header) in (len(request.kind.needs), len(request.fields)):
+        return {field: number for number, field in enumerate(request.fields[: len(header)])}, False
+    missing = request.missing(at)
+    suggestion = _suggest(missing, header, below, taken=at.values())
+    raise DataError(f"{file} has no {' and no '.join(missing)} among its columns {_list_names(header)}; {suggestion}")
 
 
-def _unknown_column(ask: Ask, found: Iterable[str], names: Iterable[str]) -> str:
-    """The first column that was asked for and is not there, and what is there."""
-    there = [str(name) for name in names]
-    for field, column in ask.columns:
+def _find_unknown_column(request: RowRequest, found: Iterable[str], names: Iterable[str]) -> str:
+    """The first column that the user named and the file does not have, and the columns it has."""
+    existing = [str(name) for name in names]
+    for field, column in request.columns:
         if field not in found:
-            near = get_close_matches(str(column), there, n=1)
-            return f"{str(column)!r}; it has {_listed(there)}" + (f"; did you mean {near[0]!r}?" if near else "")
+            near = get_close_matches(str(column), existing, n=1)
+            return f"{str(column)!r}; it has {_list_names(existing)}" + (f"; did you mean {near[0]!r}?" if near else "")
     return ""
 
 
-def _way_out(
+def _suggest(
     missing: Iterable[str], header: list[str], below: Iterator[list[str]], *, taken: Iterable[int] = ()
 ) -> str:
-    """The options that name the likely columns; where no column has a name, their numbers."""
-    rows = [cells for cells in islice(below, SAMPLE) if len(cells) == len(header)]
+    """The options that name the likely columns; their numbers if there is no header."""
+    rows = [cells for cells in islice(below, SAMPLE_ROWS) if len(cells) == len(header)]
     has_header = looks_like_header(header, rows)
     names = header if has_header else [str(number) for number in range(len(header))]
     if not has_header:
@@ -172,6 +176,6 @@ def _dig(value: object, column: str) -> object:
     return _dig(value[head], rest) if rest and isinstance(value, dict) and head in value else None
 
 
-def _listed(names: Iterable[object]) -> str:
+def _list_names(names: Iterable[object]) -> str:
     short = [str(name)[:30] for name in names]
     return ", ".join(map(repr, short[:8])) + (", ..." if len(short) > 8 else "") or "nothing"

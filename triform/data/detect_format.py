@@ -1,6 +1,6 @@
-"""What format a file has by its first bytes, for files whose name does not tell.
+"""Detects the format of a file by its first bytes, for files whose name does not say it.
 
-Refuses to guess: a table and a list of texts look alike, so only what leaves no doubt is named.
+Never guesses: a table and lines of text look alike, so only unmistakable formats are detected.
 """
 
 import re
@@ -12,24 +12,24 @@ from triform.data.line_reader import UTF8_BOM, UTF16_BOMS, DataError, opened
 from triform.data.text_rows import split_word
 from triform.data.values import is_bio
 
-HEAD = 1 << 16  # bytes looked at
-NEARLY_ALL = 0.9
-PARQUET = b"PAR1"
+HEAD_BYTES = 1 << 16
+MIN_TAGGED_SHARE = 0.9
+PARQUET_MAGIC = b"PAR1"
 
 
 def sniff_key(path: Path) -> str | None:
-    """`parquet`, `json`, `jsonl` or `conll`; None where the content does not tell."""
+    """`parquet`, `json`, `jsonl` or `conll`; None if the content does not show it."""
     try:
         with opened(path) as file:
-            head = file.read(HEAD)
+            head = file.read(HEAD_BYTES)
     except DataError:
-        return None  # whoever reads it says what is wrong
-    if head.startswith(PARQUET):
+        return None  # the reader raises the error
+    if head.startswith(PARQUET_MAGIC):
         return "parquet"
     if head.startswith(UTF16_BOMS) or b"\0" in head:
         return None
     text = head.removeprefix(UTF8_BOM).decode(errors="replace")
-    whole = len(head) < HEAD
+    whole = len(head) < HEAD_BYTES
     if re.match(r"\s*\[\s*[\[{\]]", text):
         return "json"
     if re.match(r"\s*\{", text):
@@ -45,7 +45,7 @@ def _is_object(line: str) -> bool:
 
 
 def _is_conll(lines: list[str]) -> bool:
-    """Nearly every line that is not blank or a comment is a token and, last, its tag in BIO; some may be damaged."""
+    """Nearly every line that is not blank or a comment is a token and its BIO tag; some may be damaged."""
     words = [cells for cells in map(split_word, lines) if cells]
     tagged = sum(len(cells) > 1 and is_bio(cells[-1]) for cells in words)
-    return bool(words) and tagged >= NEARLY_ALL * len(words)
+    return bool(words) and tagged >= MIN_TAGGED_SHARE * len(words)

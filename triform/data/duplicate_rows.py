@@ -1,7 +1,6 @@
-"""Which rows were there before: hashes on disk, compared a part at a time, so that memory does not grow with the data.
+"""Finds duplicate rows: hashes on disk, compared in parts, so that memory does not grow with the data.
 
-Refuses to know what a row is. Different rows are taken for one with a chance of about n² / 2⁶⁵: 1 in 40,000 for 30
-million rows.
+The probability that any two different rows have the same hash is about n² / 2⁶⁵: 1 in 40,000 for 30 million rows.
 """
 
 import hashlib
@@ -17,16 +16,16 @@ from triform.data.line_reader import DataError
 
 Places: TypeAlias = npt.NDArray[np.uint64]
 
-PART = 1 << 20  # rows compared at once, in about 85 MiB
-HELD = 1 << 13  # rows held before they are written
+PART_ROWS = 1 << 20  # compared at once, in about 85 MiB
+BUFFER_ROWS = 1 << 13  # collected before they are written
 
 
 class Repeats:
-    """(hash, place) of every row noted: 16 bytes a row in a temporary file."""
+    """(hash, place) of every row: 16 bytes per row in a temporary file."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # this class is the context manager
-        self._held = array("Q")
+        self._buffer = array("Q")
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -36,37 +35,37 @@ class Repeats:
         self._file.close()
 
     def note(self, row: bytes, *, place: int) -> None:
-        """Places must grow from row to row."""
-        self._held.append(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little"))
-        self._held.append(place)
+        """Add a row; places must increase from row to row."""
+        self._buffer.append(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little"))
+        self._buffer.append(place)
         self._count += 1
-        if len(self._held) >= 2 * HELD:
+        if len(self._buffer) >= 2 * BUFFER_ROWS:
             self._flush()
 
     def again(self) -> Iterator[tuple[Places, Places]]:
-        """The places of rows that were there before, and where each was first."""
+        """The places of duplicates, and the first place of each."""
         self._flush()
-        parts = self._count // PART + 1
+        parts = self._count // PART_ROWS + 1
         for part in range(parts):
-            notes = self._part(part, parts)
+            notes = self._read_part(part, parts)
             hashes, places = notes[np.lexsort((notes[:, 1], notes[:, 0]))].T
             is_first = np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]
             firsts = places[is_first][np.cumsum(is_first) - 1]
             yield places[~is_first], firsts[~is_first]
 
-    def _part(self, part: int, parts: int) -> Places:
+    def _read_part(self, part: int, parts: int) -> Places:
         """Equal hashes are always in the same part."""
         self._file.seek(0)
         found = [np.empty((0, 2), np.uint64)]
-        while block := self._file.read(16 * PART):
+        while block := self._file.read(16 * PART_ROWS):
             notes = np.frombuffer(block, np.uint64).reshape(-1, 2)
             found.append(notes[notes[:, 0] % np.uint64(parts) == part])
         return np.concatenate(found)
 
     def _flush(self) -> None:
         try:
-            self._file.write(self._held.tobytes())
+            self._file.write(self._buffer.tobytes())
             self._file.flush()
         except OSError as error:
-            raise DataError(f"cannot keep hashes in {tempfile.gettempdir()}: {error.strerror}") from error
-        del self._held[:]
+            raise DataError(f"cannot write hashes to {tempfile.gettempdir()}: {error.strerror}") from error
+        del self._buffer[:]

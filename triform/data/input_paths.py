@@ -1,6 +1,6 @@
-"""From what a person names to the files that are read: one file, several, a folder, `train.en-de` for two.
+"""From the paths of a user to the files that are read: one file, several, a folder, `train.en-de` for two.
 
-Refuses to read rows: of a file whose name does not tell its format, only its first bytes are looked at.
+Reads no rows: only the first bytes of a file whose name does not say its format.
 """
 
 import re
@@ -21,18 +21,26 @@ SPLIT_NAMES = {
     "valid": re.compile(r"(?<![a-z])(valid|validation|val|dev)(?![a-z])"),
     "test": re.compile(r"(?<![a-z])test(?![a-z])"),
 }
-NOT_DATA = ("readme", "license", "licence", "source", "notice", "changelog", "copying")  # texts about a folder's data
+NOT_DATA = (
+    "readme",
+    "license",
+    "licence",
+    "source",
+    "notice",
+    "changelog",
+    "copying",
+)  # documentation of a folder's data
 
 
-class Source(NamedTuple):
-    """One file, or two side by side, and how to read it."""
+class InputFiles(NamedTuple):
+    """One file, or two parallel ones, and their format."""
 
     files: tuple[Path, ...]
     format: Format
 
 
 class Splits(NamedTuple):
-    """The files of a folder by what their names say they are for."""
+    """The files of a folder by their purpose, as their names say it."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
@@ -43,24 +51,24 @@ def name_paths(paths: Paths) -> str:
     return str(paths) if isinstance(paths, str | Path) else ", ".join(map(str, paths))
 
 
-def sources(paths: Paths, *, kind: type[Row], format: str | None = None) -> tuple[Source, ...]:
-    """What to read, in order. Two files that cannot hold pairs alone are one pair of parallel files."""
-    named = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-    if not named:
-        raise DataError("no files were named")
+def sources(paths: Paths, *, kind: type[Row], format: str | None = None) -> tuple[InputFiles, ...]:
+    """The files to read, in order. Two files that cannot have pairs alone are one pair of parallel files."""
+    listed = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not listed:
+        raise DataError("no data files were given")
     lone = formats_of(Pair)
     if (
         format is None
         and kind is Pair
-        and len(named) == 2
-        and not any(path.is_dir() or ending(path) in lone for path in named)
+        and len(listed) == 2
+        and not any(path.is_dir() or ending(path) in lone for path in listed)
     ):
-        return (Source(tuple(map(_existing, named)), PARALLEL),)
-    return tuple(source for path in named for source in _sources_of(path, kind, format))
+        return (InputFiles(tuple(map(_find_file, listed)), PARALLEL),)
+    return tuple(source for path in listed for source in _find_inputs_at(path, kind, format))
 
 
 def splits(folder: str | Path, *, kind: type[Row], format: str | None = None) -> Splits:
-    """Files called train, valid (or validation, val, dev) and test; those with none of these names are for training."""
+    """Files named train, valid (or validation, val, dev) and test; others are for training."""
     if not Path(folder).is_dir():
         raise DataError(f"{folder} is not a folder")
     files = [path for path in sorted(Path(folder).iterdir()) if _is_data(path, kind, format)]
@@ -70,7 +78,7 @@ def splits(folder: str | Path, *, kind: type[Row], format: str | None = None) ->
 
 
 def _is_data(path: Path, kind: type[Row], format: str | None) -> bool:
-    """No text about the data; its ending is one of the format's, or it has none and its content is."""
+    """Not documentation; its ending is one of the format, or it has no ending and its content shows the format."""
     if not path.is_file() or path.name.split(".")[0].lower() in NOT_DATA:
         return False
     if format is not None:
@@ -78,21 +86,21 @@ def _is_data(path: Path, kind: type[Row], format: str | None) -> bool:
     return ending(path) in formats_of(kind) or (not ending(path) and sniff(path, kind) is not None)
 
 
-def _sources_of(path: Path, kind: type[Row], format: str | None) -> list[Source]:
+def _find_inputs_at(path: Path, kind: type[Row], format: str | None) -> list[InputFiles]:
     if path.is_dir():
         if train := splits(path, kind=kind, format=format).train:
-            return [Source((file,), format_of(file, kind, format)) for file in train]
-        way_out = _direction(path, kind) or use(kind)
-        raise DataError(f"the folder {path} has no {kind.__name__} rows to train on; {way_out}")
+            return [InputFiles((file,), format_of(file, kind, format)) for file in train]
+        advice = _suggest_direction(path, kind) or use(kind)
+        raise DataError(f"the folder {path} has no {kind.title} rows to train on; {advice}")
     if not path.exists() and kind is Pair and (named := TWO_LANGUAGES.fullmatch(path.name)):
         sides = (path.with_name(f"{named['stem']}.{named[side]}") for side in ("source", "target"))
-        return [Source(tuple(map(_existing, sides)), PARALLEL)]
-    found = _existing(path)
-    return [Source((found,), format_of(found, kind, format))]
+        return [InputFiles(tuple(map(_find_file, sides)), PARALLEL)]
+    found = _find_file(path)
+    return [InputFiles((found,), format_of(found, kind, format))]
 
 
-def _existing(path: Path) -> Path:
-    """The file, or its packed twin."""
+def _find_file(path: Path) -> Path:
+    """The file, or its .gz version."""
     for found in (path, path.with_name(path.name + ".gz")):
         if found.is_file():
             return found
@@ -101,8 +109,8 @@ def _existing(path: Path) -> Path:
     raise DataError(f"there is no file {path}" + ("" if near is None else f"; did you mean {near}?"))
 
 
-def _direction(folder: Path, kind: type[Row]) -> str:
-    """Parallel files do not say which side is the source: the person must."""
+def _suggest_direction(folder: Path, kind: type[Row]) -> str:
+    """Advice for parallel files: the user must say which side is the source."""
     names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())
     sides = [name.rpartition(".") for name in names if SPLIT_NAMES["train"].search(name)]
     if kind is not Pair or len(sides) < 2 or sides[0][0] != sides[1][0]:

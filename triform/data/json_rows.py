@@ -1,6 +1,6 @@
-"""Rows from JSON: lines of it, arrays of it, and SQuAD's articles, streamed object by object.
+"""Rows from JSON lines, JSON arrays and SQuAD's articles, streamed object by object.
 
-Refuses to know what the values mean. A damaged object is a `Fault` in its place; the objects after it are still read.
+A damaged object is a `Fault` in its place; the objects after it are still read.
 """
 
 import json
@@ -11,38 +11,38 @@ from typing import IO
 
 import msgspec
 
-from triform.data.columns import Ask, Records, pick
-from triform.data.line_reader import LONGEST, DataError, Fault, after_bom, decoded, lines, opened
+from triform.data.columns import Records, RowRequest, pick_fields
+from triform.data.line_reader import LONGEST, DataError, Fault, decoded, lines, opened, strip_bom
 
 BLOCK = 1 << 18  # bytes read at once
-DEEPEST = 1000
+MAX_DEPTH = 1000
 
 
-def json_lines(files: tuple[Path, ...], ask: Ask) -> Records:
+def read_json_lines(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Each line is a JSON object."""
     for number, line in lines(files[0]):
-        yield number, pick(_parsed(line), ask)
+        yield number, pick_fields(_parse(line), request)
 
 
-def json_file(files: tuple[Path, ...], ask: Ask) -> Records:
-    """A JSON array of objects, {"data": [...]} around one, SQuAD's articles of paragraphs, or JSON lines after all.
+def read_json(files: tuple[Path, ...], request: RowRequest) -> Records:
+    """A JSON array of objects, {"data": [...]} around one, SQuAD's articles, or JSON lines.
 
-    Objects are numbered from 1, not by their lines: many may stand in one.
+    Objects are numbered from 1, not by lines: one line may have many.
     """
     with opened(files[0]) as file:
-        head = after_bom(file.read(BLOCK), files[0])
-        inside = _nesting(head)
+        head = strip_bom(file.read(BLOCK), files[0])
+        inside = _find_nesting(head)
         if not inside:
-            yield from json_lines(files, ask)
+            yield from read_json_lines(files, request)
             return
-        elements = _elements(file, head, inside=inside, name=str(files[0]))
-        records = (record for raw in elements for record in _records(_parsed(raw)))
+        elements = _split_elements(file, head, inside=inside, name=str(files[0]))
+        records = (record for raw in elements for record in _split_records(_parse(raw)))
         for number, record in enumerate(records, start=1):
-            yield number, pick(record, ask)
+            yield number, pick_fields(record, request)
 
 
-def _nesting(head: bytes) -> bytes:
-    """The brackets around each record, judged by how the file begins; none for JSON lines."""
+def _find_nesting(head: bytes) -> bytes:
+    """The brackets around each record, by the start of the file; none for JSON lines."""
     if re.match(rb"\s*\[", head):
         return b"["
     if re.match(rb'\s*\{\s*("\w+"\s*:\s*"[^"]*"\s*,\s*)*"data"\s*:\s*\[', head):
@@ -50,49 +50,51 @@ def _nesting(head: bytes) -> bytes:
     return b""
 
 
-_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 
 
-def _elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -> Iterator[bytes]:
-    """The bytes of each object that stands inside these brackets."""
-    held, stack, line = head, bytearray(), 1
-    seen, start = 0, None  # looked through; where an object begins that is not complete
+def _split_elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -> Iterator[bytes]:
+    """The bytes of each object inside these brackets."""
+    buffer, stack, line = head, bytearray(), 1
+    scanned, start = 0, None  # position in the buffer; start of an incomplete object
     while True:
-        for mark in _MARK.finditer(held, seen):
-            found = mark[0]
-            if found == b'"':  # a string that goes on in the next block
+        for mark in _STRING_OR_BRACKET.finditer(buffer, scanned):
+            token = mark[0]
+            if token == b'"':  # a string that continues in the next block
                 break
-            if found in b"{[":
-                start = mark.start() if stack == inside and found == b"{" else start
-                stack += found
-            elif found in b"}]":
+            if token in b"{[":
+                start = mark.start() if stack == inside and token == b"{" else start
+                stack += token
+            elif token in b"}]":
                 del stack[-1:]
                 if stack == inside and start is not None:
-                    yield held[start : mark.end()]
+                    yield buffer[start : mark.end()]
                     start = None
-            seen = mark.end()
-        keep = seen if start is None else start
-        line += held.count(b"\n", 0, keep)
+            scanned = mark.end()
+        keep = scanned if start is None else start
+        line += buffer.count(b"\n", 0, keep)
         block = file.read(BLOCK)
-        held, seen, start = held[keep:] + block, seen - keep, None if start is None else 0
-        if len(held) > LONGEST + BLOCK or len(stack) > DEEPEST:
-            raise DataError(f"{name} has an object without end after line {line}; is a quote or bracket missing?")
+        buffer, scanned, start = buffer[keep:] + block, scanned - keep, None if start is None else 0
+        if len(buffer) > LONGEST + BLOCK or len(stack) > MAX_DEPTH:
+            raise DataError(
+                f"{name} has an object that does not end, after line {line}; is a quote or bracket missing?"
+            )
         if not block:
             break
     if stack:
         raise DataError(f"{name} ends in the middle of its JSON, after line {line}; copy it again")
 
 
-def _records(element: object) -> list[object]:
-    """One record; a SQuAD paragraph is as many as it has questions."""
+def _split_records(element: object) -> list[object]:
+    """One record; one per question for a SQuAD paragraph."""
     if not isinstance(element, dict) or not isinstance(element.get("qas"), list):
         return [element]
     context = {"context": element.get("context")}
     return [{**question, **context} if isinstance(question, dict) else question for question in element["qas"]]
 
 
-def _parsed(raw: bytes | Fault) -> object:
-    """A JSON value, or the Fault that keeps it from being one."""
+def _parse(raw: bytes | Fault) -> object:
+    """The JSON value, or a Fault."""
     try:
         text = decoded(raw)
     except Fault as fault:
@@ -104,6 +106,6 @@ def _parsed(raw: bytes | Fault) -> object:
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:
-        return json.loads(text)  # knows NaN and half characters, so that they are counted as what they are
+        return json.loads(text)  # accepts NaN and half surrogates, which get their own Fault later
     except (ValueError, RecursionError) as error:
         return Fault("not JSON", str(error)[:80])

@@ -1,7 +1,6 @@
-"""Bytes from disk: opening, unpacking .gz, and lines of bounded length with their numbers.
+"""Opens files (also .gz) and reads numbered lines of limited length.
 
-Refuses to know what a line means. What is wrong with one line is a `Fault`; what is wrong with the whole file is a
-`DataError`.
+An error in one line is a `Fault`; an error of the whole file is a `DataError`.
 """
 
 import gzip
@@ -13,28 +12,15 @@ from typing import IO, Literal, TypeAlias, cast
 
 from triform.errors import TriformError
 
-LONGEST = 1 << 24  # bytes of one line or record: what keeps memory constant when a newline or a quote is missing
+LONGEST = 1 << 24  # bytes of one line or record: bounds memory when a newline or a quote is missing
 UTF8_BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 FaultKind: TypeAlias = Literal[
-    "invalid UTF-8",
-    "NUL",
-    "blank",
-    "too long",
-    "not JSON",
-    "broken CSV",
-    "wrong columns",
-    "missing field",
-    "wrong type",
-    "not a number",
-    "not BIO",
-    "answer not in context",
-    "unequal files",
-]
-
-
-Unit: TypeAlias = Literal["line", "item", "row"]  # what the number of a place counts: lines, or records without lines
+    "invalid UTF-8", "NUL", "blank", "too long", "not JSON", "broken CSV", "wrong columns", "missing field",
+    "wrong type", "not a number", "not BIO", "answer not in context", "unequal files",
+]  # fmt: skip
+Unit: TypeAlias = Literal["line", "item", "row"]  # what the number of a place counts
 
 
 class DataError(TriformError):
@@ -42,7 +28,7 @@ class DataError(TriformError):
 
 
 class Fault(Exception):
-    """What is wrong with one row: its kind, to be counted, and a detail for whoever mends it."""
+    """What is wrong with one row: its kind, for counting, and a detail for the user."""
 
     def __init__(self, kind: FaultKind, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -51,18 +37,18 @@ class Fault(Exception):
 
 
 def name_place(file: str, number: int, unit: Unit) -> str:
-    """`train.csv:17`; of an array in JSON, whose records may share a line, `train.json:item 17`."""
+    """`train.csv:17`; for a JSON array, whose records may share a line, `train.json:item 17`."""
     return f"{file}:{number}" if unit == "line" else f"{file}:{unit} {number}"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if it ends in .gz; every failure is one sentence."""
+    """Open a file for reading, decompressed if it ends in .gz; every failure is a DataError."""
     try:
         with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is not a whole gzip file: {error}; unpack or copy it again") from error
+        raise DataError(f"{path} is not a complete gzip file: {error}; decompress or copy it again") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -74,12 +60,12 @@ def lines(path: Path) -> Iterator[tuple[int, bytes | Fault]]:
 
 
 def numbered(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | Fault]]:
-    """The lines of what is open already; `path` is what a person calls it."""
+    """The lines of an open file; `path` is its name in errors."""
     number = 0
     while line := file.readline(LONGEST):
         number += 1
         if number == 1:
-            line = after_bom(line, path)
+            line = strip_bom(line, path)
         if len(line) == LONGEST and not line.endswith(b"\n"):
             while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
                 pass
@@ -88,15 +74,15 @@ def numbered(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | Fault]]
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def after_bom(head: bytes, path: Path) -> bytes:
-    """The first bytes of a file without a UTF-8 mark; UTF-16 is refused, since every line of it would be wrong."""
+def strip_bom(head: bytes, path: Path) -> bytes:
+    """The first bytes of a file without a UTF-8 BOM; UTF-16 is refused, since every line would be wrong."""
     if head.startswith(UTF16_BOMS):
-        raise DataError(f"{path} is UTF-16; write it as UTF-8 first: iconv -f UTF-16 -t UTF-8 {path.name}")
+        raise DataError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path.name}")
     return head.removeprefix(UTF8_BOM)
 
 
 def decoded(line: bytes | Fault, *, name: str = "the line") -> str:
-    """The text of a line, or the Fault that it is or has."""
+    """The text of a line; raises a Fault if it is one or is not UTF-8."""
     if isinstance(line, Fault):
         raise line
     try:

@@ -1,10 +1,10 @@
-"""What is wrong with data, counted to the row before the first step.
+"""Counts the problems of a data set before training.
 
     lint("train.csv", kind=Labelled, valid="dev.csv").refuse()
 
-Owns the counting, not the reading: what cannot be read is a `Bad` from the readers; what can be read but should worry
-is judged here. Each row is counted once for each thing that is wrong with it. Memory stays below about 100 MiB whatever
-the size of the data, plus the names of the classes; 32 bytes a row are kept in the temporary folder meanwhile.
+Rows that cannot be read are `BadRow`s from the readers; readable rows with problems are found here. Each row is counted
+once per problem. Memory stays below about 100 MiB for any size of data, plus the names of the classes; 32 bytes per row
+are written to the temporary folder meanwhile.
 """
 
 from collections import Counter, defaultdict
@@ -26,14 +26,14 @@ from triform.data.rows import Chat, Labelled, R, Row, Scored, Tagged
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SHOWN = 3  # places named for each problem
-SCORES = (-1.0, 5.0)  # cosines begin at -1, the scale of STSb ends at 5
-FILE = 40  # a place is one number: the file's number above this bit, the line below
+MAX_EXAMPLES = 3  # places per problem
+SCORE_RANGE = (-1.0, 5.0)  # cosines start at -1, the scale of STSb ends at 5
+LINE_BITS = 40  # a place is one number: the line in the lower bits, the file's number above
 SKIPPED = frozenset(get_args(FaultKind)) - {"unequal files"}
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One kind of problem: how many rows have it, whether they are skipped, the first places and what it is there."""
+    """One kind of problem: how many rows have it, whether they are skipped, the first places and a detail."""
 
     kind: str
     count: int
@@ -43,29 +43,29 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was found: good rows, and problems from frequent to rare."""
+    """Number of good rows, and problems from frequent to rare."""
 
     rows: int
     classes: dict[str, int]
     problems: tuple[Problem, ...]
-    without_rows: tuple[str, ...] = ()  # what was named and has no good row
+    without_rows: tuple[str, ...] = ()  # inputs without a good row
 
     @property
     def skipped(self) -> int:
-        """Rows that will not be read."""
+        """Number of rows that are skipped."""
         return sum(problem.count for problem in self.problems if problem.skipped)
 
     def refuse_if_none_good(self) -> None:
-        """Where no row is left to learn from or to be judged by, nothing can be done with the data."""
+        """Raise if no row is left for training or for validation."""
         if self.without_rows:
             why = f": {self.problems[0].detail}" if self.problems else ""
             raise DataError(f"no row of {self.without_rows[0]} can be used{why}")
 
     def refuse(self) -> None:
-        """For those who want perfect data: one line if anything is wrong."""
+        """Raise if there is any problem."""
         if self.problems:
-            found = ", ".join(f"{problem.count:,} {problem.kind} ({problem.examples[0]})" for problem in self.problems)
-            raise DataError(f"the data is refused: {found}")
+            problems = (f"{problem.count:,} {problem.kind} ({problem.examples[0]})" for problem in self.problems)
+            raise DataError(f"the data is refused: {', '.join(problems)}")
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -76,8 +76,8 @@ class Report(msgspec.Struct, frozen=True):
 
         title = f"{self.rows:,} good rows, {self.skipped:,} skipped"
         if not self.problems:
-            return Text(f"{title}: nothing wrong was found")
-        table = Table("problem", "count", "rows are", "first at", "there", title=title, title_justify="left")
+            return Text(f"{title}: no problems found")
+        table = Table("problem", "count", "action", "first at", "detail", title=title, title_justify="left")
         for problem in self.problems:
             cells = (problem.kind, f"{problem.count:,}", "skipped" if problem.skipped else "kept")
             places = "\n".join(Path(place).name for place in problem.examples)
@@ -94,40 +94,40 @@ def lint(
     labels: Collection[str] | None = None,
     longest: int | None = None,
 ) -> Report:
-    """Count what is wrong with training data, and with validation data beside it.
+    """Count the problems of training data, and of validation data.
 
-    `labels` are the classes that are known (otherwise those of the training data); `longest` is in characters.
+    `labels` are the known classes (default: those of the training data); `longest` is in characters.
     """
     tally = _Tally()
     with Repeats() as whole, Repeats() as inputs:
         classes: Counter[str] = Counter()
-        first: dict[str, int] = {}  # where each class is first
+        first: dict[str, int] = {}  # first place of each class
         for place, row in tally.rows(paths, kind=kind, layout=layout):
             classes.update(row.classes)
             for name in row.classes:
                 first.setdefault(name, place)
             whole.note(msgspec.json.encode(row), place=place)
             inputs.note(msgspec.json.encode(row.shown), place=place)
-            tally.add_all(_worries(row, longest=longest, known=labels), place)
+            tally.add_all(_check_row(row, longest=longest, known=labels), place)
         if not tally.files:
-            raise DataError(f"no {kind.__name__} row in {paths}: there is nothing in it")
+            raise DataError(f"{name_paths(paths)} has no rows")
         if len(classes) == 1:
             tally.add("single class", tally.where(1), f"every row is {next(iter(classes))!r}")
-        for problem, count, name, detail in _class_worries(classes, kind=kind):
+        for problem, count, name, detail in _check_classes(classes, kind=kind):
             tally.add(problem, tally.where(first[name]), detail, count=count)
-        held_out, learned = len(tally.files) << FILE, tally.good
+        held_out, learned = len(tally.files) << LINE_BITS, tally.good
         for place, row in tally.rows(valid, kind=kind, layout=layout) if valid is not None else ():
             inputs.note(msgspec.json.encode(row.shown), place=place)
-            tally.add_all(_worries(row, longest=longest, known=classes if labels is None else labels), place)
+            tally.add_all(_check_row(row, longest=longest, known=classes if labels is None else labels), place)
         tally.add_repeats("duplicate", whole.again())
-        tally.add_repeats("leak", (_leaked(*found, held_out) for found in inputs.again()))
+        tally.add_repeats("leak", (_find_leaks(*found, held_out) for found in inputs.again()))
     good = [(paths, learned)] + ([] if valid is None else [(valid, tally.good - learned)])
     without_rows = tuple(name_paths(named) for named, rows in good if not rows)
     return Report(tally.good, dict(classes), tally.problems(), without_rows)
 
 
 class _Tally:
-    """kind of problem → how many, and the first places with what is wrong there."""
+    """kind of problem → how many, and the first places with details."""
 
     def __init__(self) -> None:
         self.good = 0
@@ -137,18 +137,18 @@ class _Tally:
         self.examples: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
 
     def rows(self, paths: Paths, *, kind: type[R], layout: Layout) -> Iterator[tuple[int, R]]:
-        """Good rows and their places, as numbers that grow from row to row; bad ones are counted."""
+        """Good rows and their places, as increasing numbers; bad ones are counted."""
         for path in (path for source in sources(paths, kind=kind, format=layout.format) for path in source.files):
             with opened(path) as head:
                 if head.read(len(UTF8_BOM)) == UTF8_BOM:
-                    self.add("BOM", f"{path}:1", "the file begins with one; it is left out")
+                    self.add("BOM", f"{path}:1", "the file begins with a BOM; it is removed")
         file = ""
         for found in scan(paths, kind=kind, layout=layout):
             if found.file != file:
                 file = found.file
                 self.files.append(file)
                 self.units.append(found.unit)
-            place = (len(self.files) - 1 << FILE) + found.line
+            place = (len(self.files) - 1 << LINE_BITS) + found.line
             if isinstance(found, Placed):
                 self.good += 1
                 yield place, found.row
@@ -158,25 +158,25 @@ class _Tally:
     def add(self, kind: str, where: str, detail: str, *, count: int = 1) -> None:
         self.counts[kind] += count
         known = self.examples[kind]
-        if len(known) < SHOWN and where not in (place for place, _ in known):
+        if len(known) < MAX_EXAMPLES and where not in (place for place, _ in known):
             known.append((where, detail))
 
-    def add_all(self, worries: Iterable[tuple[str, str]], place: int) -> None:
-        for kind, detail in worries:
+    def add_all(self, problems: Iterable[tuple[str, str]], place: int) -> None:
+        for kind, detail in problems:
             self.add(kind, self.where(place), detail)
 
     def add_repeats(self, kind: str, found: Iterable[tuple[Places, Places]]) -> None:
         earliest: list[tuple[int, int]] = []
         for places, firsts in found:
             self.counts[kind] += len(places)
-            few = np.argsort(places, kind="stable")[:SHOWN]
-            earliest = sorted([*earliest, *zip(places[few].tolist(), firsts[few].tolist(), strict=True)])[:SHOWN]
+            few = np.argsort(places, kind="stable")[:MAX_EXAMPLES]
+            earliest = sorted([*earliest, *zip(places[few].tolist(), firsts[few].tolist(), strict=True)])[:MAX_EXAMPLES]
         self.examples[kind] = [
             (self.where(place), f"the same as {Path(self.where(first)).name}") for place, first in earliest
         ]
 
     def where(self, place: int) -> str:
-        file, number = place >> FILE, place % (1 << FILE)
+        file, number = place >> LINE_BITS, place % (1 << LINE_BITS)
         return name_place(self.files[file], number, self.units[file])
 
     def problems(self) -> tuple[Problem, ...]:
@@ -187,24 +187,24 @@ class _Tally:
         )
 
 
-def _worries(row: Row, *, longest: int | None, known: Collection[str] | None) -> Iterator[tuple[str, str]]:
-    """What can be read but should worry: its kind and a detail."""
+def _check_row(row: Row, *, longest: int | None, known: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Problems of a readable row: kind and detail."""
     if any(text.startswith("\ufeff") for text in row.texts):
-        yield "BOM", "in the middle of the file; it stays in the text"
+        yield "BOM", "a BOM in the middle of the file; it stays in the text"
     if longest is not None and (length := max(map(len, row.texts))) > longest:
         yield "over-long", f"{length:,} characters, more than {longest:,}"
     if known is not None and (strange := next((name for name in row.classes if name not in known), None)):
-        yield "unknown label", f"{strange!r} is none of the {len(known)} that are known"
-    if isinstance(row, Tagged) and not _begins(row.tags):
-        yield "I- without B-", "an entity goes on that has not begun"
+        yield "unknown label", f"{strange!r} is not one of the {len(known)} known labels"
+    if isinstance(row, Tagged) and not _entities_begin(row.tags):
+        yield "I- without B-", "an entity continues that has not begun"
     if isinstance(row, Chat) and all(message.role != "assistant" for message in row.messages):
-        yield "no answer", "the assistant says nothing in this conversation: there is nothing to learn"
-    if isinstance(row, Scored) and not SCORES[0] <= row.score <= SCORES[1]:
-        yield "score out of range", f"{row.score:g} is not from {SCORES[0]:g} to {SCORES[1]:g}"
+        yield "no answer", "the conversation has no message of the assistant to learn from"
+    if isinstance(row, Scored) and not SCORE_RANGE[0] <= row.score <= SCORE_RANGE[1]:
+        yield "score out of range", f"{row.score:g} is not from {SCORE_RANGE[0]:g} to {SCORE_RANGE[1]:g}"
 
 
-def _class_worries(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[str, int, str, str]]:
-    """What is strange about the classes themselves: the problem, its rows, the class, a detail."""
+def _check_classes(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[str, int, str, str]]:
+    """Problems of the classes: kind, number of rows, class, detail."""
     spellings: defaultdict[str, list[str]] = defaultdict(list)
     for name in classes:
         spellings[" ".join(name.casefold().split())].append(name)
@@ -215,20 +215,20 @@ def _class_worries(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[
                 "label spelling",
                 classes[name],
                 name,
-                f"{name!r} beside {usual!r}: two classes, or one spelled in two ways?",
+                f"{name!r} and {usual!r}: two classes, or two spellings of one?",
             )
     if kind is Labelled:
         for name, count in classes.items():
             if count == 1:
-                yield "class of one row", 1, name, f"{name!r}: one row is too few to learn a class from"
+                yield "class of one row", 1, name, f"{name!r}: one row is too few to learn a class"
 
 
-def _leaked(places: Places, firsts: Places, held_out: int) -> tuple[Places, Places]:
-    """Rows of the held-out files that were first in a training file."""
+def _find_leaks(places: Places, firsts: Places, held_out: int) -> tuple[Places, Places]:
+    """Rows of the validation files that are also in a training file."""
     leaked = (places >= held_out) & (firsts < held_out)
     return places[leaked], firsts[leaked]
 
 
-def _begins(tags: tuple[str, ...]) -> bool:
+def _entities_begin(tags: tuple[str, ...]) -> bool:
     """Every I-x follows a B-x or an I-x."""
     return all(tag[0] != "I" or before[1:] == tag[1:] for before, tag in pairwise(("O", *tags)))

@@ -1,75 +1,76 @@
-"""The one door to data: rows of the kind that is asked for, from files of any format, in constant memory.
+"""Reads rows of a given type from files of any format, in constant memory.
 
-    for row in read("train.csv", kind=Labelled): ...
+    for row in read("train.csv", kind=LabelledRow): ...
 
-A damaged row comes as a `Bad` in its place, so that it can be skipped and counted; a file that cannot be read at all is
-a `DataError`. Refuses to know tokens, tasks and order.
+A damaged row is a `BadRow` in its place, so that it can be skipped and counted; a file that cannot be read at all is a
+`DataError`. Knows no tokens, tasks and order.
 """
 
 from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
-from triform.data.columns import Ask, Layout, asked, id_of
-from triform.data.input_paths import Paths, Source, name_paths, sources
+from triform.data.columns import Layout, RowRequest, get_id, make_request
+from triform.data.input_paths import InputFiles, Paths, name_paths, sources
 from triform.data.line_reader import DataError, Fault, Unit
 from triform.data.rows import Bad, R
 
-AS_NAMED = Layout()  # files whose names and headers tell what they hold
+AS_NAMED = Layout()  # for files whose names and headers say everything
 
 
 class Placed(NamedTuple, Generic[R]):
-    """A row and where it stands."""
+    """A row and its place."""
 
     file: str
     line: int
     row: R
     unit: Unit
-    id: str = ""  # the row's own, where it has one
+    id: str = ""  # the id in the row, if it has one
 
 
 def read(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[R | Bad]:
-    """Rows in the order of the files; of a folder, those to train on.
+    """Rows in the order of the files; of a folder, the training rows.
 
-    `layout` says what is not called by a usual name: read("a.tsv", kind=Labelled, layout=Layout({"text": "phrase"})).
+    `layout` names unusual columns: read("a.tsv", kind=LabelledRow, layout=Layout({"text": "phrase"})).
     """
-    found = placed(paths, kind=kind, layout=layout)
-    return (each.row if isinstance(each, Placed) else each for each in found)
+    rows = placed(paths, kind=kind, layout=layout)
+    return (row.row if isinstance(row, Placed) else row for row in rows)
 
 
 def placed(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
     """Rows with their places."""
-    return _judged(scan(paths, kind=kind, layout=layout), kind=kind, paths=paths)
+    return _check_rows(scan(paths, kind=kind, layout=layout), kind=kind, paths=paths)
 
 
 def scan(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
-    """Rows with their places, however few and unequal they are: for linting."""
-    return _rows_of(sources(paths, kind=kind, format=layout.format), asked(kind, layout), kind)
+    """Rows with their places, without the checks of `read`: for linting."""
+    return _read_inputs(sources(paths, kind=kind, format=layout.format), make_request(kind, layout), kind)
 
 
-def _rows_of(found: tuple[Source, ...], ask: Ask, kind: type[R]) -> Iterator[Placed[R] | Bad]:
-    for source in found:
+def _read_inputs(inputs: tuple[InputFiles, ...], request: RowRequest, kind: type[R]) -> Iterator[Placed[R] | Bad]:
+    for source in inputs:
         file, unit = str(source.files[0]), source.format.unit
-        for line, fields in source.format.read(source.files, ask):
+        for line, fields in source.format.read(source.files, request):
             try:
                 if isinstance(fields, Fault):
                     raise fields
-                yield Placed(file, line, kind.of(fields), unit, id_of(fields))
+                yield Placed(file, line, kind.of(fields), unit, get_id(fields))
             except Fault as fault:
-                own_id = "" if isinstance(fields, Fault) else id_of(fields)
+                own_id = "" if isinstance(fields, Fault) else get_id(fields)
                 yield Bad(file, line, fault.kind, fault.detail, unit, own_id)
 
 
-def _judged(found: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) -> Iterator[Placed[R] | Bad]:
-    """Parallel files that are not, and files that hold no row at all, are refused."""
+def _check_rows(rows: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) -> Iterator[Placed[R] | Bad]:
+    """Raises for parallel files of unequal length, and for files without a single good row."""
     good, problem = 0, None
-    for each in found:
-        if isinstance(each, Placed):
+    for row in rows:
+        if isinstance(row, Placed):
             good += 1
-        elif each.kind == "unequal files":
-            raise DataError(f"{each.detail}; parallel files need a line for a line")
+        elif row.kind == "unequal files":
+            raise DataError(f"{row.detail}; parallel files need the same number of lines")
         else:
-            problem = problem or each
-        yield each
+            problem = problem or row
+        yield row
+    if not good and problem:
+        raise DataError(f"{name_paths(paths)} has no good {kind.title} rows; the first problem is {problem}")
     if not good:
-        why = f"; the first problem is {problem}" if problem else ": there is nothing in it"
-        raise DataError(f"no {kind.__name__} row in {name_paths(paths)}{why}")
+        raise DataError(f"{name_paths(paths)} has no rows")

@@ -1,15 +1,15 @@
-"""Rows and their tokens on disk: made once, reached at random, and made again only when something changed.
+"""Rows and their tokens on disk: made once, with random access, and rebuilt only when something changed.
 
-What changed is told by content, SHA-256 of all the bytes: a file's size and time can stay the same when it changes and
-change when it does not, and the hash is what a model card needs anyway. It costs 0.8 s a GB, far less than one reading.
-Code that reads otherwise also makes anew. Refuses to know tokenizers and tasks.
+Changes are found by content, SHA-256 of all bytes: size and time of a file can stay the same when it changes and change
+when it does not, and the model card needs the hash anyway. It costs 0.8 s per GB, far less than reading the rows.
+Changed code of this package also rebuilds. Knows no tokenizers and tasks.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache as remembered
+from functools import cache
 from pathlib import Path
 from typing import Self, TypeAlias, overload
 
@@ -27,15 +27,35 @@ from triform.data.rows import Bad, R
 from triform.data.shuffle import Indices
 from triform.errors import UnknownName
 
-TOGETHER = 256  # rows encoded at once, so that a tokenizer can use all cores
+ENCODE_ROWS = 256  # encoded at once, so that a tokenizer can use all cores
 
 Encode: TypeAlias = Callable[[Sequence[R]], Iterable[Mapping[str, Sequence[int]]]]
 
 
-class Rows(Sequence[R]):
-    """Every good row of some files, rows[i] at once.
+class RowSequence(Sequence[R]):
+    """Rows by their number or by a slice, each with its place."""
 
-    A copy as JSON lines in the cache: all formats, .gz too, become one that has an offset for each row.
+    @overload
+    def __getitem__(self, index: int) -> R: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R]: ...
+    def __getitem__(self, index: int | slice) -> R | list[R]:
+        if isinstance(index, slice):
+            return [self.get(number) for number in range(*index.indices(len(self)))]
+        return self.get(index)
+
+    def get(self, index: int) -> R:
+        raise NotImplementedError
+
+    def where(self, index: int) -> str:
+        """The place of a row: `train.csv:17`."""
+        raise NotImplementedError
+
+
+class Rows(RowSequence[R]):
+    """Every good row of some files, with random access.
+
+    A copy as JSON lines in the cache: every format, also .gz, becomes one with an offset per row.
     """
 
     def __init__(self, paths: Paths, *, kind: type[R], cache: Cache, layout: Layout = AS_NAMED) -> None:
@@ -49,29 +69,22 @@ class Rows(Sequence[R]):
         self._rows, self.bad = cache.get(
             f"rows-{self.fingerprint[:16]}",
             fill=lambda filling: _write_rows(placed(paths, kind=kind, layout=layout), self.files, filling),
-            use=lambda made: (Ragged(made, name="rows"), _bad_counts(made)),
+            use=lambda made: (Ragged(made, name="rows"), _read_bad_counts(made)),
         )
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> R: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[R]: ...
-    def __getitem__(self, index: int | slice) -> R | list[R]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+    def get(self, index: int) -> R:
         return self._decode(self._rows[index].tobytes())[2]
 
     def where(self, index: int) -> str:
-        """The place of a row, for whoever has to look at it: `train.csv:17`."""
         file, line, _ = self._decode(self._rows[index].tobytes())
         return name_place(self.files[file], line, self.units[file])
 
 
-class Part(Sequence[R]):
-    """Some of many rows, by their numbers; `instead` of some of them stands another."""
+class Part(RowSequence[R]):
+    """Some rows by their numbers; those in `instead` are replaced."""
 
     def __init__(self, rows: Sequence[R], numbers: Sequence[int] | Indices, *, instead: Mapping[int, R]) -> None:
         self._rows, self._numbers, self._instead = rows, numbers, instead
@@ -79,13 +92,7 @@ class Part(Sequence[R]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> R: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[R]: ...
-    def __getitem__(self, index: int | slice) -> R | list[R]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+    def get(self, index: int) -> R:
         number = int(self._numbers[index])
         return self._instead[number] if number in self._instead else self._rows[number]
 
@@ -94,23 +101,23 @@ class Part(Sequence[R]):
 
 
 def place_of(rows: Sequence[R], index: int) -> str:
-    """`train.csv:17`, or the number of a row that comes from no file."""
-    return rows.where(index) if isinstance(rows, Rows | Part) else f"row {index}"
+    """`train.csv:17`, or the number of a row that is not from a file."""
+    return rows.where(index) if isinstance(rows, RowSequence) else f"row {index}"
 
 
 class TokenCache:
-    """Lists of ids by name, e.g. cache["source"][i] and cache["target"][i], for every row."""
+    """Named lists of ids per row, e.g. cache["source"][i] and cache["target"][i]."""
 
     def __init__(self, folder: Path) -> None:
         self.columns = {path.stem: Ragged(folder, name=path.stem) for path in sorted(folder.glob("*.offsets"))}
         if len({len(column) for column in self.columns.values()}) != 1:
-            raise DataError(f"the cache {folder} is damaged: its columns are not equally long")
+            raise DataError(f"the cache {folder} is damaged: its columns have different lengths")
 
     @classmethod
     def build(cls, rows: Iterable[R], encode: Encode[R], *, cache: Cache, fingerprint: str) -> Self:
-        """Those of an earlier run if the fingerprint is the same: digest(rows.fingerprint, tokenizer, settings).
+        """From an earlier run if the fingerprint is the same: digest(rows.fingerprint, tokenizer, settings).
 
-        `encode` is given many rows at once and answers with named lists of ids for each.
+        `encode` gets many rows at once and returns named lists of ids per row.
         """
         return cache.get(
             f"tokens-{digest(fingerprint)[:16]}",
@@ -127,11 +134,11 @@ class TokenCache:
         return self.columns[name]
 
 
-# --- what says that something changed -------------------------------------------------------------------------------
+# --- hashes ---------------------------------------------------------------------------------------------------------
 
 
 def digest(*parts: object) -> str:
-    """SHA-256 of anything that JSON can say."""
+    """SHA-256 of any values that JSON can express."""
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
@@ -144,38 +151,40 @@ def file_hash(path: Path) -> str:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-@remembered
-def code_of(*rooms: Path) -> str:
-    """SHA-256 of the Python files of these folders: what other code has made is not taken for its own."""
-    return digest(*((room.name, path.name, file_hash(path)) for room in rooms for path in sorted(room.glob("*.py"))))
+@cache
+def code_of(*folders: Path) -> str:
+    """SHA-256 of the Python files of these folders: entries made by other code are not reused."""
+    return digest(
+        *((folder.name, path.name, file_hash(path)) for folder in folders for path in sorted(folder.glob("*.py")))
+    )
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(found: Iterable[Placed[R] | Bad], files: Sequence[str], folder: Path) -> None:
+def _write_rows(rows: Iterable[Placed[R] | Bad], files: Sequence[str], folder: Path) -> None:
     number = {file: index for index, file in enumerate(files)}
     bad: Counter[str] = Counter()
     with RaggedWriter(folder, name="rows", dtype="uint8") as writer:
-        for each in found:
-            if isinstance(each, Bad):
-                bad[each.kind] += 1
+        for row in rows:
+            if isinstance(row, Bad):
+                bad[row.kind] += 1
             else:
-                writer.add(msgspec.json.encode((number[each.file], each.line, each.row)) + b"\n")
+                writer.add(msgspec.json.encode((number[row.file], row.line, row.row)) + b"\n")
     (folder / "bad.json").write_bytes(msgspec.json.encode(bad, order="sorted"))
 
 
 def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
-    """With 32 bits an id first: how large they become is known only at the end."""
+    """First with 32 bits per id: their largest value is known only at the end."""
     writers: dict[str, RaggedWriter] = {}
     largest: Counter[str] = Counter()
     with ExitStack() as files:
-        for together in portions(rows, count=TOGETHER):
-            for _, lists in zip(together, encode(together), strict=True):
+        for chunk in portions(rows, count=ENCODE_ROWS):
+            for _, lists in zip(chunk, encode(chunk), strict=True):
                 for name, ids in lists.items():
                     if name not in writers:
                         writers[name] = files.enter_context(RaggedWriter(folder, name=name, dtype="uint32"))
-                    numbers = _checked(ids, name=name)
+                    numbers = _check_ids(ids, name=name)
                     largest[name] = max(largest[name], int(numbers.max(initial=0)))
                     writers[name].add(numbers.tobytes())
     if not writers:
@@ -185,14 +194,14 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
             narrow(folder, name=name)
 
 
-def _checked(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:
+def _check_ids(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:
     numbers = np.asarray(ids, dtype=np.int64)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < 2**32:
         raise DataError(f"{name}: ids from {numbers.min()} to {numbers.max()} do not fit; use 0 to {2**32 - 1}")
     return numbers.astype(np.uint32)
 
 
-def _bad_counts(folder: Path) -> dict[str, int]:
+def _read_bad_counts(folder: Path) -> dict[str, int]:
     try:
         return msgspec.json.decode((folder / "bad.json").read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError) as error:

@@ -1,6 +1,6 @@
-"""What a row of data is: one frozen value for each kind, made from named fields and checked while it is made.
+"""The types of data rows: frozen values, created from named fields and checked when created.
 
-Refuses to know files: a field may come from a CSV cell, a JSON value or a line. A row that cannot be made is a `Fault`.
+Knows no files: a field may be a CSV cell, a JSON value or a line. Invalid fields raise a `Fault`.
 """
 
 import math
@@ -10,20 +10,21 @@ from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 import msgspec
 
 from triform.data.line_reader import Fault, FaultKind, Unit, name_place
-from triform.data.values import answers_of, is_bio, label_of, start_of, text_of
+from triform.data.values import find_start, is_bio, to_answers, to_label, to_text
 
 Fields: TypeAlias = Mapping[str, object]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One example. `needs` and `may` are the fields it is made from; the first must be there."""
+    """One example. `needs` are its required fields, `may` its optional ones; `title` names its type in messages."""
 
+    title: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     may: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        """The row that these fields say, or a Fault."""
+        """The row of these fields; raises a Fault if they are invalid."""
         raise NotImplementedError
 
     @property
@@ -33,12 +34,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """What a model is shown, without what it should answer."""
+        """The input of a model, without the expected answer."""
         return self.texts
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The labels or tags that the row names."""
+        """The labels or tags of the row."""
         return ()
 
 
@@ -46,28 +47,29 @@ R = TypeVar("R", bound=Row)
 
 
 class Bad(msgspec.Struct, frozen=True):
-    """A row that was skipped: where it is and what is wrong with it."""
+    """A skipped row: its place and what is wrong with it."""
 
     file: str
     line: int
     kind: FaultKind
     detail: str
     unit: Unit = "line"
-    id: str = ""  # the row's own, where it has one
+    id: str = ""  # the id in the row, if it has one
 
     def __str__(self) -> str:
         return f"{name_place(self.file, self.line, self.unit)}: {self.kind}: {self.detail}"
 
 
 class Text(Row, frozen=True):
-    """A text that stands for itself: a line, a JSON value, a cell."""
+    """A text: a line, a JSON value, a cell."""
 
+    title: ClassVar[str] = "text"
     needs = ("text",)
     text: str
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        return cls(text_of(fields["text"], name="text"))
+        return cls(to_text(fields["text"], name="text"))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -75,13 +77,14 @@ class Text(Row, frozen=True):
 
 
 class Document(Text, frozen=True):
-    """A whole text, blank lines included. A long file comes in pieces that, joined, are the file again."""
+    """A whole text, blank lines included. A long file is split into pieces that, joined, are the file again."""
 
+    title = "document"
     goes_on: bool = False  # the next row continues this text: no end-of-text token between them
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        return cls(text_of(fields["text"], name="text"), goes_on=fields.get("goes_on") is True)
+        return cls(to_text(fields["text"], name="text"), goes_on=fields.get("goes_on") is True)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -92,8 +95,9 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Chat(Row, frozen=True):
-    """A conversation: messages with a role and a content."""
+    """A conversation: messages with role and content."""
 
+    title = "chat"
     needs = ("messages",)
     messages: tuple[Message, ...]
 
@@ -106,7 +110,7 @@ class Chat(Row, frozen=True):
         if not messages:
             raise Fault("blank", "messages is empty")
         for message in messages:
-            text_of(message.content, name="content")
+            to_text(message.content, name="content")
         return cls(messages)
 
     @property
@@ -117,20 +121,21 @@ class Chat(Row, frozen=True):
 class Pair(Row, frozen=True):
     """A source and its target: a sentence and its translation, a document and its summary."""
 
+    title = "pair"
     needs = ("source", "target")
     source: str
     target: str
-    others: tuple[str, ...] = ()  # further right targets, for metrics with several references
+    others: tuple[str, ...] = ()  # further correct targets, for metrics with several references
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        """A list as source is its sentences; a list as target is several right answers, the first to be learned."""
+        """A list as source: its sentences; a list as target: several correct answers, the first for training."""
         source, target = fields["source"], fields["target"]
-        if isinstance(source, list) and all(isinstance(each, str) for each in source):
+        if isinstance(source, list) and all(isinstance(sentence, str) for sentence in source):
             source = " ".join(source)
         targets = (target or [""]) if isinstance(target, list) else [target]
-        first, *others = (text_of(each, name="target") for each in targets)
-        return cls(text_of(source, name="source"), first, tuple(others))
+        first, *others = (to_text(text, name="target") for text in targets)
+        return cls(to_text(source, name="source"), first, tuple(others))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -142,8 +147,9 @@ class Pair(Row, frozen=True):
 
 
 class Labelled(Row, frozen=True):
-    """A text and its label; a list of labels (also an empty one) where several may hold at once."""
+    """A text and its label; a list of labels (also an empty one) if several can apply."""
 
+    title = "labelled"
     needs = ("text", "labels")
     text: str
     labels: tuple[str, ...]
@@ -152,7 +158,7 @@ class Labelled(Row, frozen=True):
     def of(cls, fields: Fields) -> Self:
         value = fields["labels"]
         labels = value if isinstance(value, list) else [value]
-        return cls(text_of(fields["text"], name="text"), tuple(map(label_of, labels)))
+        return cls(to_text(fields["text"], name="text"), tuple(map(to_label, labels)))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -164,8 +170,9 @@ class Labelled(Row, frozen=True):
 
 
 class Tagged(Row, frozen=True):
-    """Tokens, each with its tag: O outside, B-x where an entity x begins, I-x where it goes on."""
+    """Tokens and their BIO tags: O outside, B-x where an entity x begins, I-x where it continues."""
 
+    title = "tagged"
     needs = ("tokens", "tags")
     tokens: tuple[str, ...]
     tags: tuple[str, ...]
@@ -181,8 +188,8 @@ class Tagged(Row, frozen=True):
             raise Fault("blank", "tokens is empty")
         if strange := [tag for tag in tags if not is_bio(tag)]:
             raise Fault("not BIO", f"tag {repr(strange[0])[:40]}; tags are O, B-name or I-name")
-        words = tuple(text_of(token, name="token") for token in tokens)
-        return cls(words, tuple(text_of(tag, name="tag") for tag in tags))
+        words = tuple(to_text(token, name="token") for token in tokens)
+        return cls(words, tuple(to_text(tag, name="tag") for tag in tags))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -201,15 +208,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Asking(Row, frozen=True):
-    """A question and the context that may answer it."""
+    """A question and a context, without answers."""
 
+    title: ClassVar[str] = "question"
     needs: ClassVar[tuple[str, ...]] = ("question", "context")
     question: str
     context: str
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        return cls(text_of(fields["question"], name="question"), text_of(fields["context"], name="context"))
+        return cls(to_text(fields["question"], name="question"), to_text(fields["context"], name="context"))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -217,25 +225,27 @@ class Asking(Row, frozen=True):
 
 
 class Question(Asking, frozen=True):
-    """A question, the context that may answer it, and the answers in it; none if it cannot be answered."""
+    """A question, a context, and the answers in it; none if it cannot be answered."""
 
+    title = "answered question"
     needs = ("question", "context", "answers")
     may = ("starts",)
     answers: tuple[Answer, ...]
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
-        context = text_of(fields["context"], name="context")
+        context = to_text(fields["context"], name="context")
         answers = []
-        for given, start in answers_of(fields["answers"], starts=fields.get("starts")):
-            text = text_of(given, name="answer")
-            answers.append(Answer(text, start_of(start, text=text, context=context)))
-        return cls(text_of(fields["question"], name="question"), context, tuple(answers))
+        for answer, start in to_answers(fields["answers"], starts=fields.get("starts")):
+            text = to_text(answer, name="answer")
+            answers.append(Answer(text, find_start(start, text=text, context=context)))
+        return cls(to_text(fields["question"], name="question"), context, tuple(answers))
 
 
 class Scored(Row, frozen=True):
-    """Two texts and how alike they are."""
+    """Two texts and their similarity."""
 
+    title = "scored pair"
     needs = ("first", "second", "score")
     first: str
     second: str
@@ -244,12 +254,12 @@ class Scored(Row, frozen=True):
     @classmethod
     def of(cls, fields: Fields) -> Self:
         try:
-            score = float(fields["score"])  # type: ignore[arg-type]  # what is not a number raises
+            score = float(fields["score"])  # type: ignore[arg-type]  # raises if it is not a number
         except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not math.isfinite(score):
             raise Fault("not a number", f"score is {repr(fields['score'])[:40]}")
-        return cls(text_of(fields["first"], name="first"), text_of(fields["second"], name="second"), score)
+        return cls(to_text(fields["first"], name="first"), to_text(fields["second"], name="second"), score)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""In which order the rows of an epoch come: a permutation that is computed, not stored.
+"""The order of the rows in an epoch: a permutation that is computed, not stored.
 
-Where every row comes follows from (count, seed, epoch) alone: nothing is held in memory, any number of processes agree,
-and a run resumes at any position at once. No library's random numbers are used, so a newer numpy keeps the order.
-Refuses to know what the rows are.
+It depends only on (count, seed, epoch): nothing is held in memory, any number of processes agree, and a run resumes at
+any position at once. It uses no random numbers of a library, so a newer numpy gives the same order.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from triform.errors import TriformError
 Indices: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
-ROUNDS = 12  # with 8, some orders of five rows come twice as often as others; with 12 no test tells them apart
+ROUNDS = 12  # with 8, some orders of five rows are twice as frequent as others; with 12 no test finds a difference
 BLOCK = 1 << 14  # positions computed at once
 
 
@@ -29,14 +28,14 @@ class Order(msgspec.Struct, frozen=True):
     epoch: int
 
     def at(self, positions: Indices) -> Indices:
-        """The rows at these positions: a Feistel network over the next power of two, walked until inside the range."""
+        """The rows at these positions: a Feistel network over the next power of two, repeated until in range."""
         rows = self._mix(positions.astype(np.uint64))
         while (outside := rows >= self.count).any():
             rows[outside] = self._mix(rows[outside])
         return rows.astype(np.int64)
 
     def walk(self, start: int = 0) -> Iterator[int]:
-        """Row after row from this position to the end of the epoch."""
+        """The rows from this position to the end of the epoch."""
         for begin in range(start, self.count, BLOCK):
             yield from self.at(np.arange(begin, min(begin + BLOCK, self.count))).tolist()
 
@@ -46,7 +45,7 @@ class Order(msgspec.Struct, frozen=True):
         low_mask = np.uint64((1 << (bits // 2)) - 1)
         high_mask = np.uint64((1 << (bits - bits // 2)) - 1)
         high, low = numbers >> low_bits, numbers & low_mask
-        for key in _keys(self):
+        for key in _derive_keys(self):
             high = high ^ (_hash(low ^ key) & high_mask)
             low = low ^ (_hash(high + key) & low_mask)
         return (high << low_bits) | low
@@ -59,15 +58,15 @@ def order(count: int, *, seed: int, epoch: int) -> Order:
     return Order(count, seed, epoch)
 
 
-def _keys(of: Order) -> Words:
-    """A key for each pair of rounds: every seed and epoch has its own."""
-    seed, epoch = np.array([of.seed], np.uint64), np.array([of.epoch], np.uint64)
+def _derive_keys(order: Order) -> Words:
+    """One key per pair of rounds, different for every seed and epoch."""
+    seed, epoch = np.array([order.seed], np.uint64), np.array([order.epoch], np.uint64)
     rounds: Words = np.arange(ROUNDS // 2, dtype=np.uint64)
     return _hash(_hash(_hash(seed) + epoch) + rounds)
 
 
 def _hash(x: Words) -> Words:
-    """The finaliser of splitmix64: every bit of the answer depends on every bit of x."""
+    """The finalizer of splitmix64: every bit of the result depends on every bit of x."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,6 +1,6 @@
-"""Rows from lines of text: one text per line, a whole document, two files side by side, one token per line.
+"""Rows from lines of text: one text per line, a document, two parallel files, one token per line (CoNLL).
 
-Refuses to know tables and JSON. A damaged row is a `Fault` in its place; the rows after it are still read.
+A damaged row is a `Fault` in its place; the rows after it are still read.
 """
 
 import re
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
-from triform.data.columns import Ask, Records
+from triform.data.columns import Records, RowRequest
 from triform.data.line_reader import LONGEST, Fault, decoded, lines
 from triform.data.values import is_bio
 
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)?:")  # before a token or a tag, as in WikiAnn
-FIRST_LINES = 1000  # looked at for it
-PIECE = 1 << 16  # characters of a document given at once
+FIRST_LINES = 1000  # checked for it
+PIECE = 1 << 16  # characters per row of a document
 
 
-def text_lines(files: tuple[Path, ...], ask: Ask) -> Records:
+def read_text_lines(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Each line is a text."""
     for number, line in lines(files[0]):
         yield number, {"text": line}
 
 
-def document(files: tuple[Path, ...], ask: Ask) -> Records:
-    """The whole file is a text, in pieces that begin with a line that is not blank."""
+def read_document(files: tuple[Path, ...], request: RowRequest) -> Records:
+    """The whole file is one text, in pieces that begin with a line that is not blank."""
     start, piece, size = 1, list[str](), 0
     for number, line in lines(files[0]):
         try:
@@ -43,30 +43,30 @@ def document(files: tuple[Path, ...], ask: Ask) -> Records:
         yield start, {"text": "".join(piece)}
 
 
-def parallel(files: tuple[Path, ...], ask: Ask) -> Records:
+def read_parallel(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Line n of one file is the translation of line n of the other."""
     source, target = files
     sources = targets = 0
-    for one, other in zip_longest(lines(source), lines(target)):
-        sources, targets = one[0] if one else sources, other[0] if other else targets
-        if one and other:
-            yield sources, {"source": one[1], "target": other[1]}
+    for left, right in zip_longest(lines(source), lines(target)):
+        sources, targets = left[0] if left else sources, right[0] if right else targets
+        if left and right:
+            yield sources, {"source": left[1], "target": right[1]}
     if sources != targets:
         detail = f"{source.name} has {sources:,} lines, {target.name} has {targets:,}"
         yield min(sources, targets) + 1, Fault("unequal files", detail)
 
 
-def conll(files: tuple[Path, ...], ask: Ask) -> Records:
-    """One token per line, first in its columns, its tag the last of them; a blank line after each sentence.
+def read_conll(files: tuple[Path, ...], request: RowRequest) -> Records:
+    """One token per line, in the first column, its tag in the last; a blank line after each sentence.
 
-    A language that stands before every token or tag (`en:Paris B-LOC` in WikiAnn) is left out.
+    A language before every token or tag (`en:Paris B-LOC` in WikiAnn) is removed.
     """
-    language = _language_of(files[0])
-    for sentence in _sentences(files[0]):
+    language = _find_language(files[0])
+    for sentence in _split_sentences(files[0]):
         words = list[tuple[str, str]]()
         for number, line in sentence:
             try:
-                words += _word(decoded(line), language=language)
+                words += _parse_word(decoded(line), language=language)
             except Fault as fault:
                 yield number, fault
                 break
@@ -75,40 +75,42 @@ def conll(files: tuple[Path, ...], ask: Ask) -> Records:
                 yield sentence[0][0], {"tokens": [word for word, _ in words], "tags": [tag for _, tag in words]}
 
 
-def _sentences(path: Path) -> Iterator[list[tuple[int, bytes | Fault]]]:
-    held: list[tuple[int, bytes | Fault]] = []
+def _split_sentences(path: Path) -> Iterator[list[tuple[int, bytes | Fault]]]:
+    sentence: list[tuple[int, bytes | Fault]] = []
     size = 0
     for number, line in chain(lines(path), [(0, b"")]):
         if isinstance(line, bytes) and not line.strip():
-            if held:
-                yield held
-            held, size = [], 0
+            if sentence:
+                yield sentence
+            sentence, size = [], 0
             continue
         size += len(line) if isinstance(line, bytes) else 0
         if size <= LONGEST:
-            held.append((number, line))
+            sentence.append((number, line))
         else:
-            held[-1:] = [(number, Fault("too long", f"a sentence of more than {LONGEST >> 20} MiB; is it closed?"))]
+            sentence[-1:] = [
+                (number, Fault("too long", f"a sentence of more than {LONGEST >> 20} MiB; is a blank line missing?"))
+            ]
 
 
-def _language_of(path: Path) -> str:
-    """The `en:` that every one of the first tokens begins with; nothing where they do not."""
+def _find_language(path: Path) -> str:
+    """The `en:` that all of the first tokens begin with, or an empty string."""
     head = (line.decode(errors="replace") for _, line in islice(lines(path), FIRST_LINES) if isinstance(line, bytes))
     tokens = [cells[0] for cells in map(split_word, head) if len(cells) > 1]
-    found = LANGUAGE.match(tokens[0]) if len(tokens) > 1 else None
-    return found[0] if found and all(token.startswith(found[0]) for token in tokens) else ""
+    prefix = LANGUAGE.match(tokens[0]) if len(tokens) > 1 else None
+    return prefix[0] if prefix and all(token.startswith(prefix[0]) for token in tokens) else ""
 
 
-def _word(line: str, *, language: str) -> list[tuple[str, str]]:
-    """[(token, tag)], or nothing for a document mark or a comment."""
+def _parse_word(line: str, *, language: str) -> list[tuple[str, str]]:
+    """[(token, tag)], or [] for a document mark or a comment."""
     cells = split_word(line)
     if len(cells) == 1:
-        raise Fault("wrong columns", f"{line[:40]!r} is one column; a token and its tag are two")
+        raise Fault("wrong columns", f"{line[:40]!r} has one column; a token and its tag need two")
     return [(cells[0].removeprefix(language) or cells[0], cells[-1])] if cells else []
 
 
 def split_word(line: str) -> list[str]:
-    """The columns of one token, its tag without a language; nothing for a blank line, a document mark or a comment."""
+    """The columns of one token, its tag without a language; [] for a blank line, a document mark or a comment."""
     cells = line.rstrip("\t ").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
     tag = LANGUAGE.sub("", cells[-1], count=1)
     if is_bio(tag):

@@ -1,7 +1,4 @@
-"""What a value in a file may mean: a text, a label, a tag, answers and where they stand; or a `Fault`.
-
-Refuses to know which row it is for.
-"""
+"""Converts values of a file to a text, a label, a tag, answers and their positions; raises a `Fault` if invalid."""
 
 import re
 from itertools import zip_longest
@@ -12,8 +9,8 @@ from triform.spec import is_tag
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def text_of(value: object, *, name: str) -> str:
-    """The one judge of every text: decodable, without NUL, not blank; otherwise kept to the character."""
+def to_text(value: object, *, name: str) -> str:
+    """Every text is checked here: decodable, without NUL, not blank; otherwise unchanged."""
     if isinstance(value, bytes | Fault):
         value = decoded(value, name=name)
     if not isinstance(value, str):
@@ -31,19 +28,19 @@ def is_bio(tag: object) -> bool:
     return isinstance(tag, str) and is_tag(tag)
 
 
-def label_of(value: object) -> str:
-    """Labels are words: 1 and "1" are the same class."""
+def to_label(value: object) -> str:
+    """Labels are strings: 1 and "1" are the same class."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
         return str(value).lower()
     if not isinstance(value, str) or not value.strip():
         raise Fault("missing field", f"the label is {repr(value)[:40]}")
-    return text_of(value.strip(), name="label")
+    return to_text(value.strip(), name="label")
 
 
-def answers_of(value: object, *, starts: object) -> list[tuple[object, object]]:
-    """(text, start or None) from a cell, a list of texts, SQuAD's list of objects, or the same object by columns."""
+def to_answers(value: object, *, starts: object) -> list[tuple[object, object]]:
+    """(text, start or None) from a cell, a list of texts, SQuAD's list of objects, or an object with lists."""
     if isinstance(value, dict):
         starts = value.get("answer_start")
         value = value.get("text")
@@ -51,19 +48,19 @@ def answers_of(value: object, *, starts: object) -> list[tuple[object, object]]:
         return [(value, starts)] if value and value.strip() else []
     if not isinstance(value, list):
         raise Fault("wrong type", f"answers is {repr(value)[:40]}")
-    if all(isinstance(each, dict) for each in value):
-        return [(each.get("text"), each.get("answer_start")) for each in value]
+    if all(isinstance(answer, dict) for answer in value):
+        return [(answer.get("text"), answer.get("answer_start")) for answer in value]
     places = starts if isinstance(starts, list) else []
     return list(zip_longest(value, places[: len(value)]))
 
 
-def start_of(given: object, *, text: str, context: str) -> int:
-    """Where an answer stands in its context: at its start, or without one where it is first found."""
+def find_start(value: object, *, text: str, context: str) -> int:
+    """The position of an answer in its context; without a value, the first one."""
     found = context.find(text)
     try:
-        start = found if given in (None, "") else int(str(given))
+        start = found if value in (None, "") else int(str(value))
     except ValueError:
-        raise Fault("not a number", f"answer_start is {repr(given)[:40]}") from None
+        raise Fault("not a number", f"answer_start is {repr(value)[:40]}") from None
     if found < 0:
         raise Fault("answer not in context", f"{text[:40]!r} is not in its context")
     if start < 0 or not context.startswith(text, start):

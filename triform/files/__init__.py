@@ -1,1 +1,1 @@
-"""Files on disk: read within bounds and inside one folder, written whole or not at all, by one process at a time."""
+"""Files on disk: read inside one folder and within bounds, written whole or not at all, by one process at a time."""

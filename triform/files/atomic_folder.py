@@ -1,9 +1,8 @@
 """A folder that appears whole or not at all.
 
 It is written under another name beside its place, synced to disk, and only then renamed (`replace_folder.py`), by one
-process at a time (`locks.py`). A folder of ours that holds nothing else is replaced; anything else is left alone. Where
-a model must come into a folder that holds other things already (the run it was trained in), its files move in one by
-one, those that make the folder a model last.
+process at a time (`locks.py`). A folder that Triform wrote and that holds nothing else is replaced; any other is left
+alone. A model that is written into the folder of its run moves in file by file, those that make it a model last.
 """
 
 import os
@@ -14,25 +13,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triform.files import manifest
+from triform.files.atomic_file import make_folder, sync, sync_tree
 from triform.files.errors import WeightsError, listed
 from triform.files.locks import lock_beside, lock_inside
-from triform.files.replace_folder import bring_to_disk, clear_leftovers, drafting, make_folder, sync
+from triform.files.replace_folder import clear_leftovers, drafting
 from triform.files.safe_folder import Box
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """No other process writes the folder while the block runs; what killed ones have left beside it is cleared."""
+    """No other process writes the folder while the block runs; leftovers of killed ones are deleted."""
     target = Path(os.path.abspath(folder))
-    with _told(folder):
+    with _say_where(folder):
         made = make_folder(target.parent)
     try:
         with lock_beside(target):
-            with _told(folder):
+            with _say_where(folder):
                 clear_leftovers(target)
             yield target
     finally:
-        with suppress(OSError):  # those that something was written into stay
+        with suppress(OSError):  # those that are not empty stay
             for path in made:
                 path.rmdir()
 
@@ -40,15 +40,15 @@ def writing(folder: Path) -> Iterator[Path]:
 @contextmanager
 def appearing(folder: Path) -> Iterator[Path]:
     """A draft to write into; it takes the folder's name when the block ends without an error. One writer at a time."""
-    with writing(folder) as target, _told(folder):
+    with writing(folder) as target, _say_where(folder):
         check_free(folder)
         with drafting(target) as draft:
             yield draft
-            check_free(folder)  # again: it took a while, and others may have put something there
+            check_free(folder)  # again: meanwhile others may have written something there
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _say_where(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -70,7 +70,7 @@ def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
             draft.mkdir()
             try:
                 yield draft
-                bring_to_disk(draft)
+                sync_tree(draft)
                 _move_in(draft, folder, last=last)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -79,8 +79,8 @@ def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _move_in(draft: Path, folder: Path, *, last: tuple[str, ...]) -> None:
-    for known in reversed(last):
-        (folder / known).unlink(missing_ok=True)
+    for left in reversed(last):
+        (folder / left).unlink(missing_ok=True)
     sync(folder)
     files = [path.relative_to(draft) for path in sorted(draft.rglob("*")) if path.is_file()]
     for name in sorted(files, key=lambda name: (last.index(str(name)) + 1) if str(name) in last else 0):
@@ -90,7 +90,7 @@ def _move_in(draft: Path, folder: Path, *, last: tuple[str, ...]) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """Nothing stands there, or an empty folder, or a folder we wrote and nobody has added to."""
+    """Nothing is there, or an empty folder, or one that Triform wrote and that holds nothing else."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():

@@ -1,4 +1,4 @@
-"""What is said when a model folder cannot be read or written: one sentence, never longer than a screen.
+"""The error of files and folders, and values shown in errors on one line.
 
 Names and values come from files that may be damaged, so everything shown is cut to a bounded length.
 """
@@ -7,30 +7,30 @@ from collections.abc import Iterable
 
 from triform.errors import TriformError
 
-LONGEST = 120  # characters of a name or value from a file
-MOST = 8  # names listed of one kind
+MAX_VALUE_CHARS = 120  # of a name or value from a file
+MAX_NAMES_LISTED = 8
 
 
 class WeightsError(TriformError):
-    """A model folder that cannot be read or written as it is."""
+    """A file or folder that cannot be read or written as it is."""
 
 
 def shown(value: object) -> str:
     """The value on one line, cut where it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
         return "a number of more than 20 digits"
-    text = repr(value[:LONGEST] if isinstance(value, str | bytes | list) else value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = repr(value[:MAX_VALUE_CHARS] if isinstance(value, str | bytes | list) else value)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
 
 
 def listed(names: Iterable[str]) -> str:
     """The first few names and how many more there are."""
     every = list(names)
-    rest = f" and {len(every) - MOST} more" if len(every) > MOST else ""
-    return ", ".join(one_line(name, most=LONGEST) for name in every[:MOST]) + rest
+    rest = f" and {len(every) - MAX_NAMES_LISTED} more" if len(every) > MAX_NAMES_LISTED else ""
+    return ", ".join(one_line(name, most=MAX_VALUE_CHARS) for name in every[:MAX_NAMES_LISTED]) + rest
 
 
-def one_line(text: object, *, most: int = 2 * LONGEST) -> str:
-    """What another library said, or a file's own words: printable, and cut where it is long."""
-    said = str(text)
-    return "".join(c if c.isprintable() else " " for c in said[:most]) + ("…" if len(said) > most else "")
+def one_line(text: object, *, most: int = 2 * MAX_VALUE_CHARS) -> str:
+    """Text of another library or of a file: printable, and cut where it is long."""
+    full = str(text)
+    return "".join(c if c.isprintable() else " " for c in full[:most]) + ("…" if len(full) > most else "")

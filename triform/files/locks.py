@@ -3,10 +3,9 @@
     with locks.lock_beside(target):  # `.target.lock`, for a folder or file that is replaced as a whole
     with locks.lock_inside(folder):  # `folder/.lock`, for a folder whose files are written one by one
 
-A second writer is refused at once and told who writes. The lock is `flock` on a small file (on Windows: a locked byte),
-so a killed process leaves no lock, only the file, which the next writer takes over. The same thread may take its own
-lock again. On a file system without locks (some network mounts) writers are not kept apart. Refuses to know what is
-written.
+A second writer is refused at once with the process that writes. The lock is `flock` on a small file (on Windows: a
+locked byte), so a killed process leaves no lock, only the file, which the next writer takes over. The same thread may
+take its own lock again. On a file system without locks (some network mounts) two writers are not prevented.
 """
 
 import atexit
@@ -23,8 +22,8 @@ from typing import Self
 from triform.errors import TriformError
 
 NAME = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-MAX_COMMAND = 200  # characters of the command line that are kept
+LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+MAX_COMMAND_CHARS = 200
 BYTE_ON_WINDOWS = 1 << 30  # behind the file's end: a locked byte cannot be read, its content must stay readable
 
 
@@ -47,13 +46,13 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """As often as it was taken; then its file goes, and the folders that were made for it if nothing is in them."""
+        """As often as it was taken; then its file is deleted, and the folders made for it if they are empty."""
         with _GUARD:
             self.count -= 1
             if self.count or _HELD.get(self.path) is not self:
                 return
             del _HELD[self.path]
-            if self.process == os.getpid():  # a forked child must not delete its parent's
+            if self.process == os.getpid():  # a forked child must not delete its parent's file
                 _remove(self.path)
             os.close(self.handle)
             if os.name == "nt":
@@ -74,7 +73,7 @@ def lock_beside(target: Path) -> Lock:
 
 
 def lock_leftover(target: Path) -> Lock:
-    """For what a killed process may have left: refused where anything writes it, this thread too."""
+    """For what a killed process may have left: refused while anything writes it, also this thread."""
     place = Path(os.path.abspath(target))
     path = place.with_name(f".{place.name}{NAME}")
     if path in _HELD:
@@ -103,7 +102,7 @@ def writer_inside(folder: Path) -> str:
         except OSError:
             return ""
         try:
-            return "" if _try_lock(handle) else _owner(handle) or "another process"
+            return "" if _try_lock(handle) else _read_owner(handle) or "another process"
         except OSError:
             return ""
         finally:
@@ -119,7 +118,7 @@ def _take(path: Path, target: Path, *, made: Sequence[Path]) -> Lock:
             held.count += 1
             return held
         try:
-            handle = _locked(path, target)
+            handle = _open_locked(path, target)
             _write_owner(handle)
         except OSError as error:
             raise TriformError(f"cannot write {target}: {error.strerror or error}") from error
@@ -127,14 +126,14 @@ def _take(path: Path, target: Path, *, made: Sequence[Path]) -> Lock:
         return lock
 
 
-def _locked(path: Path, target: Path) -> int:
-    """The lock's file, opened and locked. One that its last owner has just deleted is no lock: then again."""
+def _open_locked(path: Path, target: Path) -> int:
+    """Opens and locks the lock's file; again where its last owner has just deleted it."""
     while True:
         # Never through a link: what the owner writes into it must not land in another file.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
             if not _try_lock(handle):
-                owner = _owner(handle) or "another process"
+                owner = _read_owner(handle) or "another process"
                 raise FolderBusy(f"{target} is being written by {owner}; wait for it, or give another place")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(path)):
@@ -166,22 +165,22 @@ else:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno not in NO_LOCKS:
+            if error.errno not in LOCKS_UNSUPPORTED:
                 raise
         return True
 
 
 def _write_owner(handle: int) -> None:
-    command = " ".join(sys.argv)[:MAX_COMMAND]
+    command = " ".join(sys.argv)[:MAX_COMMAND_CHARS]
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     os.ftruncate(handle, 0)
     os.write(handle, f"process {os.getpid()} (since {since}: {command})\n".encode("utf-8", "replace"))
 
 
-def _owner(handle: int) -> str:
+def _read_owner(handle: int) -> str:
     """What its owner wrote about itself; nothing where it has not yet, or it is not text."""
-    said = os.read(handle, 4 * MAX_COMMAND + 200).decode("utf-8", "replace").strip()
-    return said if said.isprintable() else ""
+    text = os.read(handle, 4 * MAX_COMMAND_CHARS + 200).decode("utf-8", "replace").strip()
+    return text if text.isprintable() else ""
 
 
 def _remove(path: Path) -> None:

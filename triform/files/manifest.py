@@ -1,7 +1,7 @@
-"""Our own folders say what is in them: `manifest.json` holds the SHA-256 and the size of every file.
+"""`manifest.json` of the folders that Triform writes: the SHA-256 and the size of every file.
 
-Verified whenever such a folder is read. Folders of others have none and are read without. What was verified is what is
-used: `verify` gives each file's identity, and after all has been read `check_unchanged` compares it again.
+Verified whenever such a folder is read; folders of other programs have none. What was verified is what is used:
+`verify` returns each file's identity, and after all has been read `check_unchanged` compares it again.
 """
 
 import hashlib
@@ -12,8 +12,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from triform.files.errors import WeightsError, listed, shown
-from triform.files.safe_folder import Box, parse
+from triform.files.errors import WeightsError, listed, one_line, shown
+from triform.files.format_version import FORMAT, KEY, check_version
+from triform.files.safe_folder import Box
+from triform.files.strict_json import encode_json
 
 NAME = "manifest.json"
 MAKER = "triform"
@@ -28,38 +30,33 @@ class Fingerprint(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    made_by: str
-    files: dict[str, Fingerprint]
-
-
-class _Shape(msgspec.Struct, frozen=True):
-    """What makes a file a manifest of ours, whoever it says made it."""
-
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format_version: int = FORMAT
+    made_by: str = MAKER
     files: dict[str, Fingerprint]
 
 
 def read(box: Box) -> Manifest | None:
-    """The manifest of a folder of ours; None in any other folder. One that was changed is not taken for another's."""
+    """The manifest of a folder that Triform wrote; None in any other folder. One whose maker was changed is refused."""
     if not box.has(NAME):
         return None
-    said = box.json(NAME)
-    if said.get("made_by") != MAKER:
-        if not _has_our_shape(said):
-            return None
+    content = box.json(NAME)
+    if content.get("made_by") == MAKER:
+        check_version(content.get(KEY, 1), what=box.root / NAME, otherwise="make the folder again with this one")
+        try:
+            return msgspec.convert(content, Manifest)
+        except msgspec.ValidationError as error:
+            raise WeightsError(f"{NAME} is damaged: {one_line(error)}") from None
+    try:
+        files = msgspec.convert(content.get("files"), dict[str, Fingerprint])
+    except msgspec.ValidationError:
+        return None
+    if files:
         raise WeightsError(
-            f"{NAME} in {box.root} was changed: made_by is {shown(said.get('made_by'))}, not {MAKER!r}; "
+            f"{NAME} in {box.root} was changed: made_by is {shown(content.get('made_by'))}, not {MAKER!r}; "
             f"fetch or save the model again, or delete {NAME} if you changed it yourself"
         )
-    manifest: Manifest = parse(box.read(NAME), NAME, Manifest)
-    return manifest
-
-
-def _has_our_shape(said: Mapping[str, object]) -> bool:
-    try:
-        return bool(msgspec.convert(said, _Shape).files)
-    except msgspec.ValidationError:
-        return False
+    return None
 
 
 def verify(box: Box, *, always: tuple[str, ...] = ()) -> Seen:
@@ -84,7 +81,8 @@ def watch(box: Box, names: Iterable[str]) -> Seen:
 
 def damaged(box: Box, manifest: Manifest) -> list[str]:
     """Files that are missing, or not as they were written."""
-    return [name for name, said in manifest.files.items() if not box.has(name) or fingerprint(box, name) != said]
+    files = manifest.files.items()
+    return [name for name, written in files if not box.has(name) or fingerprint(box, name) != written]
 
 
 def check_unchanged(box: Box, seen: Seen) -> None:
@@ -104,8 +102,8 @@ def identity(box: Box, name: str) -> Identity | None:
         return None
 
 
-def identity_of(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def identity_of(s: os.stat_result) -> Identity:
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
 def fingerprint(box: Box, name: str) -> Fingerprint:
@@ -116,5 +114,5 @@ def fingerprint(box: Box, name: str) -> Fingerprint:
 def write(folder: Path) -> None:
     box = Box(folder)
     files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    manifest = Manifest(made_by=MAKER, files={name: fingerprint(box, name) for name in files if name != NAME})
-    (folder / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    manifest = Manifest(files={name: fingerprint(box, name) for name in files if name != NAME})
+    (folder / NAME).write_bytes(encode_json(manifest))

@@ -2,7 +2,7 @@
 
 On Linux the two names are exchanged in one system call. Elsewhere, and on file systems that cannot, the old folder is
 put aside under `.name.<hex>.old` for the moment between two renames; a process that is killed in that moment leaves it
-there, and the next process that opens or writes the folder puts it back. Refuses to know what is in a folder.
+there, and the next process that opens or writes the folder puts it back.
 """
 
 import ctypes
@@ -18,26 +18,47 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triform.errors import TriformError
+from triform.files.atomic_file import make_folder, sync, sync_tree
 from triform.files.locks import FolderBusy, lock_beside
 
 ASIDE = ".old"
 RENAME_EXCHANGE = 2  # linux/fs.h
 CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
-PAUSE, MAX_PAUSES = 0.02, 50  # seconds between two looks for a folder that its writer has put aside, and how many
+PAUSE_SECONDS, MAX_PAUSES = 0.02, 50  # while the writer of a folder has put it aside
 
 
 @contextmanager
 def drafting(target: Path) -> Iterator[Path]:
-    """A draft to write into, which takes the target's place when the block ends without an error. The caller keeps
-    other writers away."""
+    """A draft to write into, which takes the target's place when the block ends without an error. The caller holds the
+    lock."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     draft.mkdir()
     try:
         yield draft
-        bring_to_disk(draft)
+        sync_tree(draft)
         take_place(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # by now it may be the old folder
+
+
+@contextmanager
+def create_folder(target: Path) -> Iterator[Path]:
+    """A draft of a folder that several processes may make at once with the same content: the first one stays."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    make_folder(target.parent)
+    with lock_beside(draft):  # so that others see that it is not left by a killed process
+        try:
+            draft.mkdir()
+            yield draft
+            sync_tree(draft)
+            try:
+                os.rename(draft, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            sync(target.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def take_place(draft: Path, target: Path) -> None:
@@ -86,20 +107,20 @@ def leftovers(target: Path) -> list[Path]:
     """Drafts and folders put aside, the newest last."""
     known = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}({re.escape(ASIDE)})?")
     with suppress(OSError, ValueError):
-        found = [target.parent / name for name in os.listdir(target.parent) if known.fullmatch(name)]
-        return sorted(found, key=lambda path: path.stat().st_ctime_ns)
+        paths = [target.parent / name for name in os.listdir(target.parent) if known.fullmatch(name)]
+        return sorted(paths, key=lambda path: path.stat().st_ctime_ns)
     return []
 
 
 def clear_leftovers(target: Path) -> None:
-    """For the one writer of the target, who holds its lock: whatever is there is of a process that was killed."""
+    """For the writer that holds the target's lock: any leftover is of a process that was killed."""
     _put_back(target)
     for path in leftovers(target):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def restore(folder: Path) -> None:
-    """Puts back a folder that a killed process left aside; while a live one is at it, waits a moment for it."""
+    """Puts back a folder that a killed process has put aside; waits a moment while a live one replaces it."""
     target = Path(os.path.abspath(folder))
     for _ in range(MAX_PAUSES):
         if os.path.lexists(target) or not any(path.name.endswith(ASIDE) for path in leftovers(target)):
@@ -109,7 +130,7 @@ def restore(folder: Path) -> None:
                 _put_back(target)
                 return
         except FolderBusy:
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
         except (TriformError, OSError):  # it cannot be written there: then there is no such folder
             return
 
@@ -121,28 +142,9 @@ def _put_back(target: Path) -> None:
         sync(target.parent)
 
 
-# --- to disk --------------------------------------------------------------------------------------------------------
-
-
-def make_folder(folder: Path) -> list[Path]:
-    """With all above it, each of them entered in its parent on disk; gives those that were missing, innermost first."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        sync(path.parent)
-    return missing
-
-
-def bring_to_disk(folder: Path) -> None:
-    for path in [folder, *folder.rglob("*")]:
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # folders cannot be opened there
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def delete_folder(folder: Path) -> None:
+    """Under another name first: a folder half deleted must not look like a whole one."""
+    draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):  # another process has deleted it
+        os.rename(folder, draft)
+        shutil.rmtree(draft, ignore_errors=True)

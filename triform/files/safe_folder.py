@@ -1,19 +1,28 @@
-"""One folder and nothing outside it (`triform/files/safe_path.py` has the rule), and in it plain files only."""
+"""One folder and nothing outside it, and in it regular files of bounded size only.
+
+A file is opened only where it really lies inside its folder, links followed. One exception: in a snapshot of a hub
+cache (`…/snapshots/<revision>`) the files are links into `…/blobs`, so there a link may lead to a file that lies
+directly in those blobs. Everything else that leads out is refused.
+"""
 
 import io
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
-
-from triform.files.duplicate_keys import find_duplicate_key
-from triform.files.errors import WeightsError, one_line, shown
+from triform.errors import TriformError
+from triform.files.errors import WeightsError, shown
 from triform.files.replace_folder import restore
-from triform.files.safe_path import really
+from triform.files.strict_json import parse_json
 
-SMALL = 4 << 20  # bytes of a config, an index or a header: far more than any released model needs
+MiB = 1 << 20
+MAX_JSON_BYTES = 4 * MiB  # of a config, an index or a header: far more than any released model needs
+T = TypeVar("T")
+
+
+class LeadsOut(TriformError):
+    """A file that lies outside its folder."""
 
 
 class Box:
@@ -34,36 +43,40 @@ class Box:
 
     def open(self, name: str) -> io.BufferedReader:
         try:
-            real = really(self.root, name)
             # A named pipe would be waited for without end: opened without waiting, then refused.
-            handle = os.open(real, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+            handle = os.open(self._resolve(name), flags)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or "it is a link that leads nowhere"
-            raise WeightsError(f"{shown(name)} in {self.root} cannot be opened: {reason}") from None
+            raise WeightsError(f"cannot read {shown(name)} in {self.root}: {reason}") from None
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise WeightsError(f"{shown(name)} in {self.root} is not a plain file")
+            raise WeightsError(f"{shown(name)} in {self.root} is not a regular file")
         return os.fdopen(handle, "rb")
 
-    def read(self, name: str) -> bytes:
+    def _resolve(self, name: str) -> Path:
+        real = (self.root / name).resolve(strict=True)
+        blobs = self.root.parent.parent / "blobs" if self.root.parent.name == "snapshots" else None
+        if not real.is_relative_to(self.root) and real.parent != blobs:
+            raise LeadsOut(f"{name!r} leads out of {self.root}; copy the file itself into the folder")
+        return real
+
+    def read(self, name: str, *, limit: int = MAX_JSON_BYTES) -> bytes:
         """All of a small file."""
         with self.open(name) as file:
-            data = file.read(SMALL + 1)
-        if len(data) > SMALL:
-            raise WeightsError(f"{name} in {self.root} is larger than {SMALL >> 20} MiB; no model needs that")
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise WeightsError(f"{name} in {self.root} is larger than the {limit:,} bytes such a file may have")
         return data
 
+    def parse(self, name: str, kind: type[T]) -> T:
+        return parse_json(self.read(name), type=kind, what=name, unique_keys=True)
+
     def json(self, name: str) -> Any:
-        return parse(self.read(name), name)
+        return self.parse(name, dict[str, Any])
 
 
-def parse(data: bytes, name: str, kind: Any = dict[str, Any]) -> Any:
-    """JSON of this kind, or one line that says why not."""
-    try:
-        value = msgspec.json.decode(data, type=kind)
-        twice = find_duplicate_key(data)
-    except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
-        raise WeightsError(f"{name} is damaged: {one_line(error)}") from None
-    if twice is not None:
-        raise WeightsError(f"{name} is damaged: it has the key {shown(twice)} twice; keep one of them")
-    return value
+def read_inside(folder: Path, *, name: str, limit: int) -> bytes | None:
+    """The bytes of `folder/name`, or None where there is no such file."""
+    box = Box(folder)
+    return box.read(name, limit=limit) if box.has(name) else None

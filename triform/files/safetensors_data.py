@@ -1,32 +1,28 @@
-"""The numbers of safetensors files: read from where a header says they lie; and such files written.
-
-Refuses to know models.
-"""
+"""Tensors in safetensors files: read one by one from where a header says they are, and written."""
 
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
 from triform.files.errors import WeightsError
 from triform.files.manifest import identity_of
 from triform.files.safe_folder import Box
-from triform.files.safetensors_header import INDEX, ONE, Stored
+from triform.files.safetensors_header import INDEX, ONE, Outgoing, Stored, write_safetensors
+from triform.files.strict_json import encode_json
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-WHOLE_NAMES = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
-ALL_NAMES = DTYPE_NAMES | WHOLE_NAMES | {torch.bool: "BOOL"}
+DTYPE_NAMES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
+DTYPE_NAMES |= {torch.bool: "BOOL"}
 
 
 class TensorFile:
-    """A file held open, its tensors read one at a time. Not mapped: what was read stays as it is, whatever becomes of
+    """A file held open, its tensors read one at a time. Not mapped: what was read stays as it is, whatever happens to
     the file, and a file that is cut short is an error, not the end of the process."""
 
     def __init__(self, box: Box, name: str) -> None:
@@ -49,73 +45,41 @@ class TensorFile:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-class Outgoing(NamedTuple):
-    """A tensor to be written: its numbers are asked for only when its turn comes."""
+def outgoing(name: str, shape: tuple[int, ...], dtype: torch.dtype, numbers: Callable[[], Tensor]) -> Outgoing:
+    """A tensor to be written in this precision."""
 
-    name: str
-    shape: tuple[int, ...]
-    numbers: Callable[[], Tensor]
+    def pieces() -> list[memoryview]:
+        return [numbers().detach().to("cpu", dtype).contiguous().flatten().view(torch.uint8).numpy().data]
 
-    def bytes(self, dtype: torch.dtype) -> int:
-        return torch.Size(self.shape).numel() * dtype.itemsize
-
-
-def write(folder: Path, tensors: Iterable[Outgoing], *, dtype: torch.dtype, shard_bytes: int) -> None:
-    """One file, or shards of at most so many bytes and an index."""
-    shards: list[list[Outgoing]] = [[]]
-    room = shard_bytes
-    for tensor in tensors:
-        if shards[-1] and tensor.bytes(dtype) > room:
-            shards.append([])
-            room = shard_bytes
-        shards[-1].append(tensor)
-        room -= tensor.bytes(dtype)
-    names = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
-    if len(shards) == 1:
-        names = [ONE]
-    else:
-        total = sum(tensor.bytes(dtype) for shard in shards for tensor in shard)
-        where = {tensor.name: name for shard, name in zip(shards, names, strict=True) for tensor in shard}
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        with open(folder / INDEX, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(index)))
-    for shard, name in zip(shards, names, strict=True):
-        with open(folder / name, "wb") as file:
-            _write_file(file, shard, dtype)
+    return Outgoing(name, DTYPE_NAMES[dtype], shape, pieces)
 
 
 def write_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """A safetensors file, each tensor in its own precision.
-
-    Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it.
-    """
-    kept = [(name, ALL_NAMES[x.dtype], tuple(x.shape), x.numel() * x.itemsize) for name, x in tensors.items()]
+    """A safetensors file, each tensor in its own precision."""
+    every = [outgoing(name, tuple(x.shape), x.dtype, lambda x=x: x) for name, x in tensors.items()]  # type: ignore[misc]
     with Path(path).open("wb") as file:
-        file.write(_header(kept, metadata=metadata))
-        for tensor in tensors.values():
-            file.write(_bytes_of(tensor))
+        write_safetensors(file, every, metadata=metadata)
 
 
-def _write_file(file: BinaryIO, tensors: list[Outgoing], dtype: torch.dtype) -> None:
-    kept = [(tensor.name, DTYPE_NAMES[dtype], tensor.shape, tensor.bytes(dtype)) for tensor in tensors]
-    file.write(_header(kept, metadata={"format": "pt"}))
+def write_shards(folder: Path, tensors: Iterable[Outgoing], *, shard_bytes: int) -> None:
+    """One file, or shards of at most so many bytes and an index."""
+    shards: list[list[Outgoing]] = [[]]
+    free = shard_bytes
     for tensor in tensors:
-        file.write(_bytes_of(tensor.numbers().to(dtype)))
-
-
-def _header(tensors: Iterable[tuple[str, str, tuple[int, ...], int]], *, metadata: Mapping[str, str] | None) -> bytes:
-    """Of (name, dtype, shape, bytes), one behind another."""
-    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
-    end = 0
-    for name, dtype, shape, size in tensors:
-        start, end = end, end + size
-        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, end)}
-    head = msgspec.json.encode(entries)
-    head += b" " * (-len(head) % 8)
-    return len(head).to_bytes(8, "little") + head
-
-
-def _bytes_of(tensor: Tensor) -> memoryview:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+        if shards[-1] and tensor.size > free:
+            shards.append([])
+            free = shard_bytes
+        shards[-1].append(tensor)
+        free -= tensor.size
+    names = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    if len(shards) == 1:
+        names = [ONE]
+    else:
+        total = sum(tensor.size for shard in shards for tensor in shard)
+        files = {tensor.name: name for shard, name in zip(shards, names, strict=True) for tensor in shard}
+        (folder / INDEX).write_bytes(encode_json({"metadata": {"total_size": total}, "weight_map": files}))
+    for shard, name in zip(shards, names, strict=True):
+        with (folder / name).open("wb") as file:
+            write_safetensors(file, shard, metadata={"format": "pt"})

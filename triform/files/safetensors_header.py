@@ -1,33 +1,35 @@
-"""The headers of safetensors files: which tensors lie where, read and checked before anything is allocated.
+"""The safetensors format without torch: headers are read and checked before anything is allocated, files are written.
 
-Refuses to know models, and torch: what a model in a folder is can be said without it.
+A file is 8 bytes of length, JSON of that length, then the numbers of all tensors without a gap or an overlap.
 """
 
 import math
 import os
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from triform.files.errors import WeightsError, listed, one_line, shown
-from triform.files.safe_folder import SMALL, Box, parse
+from triform.files.safe_folder import MAX_JSON_BYTES, Box
+from triform.files.strict_json import parse_json
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MOST_SHARDS = 4096
-MOST_AXES = 8
+MAX_SHARDS = 4096
+MAX_AXES = 8
 MAX_TENSORS = 16_384  # per file; a Llama of 405 billion numbers has 1,138 in all
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+DTYPE_BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-OTHERS = (".gguf", ".h5", ".msgpack", ".onnx")
+PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+OTHER_ENDINGS = (".gguf", ".h5", ".msgpack", ".onnx")
 
 
 class Stored(NamedTuple):
-    """Where a tensor's numbers lie: bytes `start` to `stop` of a file."""
+    """Where a tensor's numbers are: bytes `start` to `stop` of a file."""
 
     file: str
     dtype: str
@@ -50,64 +52,64 @@ class _Index(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-def stored(box: Box) -> dict[str, Stored]:
+def read_headers(box: Box) -> dict[str, Stored]:
     """Every tensor of the folder, by its name in the files."""
     if box.has(ONE):
-        return header(box, ONE)
+        return read_header(box, ONE)
     if box.has(INDEX):
-        return sharded(box)
-    raise WeightsError(_no_weights(box))
+        return _read_shard_headers(box)
+    raise WeightsError(_explain_missing(box))
 
 
-def _no_weights(box: Box) -> str:
+def _explain_missing(box: Box) -> str:
     names = box.names()
-    if pickled := [name for name in names if name.endswith(PICKLED)]:
+    if pickled := [name for name in names if name.endswith(PICKLE_ENDINGS)]:
         return (
             f"{box.root} holds its weights in {listed(pickled)}, a kind of file that can run code when it is opened; "
             f"only safetensors are read: where you trust its maker, load it once with the library it was made with "
             f"and save it as safetensors (save_pretrained)"
         )
-    if others := [name for name in names if name.endswith(OTHERS)]:
+    if others := [name for name in names if name.endswith(OTHER_ENDINGS)]:
         return f"{box.root} holds its weights in {listed(others)}; only {ONE} (or its shards) is read: import it first"
     return f"{box.root} holds no {ONE} and no {INDEX}; is this a model folder?"
 
 
-def sharded(box: Box) -> dict[str, Stored]:
+def _read_shard_headers(box: Box) -> dict[str, Stored]:
     """The shards an index names: plain names in the same folder, holding exactly what the index says."""
-    where = parse(box.read(INDEX), INDEX, _Index).weight_map
+    where = box.parse(INDEX, _Index).weight_map
     files = sorted(set(where.values()))
-    strange = [name for name in files if not _plain(name)]
-    if strange or not files or len(files) > MOST_SHARDS:
+    strange = [name for name in files if not _is_file_name(name)]
+    if strange or not files or len(files) > MAX_SHARDS:
         raise WeightsError(
             f"{INDEX} names {listed(map(shown, strange)) or f'{len(files)} files'}; "
-            f"it may name only .safetensors files beside it, 1 to {MOST_SHARDS} of them"
+            f"it may name only .safetensors files beside it, 1 to {MAX_SHARDS} of them"
         )
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for file in files:  # compared one by one: many shards of many tensors are refused at the first that is too many
-        head = header(box, file)
+        head = read_header(box, file)
         if wrong := [name for name in head if where.get(name) != file]:
             raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, wrong))}")
-        found |= head
-    if missing := [name for name in where if name not in found]:
+        tensors |= head
+    if missing := [name for name in where if name not in tensors]:
         raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, missing))}")
-    return found
+    return tensors
 
 
-def _plain(name: str) -> bool:
+def _is_file_name(name: str) -> bool:
     return name.isascii() and name.isprintable() and name.endswith(".safetensors") and not set(name) & set('/\\:*?"<>|')
 
 
-def header(box: Box, name: str) -> dict[str, Stored]:
-    """8 bytes of length, JSON of that length, then the numbers without a gap or an overlap to the end of the file."""
+def read_header(box: Box, name: str) -> dict[str, Stored]:
+    """Every tensor of one file, by its name."""
     with box.open(name) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or not 2 <= length <= min(SMALL, size - 8):
+        if size < 8 or not 2 <= length <= min(MAX_JSON_BYTES, size - 8):
             raise WeightsError(f"{name} is damaged: {size} bytes with a header of {length}; fetch it again")
         head = file.read(length)
     if head.count(b"{") > MAX_TENSORS:  # before it is decoded: each tensor has one
         raise WeightsError(f"the header of {name} describes more than {MAX_TENSORS:,} tensors; no model has so many")
-    raw = parse(head, f"the header of {name}", dict[str, msgspec.Raw])
+    raw = parse_json(head, type=dict[str, msgspec.Raw], what=f"the header of {name}", unique_keys=True)
     base = 8 + length
     places = {key: _place(name, base, key, value) for key, value in raw.items() if key != "__metadata__"}
     _check_places(places, name, base, size)
@@ -126,8 +128,8 @@ def _place(file: str, base: int, key: str, raw: msgspec.Raw) -> Stored:
 def _check_places(places: dict[str, Stored], name: str, base: int, size: int) -> None:
     end = base
     for key, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].stop)):
-        possible = place.dtype in BYTES and len(place.shape) <= MOST_AXES and min(place.shape, default=0) >= 0
-        if not possible or BYTES[place.dtype] * math.prod(place.shape) != place.stop - place.start:
+        possible = place.dtype in DTYPE_BYTES and len(place.shape) <= MAX_AXES and min(place.shape, default=0) >= 0
+        if not possible or DTYPE_BYTES[place.dtype] * math.prod(place.shape) != place.stop - place.start:
             raise WeightsError(
                 f"{name} is damaged: {shown(key)} is {shown(place.dtype)} {shown(list(place.shape))} "
                 f"in {place.stop - place.start} bytes; fetch it again"
@@ -137,3 +139,37 @@ def _check_places(places: dict[str, Stored], name: str, base: int, size: int) ->
         end = place.stop
     if end != size:
         raise WeightsError(f"{name} is damaged: its tensors end at byte {end}, the file at {size}; fetch it again")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class Outgoing(NamedTuple):
+    """A tensor to be written: its bytes are computed only when its turn comes, in one or several pieces."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterable[bytes | memoryview]]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return DTYPE_BYTES[self.dtype] * math.prod(self.shape)
+
+
+def write_safetensors(
+    file: BinaryIO, tensors: Sequence[Outgoing], *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it."""
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
+    for tensor in tensors:
+        start, end = end, end + tensor.size
+        entries[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, end)}
+    head = msgspec.json.encode(entries)
+    head += b" " * (-len(head) % 8)
+    file.write(len(head).to_bytes(8, "little") + head)
+    for tensor in tensors:
+        for piece in tensor.pieces():
+            file.write(piece)

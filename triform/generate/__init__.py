@@ -1,4 +1,1 @@
-"""From a model to text: sampling, streaming, batches that change while they run, beam search.
-
-Knows networks, tokenizers and nothing of HTTP, commands or tasks. Light to import: torch comes with the files inside.
-"""
+"""Text generation: continuous batching, sampling, streaming, beam search. Knows no HTTP, commands or tasks."""

@@ -1,6 +1,6 @@
-"""The short way: a model and a prompt, text or ids, to a stream of events or to whole answers.
+"""Generation in one call: a model and prompts (text or ids) to a stream of events or to whole texts.
 
-Knows what a model carries beside its network: a tokenizer, and how it likes to write. Each call has its own engine.
+Uses the model's tokenizer and generation defaults. Each call has its own engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +13,17 @@ from triform.errors import InputError
 from triform.generate import beam_search
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
-from triform.generate.sequence import NoText, TextStream, ending
-from triform.generate.settings import Request, Settings, SettingsError
-from triform.generate.validate_defaults import check_defaults, settings_over
+from triform.generate.sequence import NoText, TextStream, finish_reason
+from triform.generate.settings import EarlyStopping, Plan, Request, Settings, SettingsError
+from triform.generate.validate import check_defaults, settings_over
 from triform.model import Model
 
 Prompt: TypeAlias = str | Sequence[int]
-ROWS = 8  # answers written side by side
+ROWS = 8  # sequences generated in parallel
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written to a prompt; `tokens` end with the eos where there was one, `logprob` is their sum."""
+    """One generated text; `tokens` include the final eos, `logprob` is the sum over them."""
 
     prompt: int
     sample: int = 0
@@ -35,13 +35,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stream(
-    model: Model, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **asked: Any
+    model: Model, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **settings: Any
 ) -> Iterator[Event]:
-    """Events as they come: `for step in stream(model, "Once"): print(step.text, end="")`. Token by token: no beams."""
-    request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, asked))
+    """Events as they come: `for event in stream(model, "Once"): print(event.text, end="")`. No beam search."""
+    request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, settings))
     engine = engine_of(model, rows=min(ROWS, request.settings.n), start=start, pack=pack)
     engine.add(request)
-    return _events(engine)
+    return _run(engine)
 
 
 def complete(
@@ -50,40 +50,38 @@ def complete(
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam_search.EarlyStopping | None = None,
+    early_stopping: EarlyStopping | None = None,
     start: int | None = None,
     pack: bool | None = None,
     rows: int = ROWS,
-    **asked: Any,
+    **settings: Any,
 ) -> list[Answer]:
-    """Whole answers, n to a prompt, in the order of the prompts; with several beams, the n best of a beam search.
+    """Whole texts, n per prompt, in the order of the prompts; with several beams, the n best of a beam search.
 
-    What is not given is as the model's folder says. `rows` answers (or searches) stand side by side: more are faster
-    together and need more memory.
+    Settings that are not given are the model's generation defaults. `rows` sequences (or searches) run in parallel:
+    more are faster and need more memory.
     """
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
-    plan = plan_of(model, asked, beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
-    wanted = settings_of(model, asked if plan.width == 1 else {"temperature": 0.0} | asked)
-    requests = [Request(prompt=tokens_of(model, prompt), settings=wanted) for prompt in prompts]
+    plan = plan_of(model, settings, beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
+    resolved = settings_of(model, settings if plan.width == 1 else {"temperature": 0.0} | settings)
+    requests = [Request(prompt=tokens_of(model, prompt), settings=resolved) for prompt in prompts]
     if plan.width != 1:
-        width = rows * plan.width
-        found = beam_search.search(
-            model.network, model.spec, requests, plan=plan, start=start_of(model, start), rows=width, pack=pack
-        )
-        return [_spoken(model, wanted, at, *one) for at, endings in enumerate(found) for one in enumerate(endings)]
-    engine = engine_of(model, rows=min(rows, wanted.n * len(requests)), start=start, pack=pack)
-    place = {engine.add(request): at for at, request in enumerate(requests)}
-    written: dict[tuple[int, int], list[Event]] = {(at, n): [] for at in place.values() for n in range(wanted.n)}
-    for event in _events(engine):
-        written[place[event.request], event.sample].append(event)
-    return [answer_of(at, events) for (at, _), events in written.items()]
+        first, width = _start_token(model, start), rows * plan.width
+        results = beam_search.search(model.network, model.spec, requests, plan=plan, start=first, rows=width, pack=pack)
+        return [_decode(model, resolved, at, *one) for at, endings in enumerate(results) for one in enumerate(endings)]
+    engine = engine_of(model, rows=min(rows, resolved.n * len(requests)), start=start, pack=pack)
+    numbers = {engine.add(request): at for at, request in enumerate(requests)}
+    events: dict[tuple[int, int], list[Event]] = {(at, n): [] for at in numbers.values() for n in range(resolved.n)}
+    for event in _run(engine):
+        events[numbers[event.request], event.sample].append(event)
+    return [answer_of(at, some) for (at, _), some in events.items()]
 
 
 def engine_of(model: Model, *, start: int | None = None, **options: Any) -> Engine:
-    """An engine for this model, with all that it carries: `engine_of(model, rows=16)`"""
-    text = None if model.tokenizer is None else model.tokenizer.target
-    return Engine(model.network, model.spec, text, start=start_of(model, start), **options)
+    """An engine with the model's tokenizer and start token: `make_engine(model, rows=16)`."""
+    tokenizer = None if model.tokenizer is None else model.tokenizer.target
+    return Engine(model.network, model.spec, tokenizer, start=_start_token(model, start), **options)
 
 
 def tokens_of(model: Model, prompt: Prompt) -> tuple[int, ...]:
@@ -94,14 +92,14 @@ def tokens_of(model: Model, prompt: Prompt) -> tuple[int, ...]:
     return model.tokenizer.encode(prompt).ids
 
 
-def settings_of(model: Model, asked: dict[str, Any]) -> Settings:
-    """What is asked, over the defaults of the model's folder (checked by themselves), over its tokenizer's eos."""
+def settings_of(model: Model, given: dict[str, Any]) -> Settings:
+    """The caller's settings, over the checked generation defaults of the model's folder, over its tokenizer's eos."""
     check_folder(model)
-    return settings_over(model.generation, asked, spec=model.spec, eos=_eos(model))
+    return settings_over(model.generation, given, spec=model.spec, eos=_eos(model))
 
 
 def check_folder(model: Model) -> None:
-    """The generation defaults of the model's folder, by themselves: refused by the name of the file and the field."""
+    """Checks the model's generation defaults; errors name the file and the field."""
     check_defaults(model.generation, spec=model.spec, eos=_eos(model), config=model.config)
 
 
@@ -111,43 +109,44 @@ def _eos(model: Model) -> int | None:
 
 def plan_of(
     model: Model,
-    asked: Mapping[str, Any],
+    given: Mapping[str, Any],
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
-    early_stopping: beam_search.EarlyStopping | None = None,
-) -> beam_search.Plan:
-    """The search that is asked for, else that of the model's folder, unless what is asked for rules a search out."""
+    early_stopping: EarlyStopping | None = None,
+) -> Plan:
+    """The caller's beam settings, or the model's defaults unless the caller's settings exclude a beam search."""
     defaults = model.generation
-    if beams is None and not any(asked.get(name) for name in ("temperature", "stop", "lookup")):
+    if beams is None and not any(given.get(name) for name in ("temperature", "stop", "lookup")):
         beams = defaults.beams
-        if beams not in (None, 1) and defaults.sample and "temperature" not in asked:
+        if beams not in (None, 1) and defaults.sample and "temperature" not in given:
             raise SettingsError(
-                f"this model's generation defaults ask for beam sampling (do_sample with num_beams={beams}), which is "
+                f"this model's generation defaults use beam sampling (do_sample with num_beams={beams}), which is "
                 "not supported; give beams=1 to sample, or temperature=0 to search"
             )
-    return beam_search.Plan(
+    return Plan(
         1 if beams is None else beams,
-        _first(length_penalty, defaults.length_penalty, 1.0),
-        _first(early_stopping, defaults.early_stopping, False),
+        _first_set(length_penalty, defaults.length_penalty, 1.0),
+        _first_set(early_stopping, defaults.early_stopping, False),
     )
 
 
-def _first(*values: Any) -> Any:
+def _first_set(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 
-def start_of(model: Model, start: int | None) -> int | None:
+def _start_token(model: Model, start: int | None) -> int | None:
     return start if start is not None else model.generation.first
 
 
-def _events(engine: Engine) -> Iterator[Event]:
+def _run(engine: Engine) -> Iterator[Event]:
     while engine.busy:
         pause()
         yield from engine.step()
 
 
 def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
+    """The events of one sequence, joined."""
     last = events[-1]
     return Answer(
         prompt=prompt,
@@ -160,15 +159,15 @@ def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
     )
 
 
-def _spoken(model: Model, wanted: Settings, prompt: int, sample: int, found: beam_search.Ending) -> Answer:
+def _decode(model: Model, settings: Settings, prompt: int, sample: int, result: beam_search.Ending) -> Answer:
     text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
-    finish = ending(wanted, found.tokens[-1]) or "length"
-    pieces = [text.push(token) for token in (found.tokens if finish == "length" else found.tokens[:-1])]
+    finish = finish_reason(settings, result.tokens[-1]) or "length"
+    pieces = [text.push(token) for token in (result.tokens if finish == "length" else result.tokens[:-1])]
     return Answer(
         prompt=prompt,
         sample=sample,
-        tokens=found.tokens,
+        tokens=result.tokens,
         text="".join(pieces) + text.finish(),
-        logprob=found.logprob,
+        logprob=result.logprob,
         finish=finish,
     )

@@ -1,8 +1,8 @@
-"""Batches that change while they run: `add` a request, `step` for events, `cancel`. No threads, no clocks, no HTTP.
+"""Continuous batching: `add` a request, `step` for events, `cancel`. No threads, no clocks, no HTTP.
 
-Rows that write stand first in the cache, the row whose prompt is being read behind them. In each step the writing rows
-go first, then about one chunk of prompt is read, so that a long prompt never holds up the others; short prompts that
-wait are read together. A finished row's place is taken by the last writing row: one row is moved, never the whole past.
+Running sequences have the first rows of the cache, the prompt being prefilled the row after them. Each step decodes one
+token per running sequence, then prefills about one chunk of prompt, so that a long prompt never blocks the others;
+short prompts are prefilled together. The last running sequence moves to the row of a finished one: one row is copied.
 """
 
 import secrets
@@ -18,52 +18,52 @@ from triform.core.forms import Form
 from triform.errors import InputError
 from triform.generate.events import Event
 from triform.generate.model_runner import Passes
-from triform.generate.prefix_cache import Prefixes, link
-from triform.generate.sequence import Best, NoText, TextStream, Writer, failed
+from triform.generate.prefix_cache import PrefixCache, hash_prefix
+from triform.generate.sequence import Extremes, NoText, RunningSequence, TextStream, failure_event
 from triform.generate.settings import Request
-from triform.generate.validate_request import Sides, check_settings, check_tokens, sides
+from triform.generate.validate import PromptTokens, check_settings, check_tokens, sides
 from triform.spec import ModelSpec
 
-DRAFT = 7  # tokens guessed ahead: with the one that is certain, eight in a pass
-DRAFT_ROWS = 4  # with more rows than these the machine has no idle time that a draft could use
+DRAFT = 7  # draft tokens per pass; with the certain one, eight
+MAX_DRAFT_ROWS = 4  # with more running sequences the machine has no idle time for drafts
 
 
-class Speaks(Protocol):
-    """What is asked of a tokenizer: decoding as ids come."""
+class StreamingTokenizer(Protocol):
+    """The part of a tokenizer that an engine needs: decoding token by token."""
 
     def stream(self) -> TextStream: ...
 
 
-class Job:
-    """A request on its way through the engine."""
+class SequenceGroup:
+    """A request in the engine: its prompt, and the samples that do not run yet."""
 
-    def __init__(self, id: int, request: Request, both: Sides) -> None:
-        self.id, self.request = id, request
-        self.source, self.read = both
+    def __init__(self, id: int, request: Request, tokens: PromptTokens) -> None:
+        self.id, self.request, self.tokens = id, request, tokens
+        self.source, self.prompt = tokens
         self.seed = secrets.randbits(64) if request.settings.seed is None else request.settings.seed
-        self.samples = deque(range(request.settings.n))  # that have no place yet
-        self.alone = request.settings.n > 1 or request.grammar is not None  # read by itself: it may fail, or need room
-        self.begin()
+        self.samples = deque(range(request.settings.n))  # that have no row yet
+        self.alone = request.settings.n > 1 or request.grammar is not None  # never prefilled with others
+        self.reset()
 
-    def begin(self) -> None:
-        self.at = 0  # how much of the prompt has been read
-        self.name = link(b"", self.source)
-        self.logits: Tensor | None = None  # of the prompt's last token, once all of it has been read
+    def reset(self) -> None:
+        self.at = 0  # prompt tokens prefilled so far
+        self.hash = hash_prefix(b"", self.source)
+        self.logits: Tensor | None = None  # of the prompt's last token, once it is prefilled
 
 
 class Engine:
-    """Requests of any length in `rows` places.
+    """Generates for requests of any length in `rows` cache rows.
 
-    `chunk` is how prompts are cut, at its multiples, whatever else runs; engines with the same chunk write the same
-    tokens. `prefix_bytes` bounds what is kept of prompts already read; `positions` the length of a row (default: the
-    model's context); `start` is the token an encoder–decoder's target begins with.
+    Prompts are cut at multiples of `chunk`, whatever else runs: engines with the same chunk generate the same tokens.
+    `prefix_bytes` bounds the prefix cache; `positions` bounds the length of a row (default: the model's context);
+    `start` is the first token of an encoder–decoder's target.
     """
 
     def __init__(
         self,
         network: Form,
         spec: ModelSpec,
-        tokenizer: Speaks | None = None,
+        tokenizer: StreamingTokenizer | None = None,
         *,
         rows: int = 8,
         chunk: int = 128,
@@ -79,11 +79,11 @@ class Engine:
         self.passes = Passes(network, spec, rows=rows, positions=positions, pack=pack)
         self.spec, self.tokenizer = spec, tokenizer
         self.rows, self.chunk, self.start = rows, chunk, start
-        self.prefixes = Prefixes(prefix_bytes)
-        self.waiting: deque[Job] = deque()
-        self.reading: Job | None = None
-        self.writing: list[tuple[Job, Writer]] = []
-        self.read: list[tuple[int, int]] = []  # from where to where prompts were read in the last step; not: recalled
+        self.prefixes = PrefixCache(prefix_bytes)
+        self.waiting: deque[SequenceGroup] = deque()
+        self.reading: SequenceGroup | None = None
+        self.writing: list[tuple[SequenceGroup, RunningSequence]] = []
+        self.read: list[tuple[int, int]] = []  # spans prefilled in the last step, without those from the prefix cache
         self._next_id = 0
 
     @property
@@ -92,239 +92,243 @@ class Engine:
 
     @property
     def untouched(self) -> frozenset[int]:
-        """Requests that only wait: nothing of them was read, none of their samples has a place."""
-        begun = {job.id for job, _ in self.writing}
-        fresh = (job for job in self.waiting if len(job.samples) == job.request.settings.n)
-        return frozenset(job.id for job in fresh) - begun
+        """Requests that only wait: nothing is prefilled and no sample runs."""
+        started = {group.id for group, _ in self.writing}
+        waiting = {group.id for group in self.waiting if len(group.samples) == group.request.settings.n}
+        return frozenset(waiting - started)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> int:
-        """Checked before anything is allocated for it; the id stands in its events."""
-        both = sides(request, self.spec, start=self.start, positions=self.passes.positions)
+        """Checks a request before anything is allocated for it; its events carry the id."""
+        tokens = sides(request, self.spec, start=self.start, positions=self.passes.positions)
         check_settings(request.settings, self.spec)
         if request.settings.stop and self.tokenizer is None:
             raise InputError("stop strings need a tokenizer and this model has none; use stop_ids")
-        job = Job(self._next_id, request, both)
+        group = SequenceGroup(self._next_id, request, tokens)
         self._next_id += 1
-        self.waiting.append(job)
-        return job.id
+        self.waiting.append(group)
+        return group.id
 
     @torch.inference_mode()
     def cancel(self, id: int) -> None:
-        """The request is gone at once, with all its samples; an id that is unknown or finished is no error."""
-        self.waiting = deque(job for job in self.waiting if job.id != id)
+        """Removes a request with all its samples; an unknown or finished id is no error."""
+        self.waiting = deque(group for group in self.waiting if group.id != id)
         if self.reading is not None and self.reading.id == id:
-            self._stop_reading()
-        for job, row in self.writing:
-            row.finished = row.finished or job.id == id
+            self._abort_prefill()
+        for group, sequence in self.writing:
+            sequence.finished = sequence.finished or group.id == id
         self._clear_finished()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """One more token of every writing row, then a chunk of prompt."""
+        """Decodes one token per running sequence, then prefills a chunk of prompt."""
         self.read = []
-        events = self._write() if self.writing else []
+        events = self._decode() if self.writing else []
         budget = self.chunk
         while budget > 0:
-            if jobs := self._short():
-                budget -= self._read_together(jobs, events)
-            elif job := self.reading or self._admit():
-                budget -= self._read(job, events)
+            if groups := self._schedule_short():
+                budget -= self._prefill_together(groups, events)
+            elif group := self.reading or self._admit():
+                budget -= self._prefill(group, events)
             else:
                 break
         return events
 
-    def _write(self) -> list[Event]:
-        drafts = self._drafts()
-        each = 1 + max(map(len, drafts))
-        rows = [writer for _, writer in self.writing]
-        ids = [(row.last, *draft, *(0,) * (each - 1 - len(draft))) for row, draft in zip(rows, drafts, strict=True)]
+    def _decode(self) -> list[Event]:
+        drafts = self._make_drafts()
+        width = 1 + max(map(len, drafts))
+        sequences = [sequence for _, sequence in self.writing]
+        pairs = [*zip(sequences, drafts, strict=True)]
+        ids = [(one.last, *draft, *(0,) * (width - 1 - len(draft))) for one, draft in pairs]
         logits = self.passes.next(ids)
         values, tokens, lowest = (x.tolist() for x in (*logits.max(-1), logits.amin(-1)))
         events = []
-        for place, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-            best = [Best(*each) for each in zip(values[place], tokens[place], lowest[place], strict=True)]
-            taken = take(row, logits[place], best, draft)
-            self.passes.step_back(place, each - len(taken))
+        for row, (sequence, draft) in enumerate(pairs):
+            extremes = [Extremes(*each) for each in zip(values[row], tokens[row], lowest[row], strict=True)]
+            taken = take(sequence, logits[row], extremes, draft)
+            self.passes.step_back(row, width - len(taken))
             events += taken
         self._clear_finished()
         return events
 
-    def _drafts(self) -> list[Sequence[int]]:
-        """What each row guesses ahead; nothing where that cannot pay, or would not fit."""
-        none: list[Sequence[int]] = [()] * len(self.writing)
+    def _make_drafts(self) -> list[Sequence[int]]:
+        """A draft per running sequence; empty where it would not pay or not fit."""
         longest = max(self.passes.cache.lengths[: len(self.writing)])
-        if len(self.writing) > DRAFT_ROWS or longest + 1 + DRAFT > min(self.passes.cache.capacity, self.spec.context):
-            return none
-        return [() if row.lookup is None else row.lookup.draft(DRAFT) for _, row in self.writing]
+        limit = min(self.passes.cache.capacity, self.spec.context)
+        if len(self.writing) > MAX_DRAFT_ROWS or longest + 1 + DRAFT > limit:
+            return [()] * len(self.writing)
+        return [() if sequence.lookup is None else sequence.lookup.draft(DRAFT) for _, sequence in self.writing]
 
     def _clear_finished(self) -> None:
-        """The last writing rows take the places of finished ones, the reading row follows; no other row is moved."""
+        """Moves the last running sequences to the rows of finished ones, and the prefill row after them."""
         total = len(self.writing)
-        count = sum(not row.finished for _, row in self.writing)
+        count = sum(not sequence.finished for _, sequence in self.writing)
         if count == total:
             return
         order = list(range(self.passes.cache.rows))
-        last = (place for place in range(count, total) if not self.writing[place][1].finished)
-        for place in range(count):
-            if self.writing[place][1].finished:
-                order[place] = next(last)
-        reading = self.reading is not None
-        if reading:
+        last = (row for row in range(count, total) if not self.writing[row][1].finished)
+        for row in range(count):
+            if self.writing[row][1].finished:
+                order[row] = next(last)
+        prefilling = self.reading is not None
+        if prefilling:
             order[count] = total
-        self.writing = [self.writing[order[place]] for place in range(count)]
+        self.writing = [self.writing[order[row]] for row in range(count)]
         self.passes.reorder(order)
-        self.passes.forget(count + reading, total + reading)
+        self.passes.forget(count + prefilling, total + prefilling)
 
     # --- prompts ----------------------------------------------------------------------------------------------------
 
-    def _admit(self) -> Job | None:
-        """The next waiting request takes the place behind the writing rows, if there is one."""
+    def _admit(self) -> SequenceGroup | None:
+        """The next waiting request gets the row after the running sequences, if one is free."""
         if self.waiting and len(self.writing) < self.rows:
             self.reading = self.waiting.popleft()
         return self.reading
 
-    def _read_together(self, jobs: list[Job], events: list[Event]) -> int:
-        """Short prompts in one pass, and their first tokens; how much was read."""
-        for _ in jobs:
-            self.waiting.popleft()
-        place = len(self.writing)
-        try:
-            for job in jobs:
-                self.passes.make_room(len(job.read) + self._limit(job) - 1, source=len(job.source))
-            logits = self.passes.read_fresh(place, [job.read for job in jobs], [job.source for job in jobs])
-        except Exception:  # whose fault it is shows when each is read by itself
-            self.passes.forget(place, place + len(jobs))
-            for job in jobs:
-                job.alone = True
-            self.waiting.extendleft(reversed(jobs))
-            return 0
-        for job, row in zip(jobs, logits, strict=True):
-            self.read.append((0, len(job.source or job.read)))
-            events += self._begin(job, row)
-        self._clear_finished()
-        return sum(len(job.source) + len(job.read) for job in jobs)
+    def _schedule_short(self) -> list[SequenceGroup]:
+        """The waiting requests whose prompts fit into one chunk together, at most one per free row.
 
-    def _short(self) -> list[Job]:
-        """The waiting requests whose prompts fit into one chunk together, as many as there are places.
-
-        A short prompt always goes this way, with others or without: its bits do not depend on them.
+        A short prompt always goes this way, alone or not, so its bits do not depend on the others.
         """
-        jobs: list[Job] = []
+        groups: list[SequenceGroup] = []
         if self.reading is not None or not self.passes.joins:
-            return jobs
-        room = self.chunk
-        for job in islice(self.waiting, self.rows - len(self.writing)):
-            room -= len(job.source) + len(job.read)
-            if job.alone or room < 0:
+            return groups
+        budget = self.chunk
+        for group in islice(self.waiting, self.rows - len(self.writing)):
+            budget -= group.tokens.total
+            if group.alone or budget < 0:
                 break
-            jobs.append(job)
-        return jobs
+            groups.append(group)
+        return groups
 
-    def _read(self, job: Job, events: list[Event]) -> int:
-        """The next piece of a prompt, and the first tokens where it was the last piece; how much was read."""
+    def _prefill_together(self, groups: list[SequenceGroup], events: list[Event]) -> int:
+        """Prefills short prompts in one pass and takes their first tokens; returns the number of prompt tokens."""
+        for _ in groups:
+            self.waiting.popleft()
+        row = len(self.writing)
         try:
-            count = self._open(job) if job.at == 0 or job.logits is not None else 0
-            if job.logits is None:
-                count += self._read_piece(job)
-            if job.logits is not None:
-                events += self._begin(job, job.logits)
+            for group in groups:
+                self._reserve(group)
+            logits = self.passes.read_fresh(row, [group.prompt for group in groups], [group.source for group in groups])
+        except Exception:  # prefilled one by one, the request that causes it fails alone
+            self.passes.forget(row, row + len(groups))
+            for group in groups:
+                group.alone = True
+            self.waiting.extendleft(reversed(groups))
+            return 0
+        for group, last in zip(groups, logits, strict=True):
+            self.read.append((0, len(group.source or group.prompt)))
+            events += self._start_decoding(group, last)
+        self._clear_finished()
+        return sum(group.tokens.total for group in groups)
+
+    def _prefill(self, group: SequenceGroup, events: list[Event]) -> int:
+        """Prefills the next chunk, and takes the first tokens after the last one; returns the number of tokens."""
+        try:
+            count = self._restore(group) if group.at == 0 or group.logits is not None else 0
+            if group.logits is None:
+                count += self._read_piece(group)
+            if group.logits is not None:
+                events += self._start_decoding(group, group.logits)
                 self._clear_finished()
-        except Exception as error:  # one bad request never harms a neighbour
-            events += [failed(error, request=job.id, sample=sample) for sample in job.samples]
-            self._stop_reading()
+        except Exception as error:  # ends this request, never the batch
+            events += [failure_event(error, request=group.id, sample=sample) for sample in group.samples]
+            self._abort_prefill()
             return self.chunk
         return count
 
-    def _open(self, job: Job) -> int:
-        """All that is known of the prompt without reading it: of another sample of it, or of its beginning."""
-        place = len(self.writing)
-        if job.logits is not None:  # all of it was read, but there were not places enough for all its samples
-            donor = next((at for at, (owner, _) in enumerate(self.writing) if owner is job), None)
+    def _restore(self, group: SequenceGroup) -> int:
+        """Reuses what is cached of the prompt: the row of another sample, or chunks of the prefix cache."""
+        row = len(self.writing)
+        if group.logits is not None:  # prefilled before, but there were not enough rows for all samples
+            donor = next((at for at, (owner, _) in enumerate(self.writing) if owner is group), None)
             if donor is not None:
-                self.passes.copy(donor, place)
-                self.passes.step_back(place, self.passes.cache.lengths[place] - len(job.read))
+                self.passes.copy(donor, row)
+                self.passes.step_back(row, self.passes.cache.lengths[row] - len(group.prompt))
                 return 0
-            job.begin()
-        self.passes.make_room(len(job.read) + self._limit(job) - 1, source=len(job.source))
-        if job.source:
-            self.passes.encode(place, job.source)
-            self.read.append((0, len(job.source)))
-        while job.at + self.chunk < len(job.read):
-            name = link(job.name, job.read[job.at : job.at + self.chunk])
-            kept = self.prefixes.get(name)
-            if kept is None:
+            group.reset()
+        self._reserve(group)
+        if group.source:
+            self.passes.encode(row, group.source)
+            self.read.append((0, len(group.source)))
+        while group.at + self.chunk < len(group.prompt):
+            hash = hash_prefix(group.hash, group.prompt[group.at : group.at + self.chunk])
+            cached = self.prefixes.get(hash)
+            if cached is None:
                 break
-            self.passes.recall(place, kept)
-            job.at, job.name = job.at + self.chunk, name
-        return len(job.source)
+            self.passes.recall(row, cached)
+            group.at, group.hash = group.at + self.chunk, hash
+        return len(group.source)
 
-    def _read_piece(self, job: Job) -> int:
-        """Up to the next multiple of the chunk: a prompt is always cut at the same places."""
-        place, at = len(self.writing), job.at
-        piece = job.read[at : at + self.chunk]
-        logits = self.passes.read(place, piece)
-        job.at += len(piece)
-        if not job.source:
-            self.read.append((at, job.at))
-        if len(piece) == self.chunk:
-            job.name = link(job.name, piece)
-            self.prefixes.put(job.name, lambda: self.passes.keep(place, at, job.at))
-        if job.at == len(job.read):
-            job.logits = logits
-        return len(piece)
+    def _read_piece(self, group: SequenceGroup) -> int:
+        """Prefills up to the next multiple of the chunk: a prompt is always cut at the same positions."""
+        row, at = len(self.writing), group.at
+        chunk = group.prompt[at : at + self.chunk]
+        logits = self.passes.read(row, chunk)
+        group.at += len(chunk)
+        if not group.source:
+            self.read.append((at, group.at))
+        if len(chunk) == self.chunk:
+            group.hash = hash_prefix(group.hash, chunk)
+            self.prefixes.put(group.hash, lambda: self.passes.keep(row, at, group.at))
+        if group.at == len(group.prompt):
+            group.logits = logits
+        return len(chunk)
 
-    def _begin(self, job: Job, logits: Tensor) -> list[Event]:
-        """The prompt has been read: its samples write their first tokens, as many as there are places."""
-        place = len(self.writing)
-        count = min(len(job.samples), self.rows - place)
-        rows = [self._writer(job, sample=job.samples[at], like=logits) for at in range(count)]
+    def _start_decoding(self, group: SequenceGroup, logits: Tensor) -> list[Event]:
+        """After the prefill: the first token per sample, for as many samples as there are free rows."""
+        row = len(self.writing)
+        count = min(len(group.samples), self.rows - row)
+        sequences = [self._make_sequence(group, sample=group.samples[at], like=logits) for at in range(count)]
         for more in range(1, count):
-            self.passes.copy(place, place + more)
+            self.passes.copy(row, row + more)
         value, token = logits.max(-1)
-        best = Best(float(value), int(token), float(logits.amin(-1)))
+        extremes = Extremes(float(value), int(token), float(logits.amin(-1)))
         self.reading = None
-        self.writing += [(job, row) for row in rows]
-        for _ in rows:
-            job.samples.popleft()
-        if job.samples:
-            self.waiting.appendleft(job)
+        self.writing += [(group, sequence) for sequence in sequences]
+        for _ in sequences:
+            group.samples.popleft()
+        if group.samples:
+            self.waiting.appendleft(group)
         else:
-            job.logits = None
-        return [row.take(logits, best) for row in rows]
+            group.logits = None
+        return [sequence.take(logits, extremes) for sequence in sequences]
 
-    def _writer(self, job: Job, *, sample: int, like: Tensor) -> Writer:
-        writer = Writer(
-            job.request.settings,
-            request=job.id,
+    def _make_sequence(self, group: SequenceGroup, *, sample: int, like: Tensor) -> RunningSequence:
+        sequence = RunningSequence(
+            group.request.settings,
+            request=group.id,
             sample=sample,
-            seed=job.seed,
-            read=job.read,
-            source=job.source,
-            limit=self._limit(job),
+            seed=group.seed,
+            prompt=group.prompt,
+            source=group.source,
+            limit=self._max_new(group),
             text=NoText() if self.tokenizer is None else self.tokenizer.stream(),
             like=like,
         )
-        if job.request.grammar is not None:
-            writer.history = job.request.grammar.over(writer.history)
-        return writer
+        if group.request.grammar is not None:
+            sequence.history = group.request.grammar.over(sequence.history)
+        return sequence
 
-    def _limit(self, job: Job) -> int:
-        return job.request.settings.most_new(read=len(job.read), positions=self.passes.positions)
+    def _max_new(self, group: SequenceGroup) -> int:
+        return group.request.settings.most_new(read=len(group.prompt), positions=self.passes.positions)
 
-    def _stop_reading(self) -> None:
+    def _reserve(self, group: SequenceGroup) -> None:
+        self.passes.reserve(len(group.prompt) + self._max_new(group) - 1, source=len(group.source))
+
+    def _abort_prefill(self) -> None:
         self.reading = None
         self.passes.forget(len(self.writing), len(self.writing) + 1)
 
 
-def take(row: Writer, logits: Tensor, best: Sequence[Best], draft: Sequence[int]) -> list[Event]:
-    """The next token, and those of the draft as long as it said what the row writes anyway."""
+def take(sequence: RunningSequence, logits: Tensor, extremes: Sequence[Extremes], draft: Sequence[int]) -> list[Event]:
+    """The next token, and draft tokens as long as they are the tokens that are generated anyway."""
     events = []
     for at in range(1 + len(draft)):
-        events.append(row.take(logits[at], best[at]))
-        if row.finished or at == len(draft) or row.last != draft[at]:
+        events.append(sequence.take(logits[at], extremes[at]))
+        if sequence.finished or at == len(draft) or sequence.last != draft[at]:
             break
     return events

@@ -1,6 +1,6 @@
-"""The one event of generating, from the engine to the command line to the server.
+"""The one event of generation, from the engine to the command line and the server.
 
-Every token written is one event; the last of a row says why it ended.
+Every generated token is one event; the last of a sequence says why it ended.
 """
 
 from typing import Literal, TypeAlias
@@ -11,18 +11,18 @@ Finish: TypeAlias = Literal["stop", "length", "eos", "error"]
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A token that might have been written, and its log-probability."""
+    """A token that might have been generated, and its log-probability."""
 
     token: int
     logprob: float
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One token of one row.
+    """One token of one sequence.
 
-    `text` is what became certain with it: the pieces of a row join to its whole text. `logprob` is the model's own,
-    before temperature, penalties and filters. `token` is None only where a row fails before it can write one; `param`
-    is then the field of the request that is to blame, where one is.
+    `text` is what became complete with it: the pieces of a sequence join to its whole text. `logprob` is the model's
+    own, before temperature, penalties and filters. `token` is None only if a sequence fails before it has one; `param`
+    is then the field of the request that causes it, if any.
     """
 
     request: int

@@ -1,6 +1,6 @@
-"""Beginnings that were read before: what a row remembered of them, kept within a bound of bytes, the least used goes.
+"""Prefix cache: keys and values of prompt chunks seen before, within a bound of bytes, least recently used first out.
 
-Owns a chain of pieces: a piece is found only behind the very same tokens. Knows tensors as things with a size.
+A chunk is identified by the hash of all tokens up to its end, so it is reused only after the very same tokens.
 """
 
 from collections import OrderedDict
@@ -11,28 +11,28 @@ import numpy as np
 from torch import Tensor
 
 
-def link(before: bytes, ids: Sequence[int]) -> bytes:
-    """The name of a piece: of all tokens up to its end."""
+def hash_prefix(before: bytes, ids: Sequence[int]) -> bytes:
+    """The hash of a chunk, chained with the hash of the tokens before it."""
     return blake2b(before + np.asarray(ids, dtype=np.int64).tobytes(), digest_size=32).digest()
 
 
-class Prefixes:
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+class PrefixCache:
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.bytes = 0
-        self._pieces: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._chunks: OrderedDict[bytes, Tensor] = OrderedDict()
 
-    def get(self, name: bytes) -> Tensor | None:
-        piece = self._pieces.get(name)
-        if piece is not None:
-            self._pieces.move_to_end(name)
-        return piece
+    def get(self, hash: bytes) -> Tensor | None:
+        chunk = self._chunks.get(hash)
+        if chunk is not None:
+            self._chunks.move_to_end(hash)
+        return chunk
 
-    def put(self, name: bytes, keep: Callable[[], Tensor]) -> None:
-        """`keep` makes the copy, and is asked only where there may be room for it."""
-        if name in self._pieces or not self.most_bytes:
+    def put(self, hash: bytes, copy: Callable[[], Tensor]) -> None:
+        """`copy` makes the tensor; it is called only if the chunk is not cached yet."""
+        if hash in self._chunks or not self.max_bytes:
             return
-        piece = self._pieces[name] = keep()
-        self.bytes += piece.nbytes
-        while self.bytes > self.most_bytes:
-            self.bytes -= self._pieces.popitem(last=False)[1].nbytes
+        chunk = self._chunks[hash] = copy()
+        self.bytes += chunk.nbytes
+        while self.bytes > self.max_bytes:
+            self.bytes -= self._chunks.popitem(last=False)[1].nbytes

@@ -1,8 +1,8 @@
-"""Rows that each have a past of their own: every query is answered by itself, from exactly the keys it may see.
+"""Attention of cache rows of different lengths: one call per query, on exactly the keys that it may see.
 
-One attention call a query is what makes a row independent of its neighbours: it is the very same call, on the same
-numbers, whoever else is in the pass. It needs no mask and copies no past. Where nobody compares bits (beam search),
-rows of equal length are answered in one call, and the beams of a prompt look at one copy of its source.
+The call of a query is the same whatever else is in the batch, so a row's results are bit-identical alone and batched.
+It needs no mask and copies no keys. In beam search, rows of equal length share a call, and the beams of a prompt share
+one copy of its source.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from triform.shapes import BGTK, BHTK, RGSK
 
 
 class Span(NamedTuple):
-    """Rows of keys from `row` on, so many; so many queries look at each, and see its keys `first` to `last`."""
+    """`rows` cache rows from `row` on; each has `queries` queries, which see its keys `first` to `last`."""
 
     row: int
     rows: int
@@ -29,15 +29,15 @@ class Span(NamedTuple):
     last: int
 
 
-def joined(spans: Iterable[Span]) -> Iterator[Span]:
-    """Of spans of one row each, those of neighbours of which as much is seen become one."""
+def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
+    """Merges neighbouring one-row spans that see the same keys."""
     for seen, same in groupby(spans, key=lambda span: span[2:]):
-        some = list(same)
-        yield Span(some[0].row, len(some), *seen)
+        group = list(same)
+        yield Span(group[0].row, len(group), *seen)
 
 
-class EachRow(NamedTuple):
-    """Every query looks at its own keys; rows behind the last span are filling and get zeros."""
+class PerRowSight(NamedTuple):
+    """Every query sees its own keys; padding rows after the last span get zeros."""
 
     parts: tuple[tuple[Span, Sight], ...]
 
@@ -45,31 +45,31 @@ class EachRow(NamedTuple):
         rows, heads, each, width = q.shape
         if each > 1:
             q = q.transpose(1, 2).reshape(rows * each, heads, 1, width)
-        answers, at = [], 0
+        outputs, at = [], 0
         for (row, count, queries, first, last), sight in self.parts:
             own, end = slice(row, row + count), at + count * queries
-            asked = q[at:end] if queries == 1 else side_by_side(q[at:end], queries)
-            answer = kernel(asked, k[own, :, first:last], v[own, :, first:last], sight)
-            answers.append(answer if queries == 1 else one_by_one(answer))
+            own_q = q[at:end] if queries == 1 else group_queries(q[at:end], queries)
+            output = kernel(own_q, k[own, :, first:last], v[own, :, first:last], sight)
+            outputs.append(output if queries == 1 else split_queries(output))
             at = end
         if at < len(q):
-            answers.append(q.new_zeros(len(q) - at, heads, 1, width))
-        x = answers[0] if len(answers) == 1 else torch.cat(answers)
+            outputs.append(q.new_zeros(len(q) - at, heads, 1, width))
+        x = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return x if each == 1 else x.reshape(rows, each, heads, width).transpose(1, 2)
 
 
-def side_by_side(x: Tensor, queries: int) -> Tensor:
+def group_queries(x: Tensor, queries: int) -> Tensor:
     """[rows · queries, H, 1, K] → [rows, H, queries, K]"""
     return x.reshape(-1, queries, x.shape[1], x.shape[3]).transpose(1, 2)
 
 
-def one_by_one(x: Tensor) -> Tensor:
+def split_queries(x: Tensor) -> Tensor:
     """[rows, H, queries, K] → [rows · queries, H, 1, K]"""
     return x.transpose(1, 2).flatten(0, 1)[:, :, None]
 
 
 class Biases:
-    """The third door by distance: made once for rows of up to `length` keys, read as slices at each step."""
+    """Position biases by distance: computed once for up to `length` keys, sliced at each step."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -85,20 +85,20 @@ class Biases:
         return Sight(causal=False, added=table[..., self.length - span.last + span.first :])
 
 
-class EachView(NamedTuple):
-    """Spans before the third door."""
+class PerRowView(NamedTuple):
+    """Spans, to which the position bias is still to be added."""
 
     spans: tuple[Span, ...]
     biases: Biases
     device: torch.device
 
-    def through(self, door: Door, dtype: torch.dtype) -> EachRow:
-        return EachRow(tuple((span, self.biases.sight(door, span, dtype, self.device)) for span in self.spans))
+    def through(self, door: Door, dtype: torch.dtype) -> PerRowSight:
+        return PerRowSight(tuple((span, self.biases.sight(door, span, dtype, self.device)) for span in self.spans))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NextTokens(Text):
-    """The next tokens of many rows, [rows, T]; rows from `real` on are filling."""
+    """The next tokens of many rows, [rows, T]; rows from `real` on are padding."""
 
     real: int
     biases: Biases
@@ -109,31 +109,31 @@ class NextTokens(Text):
         return self.view(Span(row, 1, 1, 0 if window is None else max(0, end - window), end) for row, end in ends)
 
     def seeing(self, lengths: tuple[int, ...]) -> AnyView:
-        """One source a row."""
+        """One source per row."""
         each = range(self.ids.shape[1])
         return self.view(Span(row, 1, 1, 0, end) for row, end in enumerate(lengths[: self.real]) for _ in each)
 
     def view(self, spans: Iterable[Span]) -> AnyView:
-        return EachView(tuple(spans), self.biases, self.ids.device)
+        return PerRowView(tuple(spans), self.biases, self.ids.device)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NextOfBeams(NextTokens):
-    """The next token of every beam; so many of them, side by side, belong to each prompt."""
+    """The next token of every beam; prompt i has beams[i] neighbouring rows."""
 
     beams: tuple[int, ...]
 
     def seeing(self, lengths: tuple[int, ...]) -> AnyView:
-        """One source a prompt."""
-        both = zip(self.beams, lengths, strict=True)
-        return self.view(Span(row, 1, beams, 0, end) for row, (beams, end) in enumerate(both))
+        """One source per prompt."""
+        sources = enumerate(zip(self.beams, lengths, strict=True))
+        return self.view(Span(row, 1, beams, 0, end) for row, (beams, end) in sources)
 
     def view(self, spans: Iterable[Span]) -> AnyView:
-        return super().view(joined(spans))
+        return super().view(merge_spans(spans))
 
 
 class SourceRows(UnequalRows):
-    """Sources of these lengths, one a row or one a prompt; a query looks at its own source and nothing else."""
+    """Sources of these lengths, one per row or per prompt; a query sees its own source only."""
 
     def seen_by(self, target: Text) -> AnyView:
         return target.seeing(self.lengths) if isinstance(target, NextTokens) else super().seen_by(target)
@@ -141,9 +141,9 @@ class SourceRows(UnequalRows):
 
 @dataclass(frozen=True)
 class FreshRows(Uncached):
-    """Free rows of a cache, from `first` on, that read texts of these lengths; the texts come packed in a single row.
+    """Free cache rows from `first` on, filled from packed prompts with `counts` tokens each.
 
-    Nothing is behind them, so keys and values are used as they come and only kept besides.
+    The rows are empty, so attention uses the new keys and values directly; they are stored besides.
     """
 
     cache: Cache
@@ -152,7 +152,7 @@ class FreshRows(Uncached):
 
     def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:
         keys, values = self.cache.open(0).store[layer]
-        for row, (own_k, own_v) in enumerate(zip(self.apart(k), self.apart(v), strict=True), self.first):
+        for row, (own_k, own_v) in enumerate(zip(self._split(k), self._split(v), strict=True), self.first):
             keys[row, :, : own_k.shape[1]] = own_k
             values[row, :, : own_v.shape[1]] = own_v
         return k, v
@@ -161,6 +161,6 @@ class FreshRows(Uncached):
         for row, each in enumerate(self.counts, self.first):
             self.cache.advance_rows(row, row + 1, each)
 
-    def apart(self, x: BGTK) -> tuple[Tensor, ...]:
-        """[1, G, T, K] of all texts → [G, T, K] of each"""
+    def _split(self, x: BGTK) -> tuple[Tensor, ...]:
+        """[1, G, T, K] of all prompts → [G, T, K] per prompt"""
         return torch.split(x[0], list(self.counts), dim=1)

@@ -1,8 +1,7 @@
 """Choosing a token: pure functions on the logits of one position.
 
 The random number of a token depends on the seed, the sample and the position alone, and a token is found by walking the
-vocabulary in order until the probabilities passed exceed it: a request writes the same tokens whoever runs beside it.
-Refuses to know models and batches.
+vocabulary in order until the summed probabilities exceed it: a request's tokens do not depend on the batch.
 """
 
 import math
@@ -16,8 +15,8 @@ from torch import Tensor
 
 from triform.generate.settings import Settings
 
-ENOUGH = (64, 1024, 8192)  # how many of the likeliest tokens are sorted before all are: filters rarely need more
-PER_COUNT = 4  # numbers that Philox makes at each value of its counter; the first is ours
+ENOUGH = (64, 1024, 8192)  # most likely tokens sorted before all are: filters rarely need more
+PER_COUNT = 4  # numbers that Philox makes per value of its counter; the first is used
 
 
 def uniforms(seed: int, position: int, *, sample: int = 0, count: int = 1) -> list[float]:
@@ -31,14 +30,13 @@ def draw(weights: Tensor, number: Tensor) -> Tensor:
     """The first token at which the weights so far exceed `number` of their sum; one for each number."""
     passed = weights.cumsum(-1)
     token = torch.searchsorted(passed, number * passed[-1], right=True)
-    # number · sum may round up to the sum itself: the answer is then the last token that has any weight.
+    # number · sum may round up to the sum itself: then it is the last token that has any weight.
     return torch.minimum(token, torch.searchsorted(passed, passed[-1]))
 
 
 def weights(logits: Tensor, settings: Settings) -> Tensor:
-    """exp(logits / temperature) of what top-k, top-p, min-p, typical, epsilon and eta leave, in that order.
+    """exp(logits / temperature) after top-k, top-p, min-p, typical, epsilon and eta, in that order; the largest is 1.
 
-    The largest is 1.
     Each filter is a threshold, so tokens that tie at its edge stay or go together.
     """
     w = ((logits.double() - logits.max()) / settings.temperature).exp_()
@@ -58,7 +56,7 @@ def weights(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def likely(w: Tensor, least: float) -> Tensor:
-    """The tokens of at least this probability, and the likeliest (Hewitt 2022)."""
+    """The tokens of at least this probability, and the most likely one (Hewitt 2022)."""
     return w.masked_fill((w < least * w.sum()) & (w < w.max()), 0.0)
 
 
@@ -90,7 +88,7 @@ def typical(w: Tensor, share: float) -> Tensor:
 
 
 class Untouched:
-    """The logits decide as they are; nothing is remembered."""
+    """A history that changes no logits and stores nothing."""
 
     def add(self, token: int) -> None:
         pass
@@ -106,17 +104,17 @@ Followers: TypeAlias = dict[tuple[int, ...], set[int]]
 
 
 def followers(ids: Sequence[int], n: int) -> Followers:
-    """Of each (n − 1)-gram, what comes after it."""
-    found: Followers = {}
+    """The tokens that follow each (n − 1)-gram."""
+    table: Followers = {}
     for end in range(n, len(ids) + 1 if n else 0):
-        found.setdefault(tuple(ids[end - n : end - 1]), set()).add(ids[end - 1])
-    return found
+        table.setdefault(tuple(ids[end - n : end - 1]), set()).add(ids[end - 1])
+    return table
 
 
 class History(Untouched):
-    """What a sequence has read and written, for settings that change logits, forbid or force tokens because of it.
+    """The tokens of a sequence, for settings that change logits, ban or force tokens because of them.
 
-    `source` is what the encoder has read; in a decoder the prompt takes its place.
+    `source` are the encoder's tokens; in a decoder-only model the prompt takes their place.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class History(Untouched):
         for token, bias in settings.logit_bias.items():
             self.bias[token] = bias
         self.bias[list(settings.banned)] = -math.inf
-        self.counts = torch.zeros_like(like)  # of what was written
+        self.counts = torch.zeros_like(like)  # of generated tokens
         self.seen = torch.zeros_like(like, dtype=torch.bool)
         self.seen[self.ids] = True
         self.in_source = torch.zeros_like(self.seen)
@@ -147,7 +145,7 @@ class History(Untouched):
         self.source_followers = followers(source or read, settings.no_source_ngram)
 
     def fork(self) -> "History":
-        """The same past, from here on two futures."""
+        """A copy that continues independently."""
         other = copy(self)
         other.ids, other.counts, other.seen = list(self.ids), self.counts.clone(), self.seen.clone()
         other.followers = {before: set(after) for before, after in self.followers.items()}
@@ -163,17 +161,17 @@ class History(Untouched):
                 self.followers.setdefault(before, set()).update(after)
 
     def changed(self, logits: Tensor) -> Tensor:
-        """The order is that of the reference: sequences, repetition, n-grams, bans, ends, forced tokens."""
-        x = self._forbidden(self._penalised(logits))
+        """In the order of transformers: sequences, repetition, n-grams, bans, ends, forced tokens."""
+        x = self._ban(self._penalise(logits))
         if self.written in self.forced:
             allowed = torch.tensor(self.forced[self.written], device=x.device)
             x = torch.full_like(x, -math.inf).index_fill_(0, allowed, 0.0)
-        x = self._decayed(x)
+        x = self._raise_eos(x)
         if self.written == self.first_free:
             x[list(self.settings.banned_first)] = -math.inf
         return x.log_softmax(-1) if self.settings.renormalize else x
 
-    def _penalised(self, logits: Tensor) -> Tensor:
+    def _penalise(self, logits: Tensor) -> Tensor:
         """Repetition divides a positive logit and multiplies a negative one (Keskar 2019); the others are added."""
         s, x = self.settings, logits.clone()
         for tokens, bias in s.sequence_bias.items():
@@ -187,7 +185,7 @@ class History(Untouched):
             x = x - s.presence_penalty * (self.counts > 0) - s.frequency_penalty * self.counts
         return x + self.bias
 
-    def _forbidden(self, x: Tensor) -> Tensor:
+    def _ban(self, x: Tensor) -> Tensor:
         s = self.settings
         banned = [tokens[-1] for tokens in s.banned_sequences if self._follows(tokens)]
         for n, after in ((s.no_repeat_ngram, self.followers), (s.no_source_ngram, self.source_followers)):
@@ -198,12 +196,12 @@ class History(Untouched):
         return x
 
     def _follows(self, tokens: Sequence[int]) -> bool:
-        """What was read and written ends with all of these tokens but the last."""
+        """The tokens so far end with all of these tokens but the last."""
         before = len(tokens) - 1
         return before <= len(self.ids) and self.ids[len(self.ids) - before :] == list(tokens[:-1])
 
-    def _decayed(self, x: Tensor) -> Tensor:
-        """Beyond `start` written tokens the logit of eos rises by |logit| · (factorᵗ − 1)."""
+    def _raise_eos(self, x: Tensor) -> Tensor:
+        """After `start` generated tokens the logit of eos rises by |logit| · (factorᵗ − 1)."""
         if self.settings.length_decay is None or not self.settings.eos:
             return x
         start, factor = self.settings.length_decay

@@ -1,6 +1,6 @@
-"""One row's writing: from the logits of a position to an event. Whatever goes wrong in here ends this row alone.
+"""One running sequence: from the logits of a position to an event. An error ends this sequence alone.
 
-Owns everything that belongs to a single row: its settings, history, text and random numbers. Refuses to know the batch.
+Holds everything that belongs to a single sequence: settings, history, text and random numbers. Knows no batch.
 """
 
 import math
@@ -16,11 +16,11 @@ from triform.generate.sampling import History, Untouched
 from triform.generate.settings import Settings
 from triform.generate.stop_strings import Stops
 
-NUMBERS = 64  # made at a time; which number a position gets does not depend on it
+NUMBERS_AHEAD = 64  # random numbers drawn at a time; the number of a position does not depend on it
 
 
 class RowError(TriformError):
-    """A row that cannot go on; `param` is the field of its request that is to blame, where one is."""
+    """A sequence cannot continue; `param` is the field of its request that causes it, if any."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class RowError(TriformError):
 
 
 class TextStream(Protocol):
-    """Ids in, the text that is certain by now out."""
+    """Decodes token ids one by one; returns the text that is complete so far."""
 
     def push(self, id: int, /) -> str: ...
 
@@ -36,7 +36,7 @@ class TextStream(Protocol):
 
 
 class NoText:
-    """A model without a tokenizer writes ids only."""
+    """For a model without a tokenizer: ids only."""
 
     def push(self, id: int) -> str:
         return ""
@@ -45,23 +45,23 @@ class NoText:
         return ""
 
 
-class Best(NamedTuple):
-    """The largest logit of a position, its token and the smallest logit, found for all rows at once."""
+class Extremes(NamedTuple):
+    """The largest logit of a position, its token, and the smallest logit; computed for the whole batch at once."""
 
-    value: float
+    largest: float
     token: int
-    lowest: float
+    smallest: float
 
     def check(self, position: int, *, vocab: int) -> None:
-        """A smallest and a largest number that are finite and differ: then all are numbers, and they say something."""
-        if not (math.isfinite(self.value) and math.isfinite(self.lowest)):
+        """If the smallest and the largest logit are finite and differ, all logits are finite and not constant."""
+        if not (math.isfinite(self.largest) and math.isfinite(self.smallest)):
             raise RowError(f"the model's logits at position {position} are {NOT_FINITE}; {DAMAGED}")
-        if self.value == self.lowest and vocab > 1:
+        if self.largest == self.smallest and vocab > 1:
             raise RowError(f"the model's logits at position {position} are {ALL_EQUAL}; {DAMAGED}")
 
 
-class Writer:
-    """`read` is what the decoder has read, `source` what the encoder has; at most `limit` tokens are written."""
+class RunningSequence:
+    """`prompt` is the decoder's prompt, `source` the encoder's; at most `limit` tokens are generated."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Writer:
         request: int,
         sample: int,
         seed: int,
-        read: tuple[int, ...],
+        prompt: tuple[int, ...],
         source: tuple[int, ...],
         limit: int,
         text: TextStream,
@@ -80,45 +80,45 @@ class Writer:
         self.request, self.sample, self.seed, self.limit = request, sample, seed, limit
         self.text, self.stops = text, Stops(settings.stop)
         self.history = (
-            Untouched() if settings.untouched else History(settings, read=read, source=source, limit=limit, like=like)
+            Untouched() if settings.untouched else History(settings, read=prompt, source=source, limit=limit, like=like)
         )
-        self.lookup = Lookup((*source, *read)) if settings.lookup else None
-        self.last = read[-1]  # the token that the decoder reads next
+        self.lookup = Lookup((*source, *prompt)) if settings.lookup else None
+        self.last = prompt[-1]  # the next input token of the decoder
         self.written = 0
-        self.numbers: list[float] = []  # for the positions to come
+        self.numbers: list[float] = []  # random numbers of the positions to come
         self.finished = False
 
-    def take(self, logits: Tensor, best: Best) -> Event:
-        """The next token of this row."""
+    def take(self, logits: Tensor, extremes: Extremes) -> Event:
+        """The next token of this sequence."""
         try:
-            event = self._take(logits, best)
-        except Exception as error:  # one bad row never harms a neighbour
-            event = failed(error, request=self.request, sample=self.sample)
+            event = self._take(logits, extremes)
+        except Exception as error:  # ends this sequence, never the batch
+            event = failure_event(error, request=self.request, sample=self.sample)
         self.finished = event.finish is not None
         return event
 
-    def _take(self, logits: Tensor, best: Best) -> Event:
-        best.check(self.written, vocab=len(logits))
-        token = self._choose(logits, best)
+    def _take(self, logits: Tensor, extremes: Extremes) -> Event:
+        extremes.check(self.written, vocab=len(logits))
+        token = self._choose(logits, extremes)
         logprobs = logits.log_softmax(-1)
         self.written += 1
         self.last = token
         self.history.add(token)
         if self.lookup is not None:
             self.lookup.add(token)
-        text, finish = self._say(token)
+        text, finish = self._decode_text(token)
         return Event(
             request=self.request,
             sample=self.sample,
             token=token,
             text=text,
             logprob=float(logprobs[token]),
-            alternatives=alternatives(logprobs, self.settings.logprobs),
+            alternatives=top_alternatives(logprobs, self.settings.logprobs),
             finish=finish,
         )
 
-    def _choose(self, logits: Tensor, best: Best) -> int:
-        changed, token = self.history.changed(logits), best.token
+    def _choose(self, logits: Tensor, extremes: Extremes) -> int:
+        changed, token = self.history.changed(logits), extremes.token
         if changed is not logits:
             value, index = changed.max(-1)
             token = int(index)
@@ -128,14 +128,14 @@ class Writer:
 
     def _draw(self, logits: Tensor) -> int:
         if not self.numbers:
-            ahead = sampling.uniforms(self.seed, self.written, sample=self.sample, count=NUMBERS)
+            ahead = sampling.uniforms(self.seed, self.written, sample=self.sample, count=NUMBERS_AHEAD)
             self.numbers = ahead[::-1]
         weights = sampling.weights(logits, self.settings)
         return int(sampling.draw(weights, weights.new_tensor(self.numbers.pop())))
 
-    def _say(self, token: int) -> tuple[str, Finish | None]:
-        """The text that is certain by now, and whether it ends here."""
-        finish = ending(self.settings, token) or ("length" if self.written == self.limit else None)
+    def _decode_text(self, token: int) -> tuple[str, Finish | None]:
+        """The text that is complete so far, and why the sequence ends here, if it does."""
+        finish = finish_reason(self.settings, token) or ("length" if self.written == self.limit else None)
         piece = "" if finish in ("eos", "stop") else self.text.push(token)
         text, stopped = self.stops.push(piece)
         if stopped:
@@ -146,22 +146,22 @@ class Writer:
         return (text + rest, "stop") if stopped else (text + rest + self.stops.finish(), finish)
 
 
-def ending(settings: Settings, token: int) -> Literal["eos", "stop"] | None:
+def finish_reason(settings: Settings, token: int) -> Literal["eos", "stop"] | None:
     """Why a text ends with this token, if it does."""
     if token in settings.eos and not settings.ignore_eos:
         return "eos"
     return "stop" if token in settings.stop_ids else None
 
 
-def failed(error: Exception, *, request: int, sample: int) -> Event:
-    """The last event of a row that cannot go on."""
-    said = str(error) if isinstance(error, TriformError) else f"{type(error).__name__}: {error}"
+def failure_event(error: Exception, *, request: int, sample: int) -> Event:
+    """The last event of a sequence that cannot continue."""
+    message = str(error) if isinstance(error, TriformError) else f"{type(error).__name__}: {error}"
     param = error.param if isinstance(error, RowError) else None
-    return Event(request=request, sample=sample, token=None, finish="error", error=said, param=param)
+    return Event(request=request, sample=sample, token=None, finish="error", error=message, param=param)
 
 
-def alternatives(logprobs: Tensor, count: int) -> tuple[Alternative, ...]:
-    """The likeliest tokens and their log-probabilities."""
+def top_alternatives(logprobs: Tensor, count: int) -> tuple[Alternative, ...]:
+    """The most likely tokens and their log-probabilities."""
     if not count:
         return ()
     values, tokens = logprobs.topk(count)

@@ -1,13 +1,10 @@
-"""What one request asks for, checked when made: how long, how chosen, where to stop.
-
-Knows numbers and their bounds; refuses to know torch, models and tokenizers.
-"""
+"""The settings of a request (length, sampling, stopping, beams), checked when they are made. Needs no torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,91 +14,91 @@ if TYPE_CHECKING:
     from triform.generate.sampling import Untouched
     from triform.generation_defaults import Generation
 
-LARGEST = 2**31 - 1
+LARGEST = 2**31 - 1  # of counts and token ids
 
 
 class SettingsError(TriformError):
-    """A setting out of its range: says which, its value and what would do."""
+    """A setting is out of range; the message names it, its value and its range."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """temperature 0 is greedy. A position is counted from the first token written."""
+    """Temperature 0 is greedy decoding. Positions are counted from the first generated token."""
 
     max_tokens: int = 128
-    min_tokens: int = 0  # no eos before these are written
-    max_length: int = 0  # as max_tokens, with what the decoder has read; 0: any
-    min_length: int = 0  # as min_tokens, with what the decoder has read
+    min_tokens: int = 0  # no eos before so many new tokens
+    max_length: int = 0  # like max_tokens, decoder prompt included; 0: no limit
+    min_length: int = 0  # like min_tokens, decoder prompt included
     temperature: float = 0.0
-    top_k: int = 0  # the k likeliest; 0: all
+    top_k: int = 0  # the k most likely tokens; 0: all
     top_p: float = 1.0  # the fewest tokens that together have this probability
-    min_p: float = 0.0  # at least this share of the likeliest token's probability
-    typical: float = 1.0  # the tokens nearest to the expected surprise that together have this probability
+    min_p: float = 0.0  # at least this share of the highest probability
+    typical: float = 1.0  # locally typical sampling: this probability mass (Meister 2022)
     epsilon: float = 0.0  # at least this probability
-    eta: float = 0.0  # at least this probability, or less where the choice is wide (Hewitt 2022)
-    repetition_penalty: float = 1.0  # divides the logits of what was read or written
-    source_penalty: float = 1.0  # multiplies those of the source's tokens (in a decoder: of the prompt's)
-    presence_penalty: float = 0.0  # taken from the logits of what was written
-    frequency_penalty: float = 0.0  # taken once for each time it was written
-    no_repeat_ngram: int = 0  # no n-gram of this length twice; 0: any
-    no_source_ngram: int = 0  # no n-gram of this length that the source (in a decoder: the prompt) has; 0: any
+    eta: float = 0.0  # like epsilon, lower where the entropy is high (Hewitt 2022)
+    repetition_penalty: float = 1.0  # divides the logits of tokens in the prompt or the output
+    source_penalty: float = 1.0  # multiplies the logits of the source's tokens (decoder: the prompt's)
+    presence_penalty: float = 0.0  # subtracted from the logits of tokens in the output
+    frequency_penalty: float = 0.0  # subtracted once per occurrence in the output
+    no_repeat_ngram: int = 0  # no n-gram of this length twice; 0: off
+    no_source_ngram: int = 0  # no n-gram of this length from the source (decoder: the prompt); 0: off
     logit_bias: Mapping[int, float] = {}
-    sequence_bias: Mapping[tuple[int, ...], float] = {}  # added to a sequence's last token behind the others
+    sequence_bias: Mapping[tuple[int, ...], float] = {}  # added to the last token after the others
     banned: tuple[int, ...] = ()
-    banned_first: tuple[int, ...] = ()  # not as the first token that is free to choose
+    banned_first: tuple[int, ...] = ()  # not as the first freely chosen token
     banned_sequences: tuple[tuple[int, ...], ...] = ()
-    forced: Mapping[int, int | tuple[int, ...]] = {}  # position: token, or one of several; −1: the last position
-    forced_bos: int | None = None  # the token behind the decoder's first one, where nothing else has been read
-    length_decay: tuple[int, float] | None = None  # (start, factor): beyond start, eos gets likelier by factorᵗ
-    renormalize: bool = False  # log-softmax once more when all this is done, for beams
+    forced: Mapping[int, int | tuple[int, ...]] = {}  # position: token, or a choice of tokens; −1: the last position
+    forced_bos: int | None = None  # the token after the decoder's start token, if that is its whole prompt
+    length_decay: tuple[int, float] | None = None  # (start, factor): after start, eos is favoured by factorᵗ
+    renormalize: bool = False  # log-softmax after all changes, for beam search
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     eos: tuple[int, ...] = ()
     ignore_eos: bool = False
-    seed: int | None = None  # None: a new one
-    logprobs: int = 0  # how many alternatives beside each token
+    seed: int | None = None  # None: a random one
+    logprobs: int = 0  # how many alternatives to report per token
     n: int = 1
-    lookup: bool = False  # drafts from the text so far: the same tokens, sooner where text repeats itself
+    lookup: bool = False  # prompt lookup decoding: the same tokens, faster where text repeats itself
 
     def __post_init__(self) -> None:
-        for name, (low, high) in WHOLE.items():
-            _whole(name, getattr(self, name), low=low, high=high)
-        for name, (lowest, highest, open_low) in NUMBERS.items():
-            _number(name, getattr(self, name), low=lowest, high=highest, open_low=open_low)
+        for name, least in LEAST.items():
+            _check_int(name, getattr(self, name), low=least)
+        for name, (low, high, open_low) in RANGES.items():
+            _check_number(name, getattr(self, name), low=low, high=high, open_low=open_low)
         for name in ("ignore_eos", "lookup", "renormalize"):
             if not isinstance(getattr(self, name), bool):
                 raise SettingsError(f"{name}={getattr(self, name)!r} is not True or False")
         for name in ("banned", "banned_first", "stop_ids", "eos"):
-            for id in _entries(name, getattr(self, name)):
-                _whole(name, id, low=0, high=LARGEST)
-        for name, high in (("seed", 2**64 - 1), ("forced_bos", LARGEST)):
+            for id in _require_tuple(name, getattr(self, name)):
+                _check_int(name, id)
+        for name, most in (("seed", 2**64 - 1), ("forced_bos", LARGEST)):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), low=0, high=high)
+                _check_int(name, getattr(self, name), high=most)
         self._check_tables()
         self._check_stops()
 
     def _check_tables(self) -> None:
         for name in ("logit_bias", "sequence_bias", "forced"):
             if not isinstance(getattr(self, name), Mapping):
-                raise SettingsError(f"{name}={getattr(self, name)!r} is not a table; use {{id: number}}")
+                raise SettingsError(f"{name}={getattr(self, name)!r} is not a mapping; use {{id: number}}")
         for id, bias in self.logit_bias.items():
-            _whole("logit_bias: token", id, low=0, high=LARGEST)
-            _number(f"logit_bias of token {id}", bias, low=-math.inf, high=math.inf, open_low=True)
+            _check_int("logit_bias: token", id)
+            _check_number(f"logit_bias of token {id}", bias)
         for position, ids in self.forced.items():
-            _whole("forced: position", position, low=-1, high=LARGEST)
+            _check_int("forced: position", position, low=-1)
             for id in ids if isinstance(ids, tuple) else (ids,):
-                _whole("forced: token", id, low=0, high=LARGEST)
+                _check_int("forced: token", id)
         for tokens, bias in self.sequence_bias.items():
-            _sequence("sequence_bias", tokens)
-            _number(f"sequence_bias of {tokens}", bias, low=-math.inf, high=math.inf, open_low=True)
-        for tokens in _entries("banned_sequences", self.banned_sequences):
-            _sequence("banned_sequences", tokens)
+            _check_sequence("sequence_bias", tokens)
+            _check_number(f"sequence_bias of {tokens}", bias)
+        for tokens in _require_tuple("banned_sequences", self.banned_sequences):
+            _check_sequence("banned_sequences", tokens)
         if self.length_decay is not None:
-            start, factor = _entries("length_decay", self.length_decay)
-            _whole("length_decay: start", start, low=0, high=LARGEST)
-            _number("length_decay: factor", factor, low=0.0, high=math.inf, open_low=True)
+            start, factor = _require_tuple("length_decay", self.length_decay)
+            _check_int("length_decay: start", start)
+            _check_number("length_decay: factor", factor, low=0.0)
 
     def _check_stops(self) -> None:
-        for stop in _entries("stop", self.stop):
+        for stop in _require_tuple("stop", self.stop):
             if not isinstance(stop, str):
                 raise SettingsError(f"stop={stop!r} is a {type(stop).__name__}; use strings, or stop_ids for tokens")
             if not stop:
@@ -109,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def untouched(self) -> bool:
-        """The logits decide as they are: nothing is added, banned or forced."""
+        """No setting changes the logits: nothing is added, banned or forced."""
         return (
             self.repetition_penalty == self.source_penalty == 1.0
             and self.presence_penalty == self.frequency_penalty == 0.0
@@ -118,46 +115,36 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def most_new(self, *, read: int, positions: int) -> int:
-        """How many tokens may follow `read` ones; the last needs no position, since nothing reads it."""
+        """How many tokens may be generated after `read` prompt tokens; the last one needs no cache position."""
         most = min(self.max_tokens, positions - read + 1)
         return max(1, min(most, self.max_length - read)) if self.max_length else most
 
 
-TOUCHING = (  # settings that change logits wherever they say anything
+TOUCHING = (  # settings that change logits unless they are empty or 0
     "no_repeat_ngram", "no_source_ngram", "logit_bias", "sequence_bias", "banned", "banned_first", "banned_sequences",
     "forced", "min_tokens", "min_length", "length_decay", "renormalize",
 )  # fmt: skip
-WHOLE = {  # lowest, highest
-    "max_tokens": (1, LARGEST),
-    "min_tokens": (0, LARGEST),
-    "max_length": (0, LARGEST),
-    "min_length": (0, LARGEST),
-    "top_k": (0, LARGEST),
-    "no_repeat_ngram": (0, LARGEST),
-    "no_source_ngram": (0, LARGEST),
-    "logprobs": (0, LARGEST),
-    "n": (1, LARGEST),
-}
-NUMBERS = {  # lowest, highest, whether the lowest itself is out
+LEAST = {  # of whole numbers
+    "max_tokens": 1, "min_tokens": 0, "max_length": 0, "min_length": 0, "top_k": 0, "no_repeat_ngram": 0,
+    "no_source_ngram": 0, "logprobs": 0, "n": 1,
+}  # fmt: skip
+RANGES = {  # of other numbers: lowest, highest, whether the lowest itself is excluded
     "temperature": (0.0, math.inf, False),
-    "top_p": (0.0, 1.0, True),
-    "min_p": (0.0, 1.0, False),
-    "typical": (0.0, 1.0, True),
-    "epsilon": (0.0, 1.0, False),
-    "eta": (0.0, 1.0, False),
-    "repetition_penalty": (0.0, math.inf, True),
-    "source_penalty": (0.0, math.inf, True),
-    "presence_penalty": (-math.inf, math.inf, True),
-    "frequency_penalty": (-math.inf, math.inf, True),
+    **dict.fromkeys(("top_p", "typical"), (0.0, 1.0, True)),
+    **dict.fromkeys(("min_p", "epsilon", "eta"), (0.0, 1.0, False)),
+    **dict.fromkeys(("repetition_penalty", "source_penalty"), (0.0, math.inf, True)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), (-math.inf, math.inf, True)),
 }
 
 
-def _whole(name: str, value: object, *, low: int, high: int) -> None:
+def _check_int(name: str, value: object, *, low: int = 0, high: int = LARGEST) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise SettingsError(f"{name}={value!r} is out of range; use a whole number from {low} to {high}")
 
 
-def _number(name: str, value: object, *, low: float, high: float, open_low: bool) -> None:
+def _check_number(
+    name: str, value: object, *, low: float = -math.inf, high: float = math.inf, open_low: bool = True
+) -> None:
     fits = (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -166,62 +153,58 @@ def _number(name: str, value: object, *, low: float, high: float, open_low: bool
         and not (open_low and value == low)
     )
     if not fits:
-        start = f"above {low:g}" if open_low and math.isfinite(low) else f"from {low:g}"
-        bounds = (
-            "any finite number"
-            if math.isinf(low)
-            else f"a number {start}" + (f" to {high:g}" if high < math.inf else "")
-        )
+        bounds = f"a number {'above' if open_low else 'from'} {low:g}" + (f" to {high:g}" if high < math.inf else "")
+        bounds = "any finite number" if math.isinf(low) else bounds
         raise SettingsError(f"{name}={value!r} is out of range; use {bounds}")
 
 
-def _sequence(name: str, tokens: object) -> None:
-    if not _entries(name, tokens):
-        raise SettingsError(f"{name} has a sequence without tokens; give at least one")
-    for id in _entries(name, tokens):
-        _whole(f"{name}: token", id, low=0, high=LARGEST)
+def _check_sequence(name: str, tokens: object) -> None:
+    if not _require_tuple(name, tokens):
+        raise SettingsError(f"{name} has an empty sequence; give at least one token")
+    for id in _require_tuple(name, tokens):
+        _check_int(f"{name}: token", id)
 
 
-def _entries(name: str, values: object) -> tuple[Any, ...]:
+def _require_tuple(name: str, values: object) -> tuple[Any, ...]:
     if not isinstance(values, tuple):
         raise SettingsError(f"{name}={values!r} is a {type(values).__name__}; use a tuple")
     return values
 
 
 LISTS = ("banned", "banned_first", "stop", "stop_ids", "eos")
-TOTALS = {"max_tokens": "max_length", "min_tokens": "min_length"}  # a count of new tokens goes before a length in all
+TOTALS = {"max_tokens": "max_length", "min_tokens": "min_length"}  # a count of new tokens overrides a total length
 
 
 def settings(
     given: Mapping[str, Any], model: Generation | None = None, *, known: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings as a person writes them (one stop or a list of them), over the folder's defaults, over what is known."""
+    """Settings from keywords (one value or a list), over the model's generation defaults, over `known`."""
     for name in given:
         if name not in Settings.__struct_fields__:
             raise UnknownName("setting", name, Settings.__struct_fields__)
-    asked = dict(known or {}) | ({} if model is None else folder_defaults(model))
+    values = dict(known or {}) | ({} if model is None else settings_from_defaults(model))
     for name, value in given.items():
         if name in LISTS and isinstance(value, str | int):
             value = (value,)
-        asked[name] = tuple(value) if name in LISTS and isinstance(value, list | set | frozenset) else value
+        values[name] = tuple(value) if name in LISTS and isinstance(value, list | set | frozenset) else value
         if name in TOTALS and TOTALS[name] not in given:
-            asked.pop(TOTALS[name], None)
-    return Settings(**asked)
+            values.pop(TOTALS[name], None)
+    return Settings(**values)
 
 
-TOP_K = 50  # of the reference, where a folder samples and does not say how many tokens it chooses from
+DEFAULT_TOP_K = 50  # of transformers, where a model samples and sets no top_k
 
 
-def folder_defaults(model: Generation) -> dict[str, Any]:
-    """What a model folder says of how its texts are to be written; refused where it asks for what we cannot do."""
+def settings_from_defaults(model: Generation) -> dict[str, Any]:
+    """The generation defaults of a model folder as settings; unsupported ones are an error."""
     if model.unsupported:
         raise SettingsError(
-            f"this model's generation defaults ask for {', '.join(model.unsupported)}, which is not supported: its "
-            "texts would be others here; take it out of generation_config.json to go on without"
+            f"this model's generation defaults use {', '.join(model.unsupported)}, which is not supported, so its "
+            "output would differ; remove it from generation_config.json to continue without it"
         )
     words = [tokens for tokens in model.forbidden or () if tokens not in {(end,) for end in model.ends}]
     single = tuple(tokens[0] for tokens in words if len(tokens) == 1)
-    asked: dict[str, Any] = {
+    values: dict[str, Any] = {
         "eos": model.ends or None,
         "max_tokens": model.most_new,
         "max_length": model.longest if model.most_new is None else None,
@@ -240,7 +223,7 @@ def folder_defaults(model: Generation) -> dict[str, Any]:
         "forced": {-1: model.last} if model.last else None,
         "forced_bos": model.forced_first,
         "stop": (model.stop,) if isinstance(model.stop, str) else model.stop,
-        "top_k": TOP_K if model.top_k is None and model.sample else model.top_k,
+        "top_k": DEFAULT_TOP_K if model.top_k is None and model.sample else model.top_k,
         "top_p": model.top_p,
         "min_p": model.min_p,
         "typical": model.typical,
@@ -248,20 +231,43 @@ def folder_defaults(model: Generation) -> dict[str, Any]:
         "eta": model.eta,
     }
     if model.sample:
-        asked["temperature"] = 1.0 if model.temperature is None else model.temperature
-    return {name: value for name, value in asked.items() if value is not None}
+        values["temperature"] = 1.0 if model.temperature is None else model.temperature
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Grammar(Protocol):
-    """What a text may look like: over a row's history it forbids every token that would lead out of it."""
+    """Constrains the output: wraps a sequence's history and bans tokens that break the grammar."""
 
     def over(self, history: Untouched) -> Untouched: ...
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as tokens: what a decoder continues, or the source of an encoder–decoder and how its target begins."""
+    """`prompt` is continued by a decoder, or is the source of an encoder–decoder, whose target begins with `target`."""
 
     prompt: tuple[int, ...]
     target: tuple[int, ...] = ()
     settings: Settings = Settings()
     grammar: Grammar | None = None
+
+
+EarlyStopping: TypeAlias = bool | Literal["never"]
+
+
+class Plan(NamedTuple):
+    """Number of beams, exponent of the length penalty, and when a search ends (see `PromptBeams.is_finished`)."""
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+
+    def check(self, settings: Settings) -> None:
+        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
+            raise SettingsError(f"beams={self.width!r} is out of range; use a whole number from 1 up")
+        if not isinstance(self.length_penalty, int | float) or not math.isfinite(self.length_penalty):
+            raise SettingsError(f"length_penalty={self.length_penalty!r} is not a finite number")
+        if self.early_stopping not in (True, False, "never"):
+            raise SettingsError(f"early_stopping={self.early_stopping!r} is not known; use True, False or 'never'")
+        if settings.n > self.width:
+            raise SettingsError(f"n={settings.n} is more than beams={self.width}; use n up to the number of beams")
+        if settings.temperature or settings.stop or settings.lookup:
+            raise SettingsError("beam search takes no temperature, stop strings or lookup; leave them out")

@@ -1,4 +1,4 @@
-"""Where the text ends: stop strings found across pieces, and nothing shown that might still belong to one."""
+"""Stop strings across pieces of text: text that may be the beginning of a stop string is held back."""
 
 from typing import NamedTuple
 
@@ -9,31 +9,31 @@ class Cut(NamedTuple):
 
 
 class Stops:
-    """Text in pieces, cut before the stop string that is complete first (the longest, where two end together)."""
+    """Cuts text before the stop string that is complete first (the longest, if two end together)."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stops = stops
         self.held = ""
 
     def push(self, piece: str) -> Cut:
-        """What is certain by now: text that may be the beginning of a stop string is held back."""
+        """The text that certainly belongs to no stop string."""
         if not self.stops:
             return Cut(piece, stopped=False)
         text = self.held + piece
-        found = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
-        if found:
+        matches = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
+        if matches:
             self.held = ""
-            return Cut(text[: min(found)[1]], stopped=True)
-        certain = len(text) - max(overlap(text, stop) for stop in self.stops)
+            return Cut(text[: min(matches)[1]], stopped=True)
+        certain = len(text) - max(count_overlap(text, stop) for stop in self.stops)
         self.held = text[certain:]
         return Cut(text[:certain], stopped=False)
 
     def finish(self) -> str:
-        """What was held back turns out to be text."""
+        """The text that was held back."""
         held, self.held = self.held, ""
         return held
 
 
-def overlap(text: str, stop: str) -> int:
-    """The longest end of `text` that is a beginning of `stop`."""
+def count_overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a beginning of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

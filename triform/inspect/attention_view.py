@@ -1,7 +1,4 @@
-"""Attention written out for the eye, from exactly what entered the kernel, for the heads that are asked for only.
-
-Knows one kernel call at a time; which layer it was is `view.py`'s business.
-"""
+"""Attention of one kernel call, recomputed step by step from the kernel's own inputs, for the selected heads only."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +9,7 @@ from torch import Tensor, nn
 from triform.core.attention import WrittenOut, written_out
 from triform.core.masks import Sight, minus_infinity, seen
 from triform.errors import InputError
-from triform.inspect.labelled_array import MOST_NUMBERS, Axis, Labelled
+from triform.inspect.labelled_array import MAX_ARRAY_NUMBERS, Axis, Labelled
 from triform.inspect.taps import Call
 from triform.precision import distance
 
@@ -20,8 +17,8 @@ ALL = slice(None)
 
 
 class QKV(NamedTuple):
-    """Queries, keys and values as they entered the kernel (normed and turned, where the model does so):
-    heads × tokens × head width; k and v have one head for each group of query heads."""
+    """Queries, keys and values as they entered the kernel (after query/key norms and rotary positions, if any):
+    heads × tokens × head width; k and v have one head per group of query heads."""
 
     q: Labelled
     k: Labelled
@@ -31,8 +28,8 @@ class QKV(NamedTuple):
 class Formula(NamedTuple):
     """mixed = softmax(q kᵀ · scale + mask) v, step by step, for one head.
 
-    `mask` is all that is added to the scores: a bias by distance where the model has one, −inf where a query may not
-    look. `weighted(i)` is each key's share in the answer to query i.
+    `mask` is all that is added to the scores: the model's position bias, if any, and −inf for masked keys.
+    `weighted(i)` is each key's contribution to the output of query i.
     """
 
     q: Labelled
@@ -45,16 +42,16 @@ class Formula(NamedTuple):
     mixed: Labelled
 
     def weighted(self, query: int) -> Labelled:
-        """weight · value, one row a key; the rows sum to the query's row of `mixed`."""
-        asked = self.weights.axes[0].labels
-        if not -len(asked) <= query < len(asked):
-            raise InputError(f"query {query} is not here; queries are 0 to {len(asked) - 1}")
+        """weight · value, one row per key; the rows sum to the query's row of `mixed`."""
+        queries = self.weights.axes[0].labels
+        if not -len(queries) <= query < len(queries):
+            raise InputError(f"query {query} is not in this view; queries are 0 to {len(queries) - 1}")
         shares = self.weights.values[query][:, None] * self.v.values
-        return Labelled(f"{self.v.title}, weighted for {asked[query]}", self.v.axes, shares)
+        return Labelled(f"{self.v.title}, weighted for {queries[query]}", self.v.axes, shares)
 
 
 class Asked(NamedTuple):
-    """One kernel call with the tokens that asked and the tokens that answered; `title` names the layer."""
+    """One kernel call with the labels of its queries and keys; `title` names the layer."""
 
     call: Call
     queries: tuple[str, ...]
@@ -75,24 +72,24 @@ class Asked(NamedTuple):
         return QKV(part("q", q, self.queries), part("k", k, self.keys), part("v", v, self.keys))
 
     def head(self, head: int, queries: slice) -> WrittenOut:
-        """All steps for some queries of one head; every key is there, for a softmax needs them all."""
-        each = zip(self.call.inputs[:3], self.places(head), strict=True)
-        q, k, v = (wide(x[:, at : at + 1]) for x, at in each)
+        """All steps for some queries of one head, over all keys, since the softmax needs them."""
+        own = zip(self.call.inputs[:3], self.head_indices(head), strict=True)
+        q, k, v = (widen(x[:, at : at + 1]) for x, at in own)
         return written_out(q[:, :, queries], k, v, added=self.added(head, queries), scale=self.scale)
 
-    def places(self, head: int) -> tuple[int, int, int]:
-        """Where a head's own queries, keys and values stand: groups of heads may share the latter."""
+    def head_indices(self, head: int) -> tuple[int, int, int]:
+        """The indices of a head's queries, keys and values: groups of heads may share keys and values."""
         q, k = self.call.inputs[:2]
         group = head // (q.shape[1] // k.shape[1])
         return head, group, group
 
     def added(self, head: int, queries: slice) -> Tensor:
-        """All that is added to the scores of a head, [1, 1, T, S], for the queries that are asked for"""
+        """All that is added to the scores of a head, [1, 1, T, S], for the selected queries"""
         size = len(self.queries), len(self.keys)
         sight = self.call.inputs[3]
         if isinstance(sight, Sight) and sight.added is None:
-            places, keys = torch.arange(size[0])[queries][None], torch.arange(size[1])
-            allowed = seen(places, keys, window=None)
+            positions, keys = torch.arange(size[0])[queries][None], torch.arange(size[1])
+            allowed = seen(positions, keys, window=None)
             return minus_infinity(allowed if sight.causal else torch.ones_like(allowed), torch.float64)
         added: Tensor = sight.matrix(*size)
         own = added[:, head : head + 1] if added.shape[1] > 1 else added
@@ -103,22 +100,22 @@ class Asked(NamedTuple):
 
     def attention(self, heads: Sequence[int], queries: slice, keys: slice) -> Labelled:
         """heads × queries × keys"""
-        sides = self.sides(heads, queries, keys)
+        axes = self.make_axes(heads, queries, keys)
         parts, errors = [], []
         for head in heads:
             steps = self.head(head, queries)
             parts.append(steps.weights[0, 0, :, keys])
             errors.append(self.error(head, queries, steps.mixed))
-        return Labelled.of(torch.stack(parts), sides, title=f"attention of {self.title}", error=max(errors))
+        return Labelled.of(torch.stack(parts), axes, title=f"attention of {self.title}", error=max(errors))
 
     def formula(self, head: int, queries: slice) -> Formula:
-        _, asking, answering = self.sides([head], queries, ALL)
-        q, k, v = (each[at] for each, at in zip(self.qkv(), self.places(head), strict=True))
+        _, query_axis, key_axis = self.make_axes([head], queries, ALL)
+        q, k, v = (x[at] for x, at in zip(self.qkv(), self.head_indices(head), strict=True))
         steps = self.head(head, queries)
         error = self.error(head, queries, steps.mixed)
 
-        def step(name: str, x: Tensor, across: Axis = answering) -> Labelled:
-            return Labelled.of(x[0, 0], [asking, across], title=f"{name} of head {head}, {self.title}", error=error)
+        def step(name: str, x: Tensor, across: Axis = key_axis) -> Labelled:
+            return Labelled.of(x[0, 0], [query_axis, across], title=f"{name} of head {head}, {self.title}", error=error)
 
         return Formula(
             q=q[queries],
@@ -131,30 +128,30 @@ class Asked(NamedTuple):
             mixed=step("mixed values", steps.mixed, v.axes[1]),
         )
 
-    def sides(self, heads: Sequence[int], queries: slice, keys: slice) -> list[Axis]:
-        """Labels of what is asked for, refused before anything is computed where it is too much."""
-        asking, answering = self.queries[queries], self.keys[keys]
-        count = len(heads) * len(asking) * len(answering)
-        if count > MOST_NUMBERS:
+    def make_axes(self, heads: Sequence[int], queries: slice, keys: slice) -> list[Axis]:
+        """Labels of the selection; checks its size before anything is computed."""
+        query_labels, key_labels = self.queries[queries], self.keys[keys]
+        count = len(heads) * len(query_labels) * len(key_labels)
+        if count > MAX_ARRAY_NUMBERS:
             raise InputError(
-                f"{len(heads)} heads × {len(asking)} queries × {len(answering)} keys are {count:,} weights, the limit "
-                f"is {MOST_NUMBERS:,}; narrow it with head=0, queries=slice(0, 100) or keys=slice(0, 100)"
+                f"{len(heads)} heads × {len(query_labels)} queries × {len(key_labels)} keys are {count:,} weights, "
+                f"the limit is {MAX_ARRAY_NUMBERS:,}; use head=0, queries=slice(0, 100) or keys=slice(0, 100)"
             )
         if not count:
-            raise InputError(f"{queries} of {len(self.queries)} queries and {keys} of {len(self.keys)} keys are none")
-        return [Axis("head", tuple(map(str, heads))), Axis("query", asking), Axis("key", answering)]
+            raise InputError(f"{queries} of {len(self.queries)} queries and {keys} of {len(self.keys)} keys is empty")
+        return [Axis("head", tuple(map(str, heads))), Axis("query", query_labels), Axis("key", key_labels)]
 
 
-def wide(x: Tensor) -> Tensor:
-    """Halves are looked at in float32."""
+def widen(x: Tensor) -> Tensor:
+    """16-bit numbers in float32."""
     return x.float() if x.dtype.itemsize < 4 else x
 
 
 @torch.no_grad()
 def contributions(entered: Tensor, out: nn.Linear, *, head_width: int) -> Tensor:
-    """head_j W_O[j] for every head, and the bias behind them: [H + 1, T, D], whose sum is the output projection."""
-    heads = torch.unflatten(wide(entered), -1, (-1, head_width))  # [T, H, K]
-    columns = torch.unflatten(wide(out.weight), -1, (-1, head_width))  # [D, H, K]
-    each = torch.einsum("thk,dhk->htd", heads, columns)
-    bias = torch.zeros_like(each[:1]) if out.bias is None else wide(out.bias).expand_as(each[:1])
-    return torch.cat((each, bias))
+    """head_j W_O[j] per head, then the bias: [H + 1, T, D], whose sum is the output projection."""
+    heads = torch.unflatten(widen(entered), -1, (-1, head_width))  # [T, H, K]
+    columns = torch.unflatten(widen(out.weight), -1, (-1, head_width))  # [D, H, K]
+    added = torch.einsum("thk,dhk->htd", heads, columns)
+    bias = torch.zeros_like(added[:1]) if out.bias is None else widen(out.bias).expand_as(added[:1])
+    return torch.cat((added, bias))

@@ -1,7 +1,4 @@
-"""Two looks side by side: the same text with and without an intervention, by two models, or a word in two contexts.
-
-Refuses to compare what has no common labels: it says which.
-"""
+"""Compare two views: a text with and without an intervention, in two models, or a word in several contexts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +10,24 @@ from triform.errors import InputError
 from triform.inspect.attention_view import ALL
 from triform.inspect.labelled_array import Axis, Labelled
 from triform.inspect.module_paths import Kind, StackName
-from triform.inspect.residual_stream import angles, check_speaks
-from triform.inspect.view import View
+from triform.inspect.view import View, check_speaks, degrees_between
 
 
 def compare(a: View, b: View) -> "Comparison":
-    """Two looks at texts of as many tokens: `compare(view, changed).stream()`"""
+    """Two views with the same number of tokens: `compare(view, changed).stream()`"""
     for name in {**a.texts, **b.texts}:
         counts = [len(view.texts[name].ids) if name in view.texts else 0 for view in (a, b)]
         if counts[0] != counts[1]:
             raise InputError(
-                f"the {name}s read {counts[0]} and {counts[1]} tokens; compare looks at as many tokens, "
-                f"or single words with in_contexts"
+                f"the {name}s have {counts[0]} and {counts[1]} tokens; compare texts with the same number of tokens, "
+                f"or single words with compare_contexts"
             )
     return Comparison(a, b)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What is different in `b`; labels are those of `a`."""
+    """The difference of `b` from `a`, with the labels of `a`."""
 
     a: View
     b: View
@@ -40,8 +36,8 @@ class Comparison:
         """Degrees between the two residual streams, places × tokens"""
         one, other = (view.stream(stack=stack) for view in (self.a, self.b))
         same_size(one, other)
-        turned = angles(torch.tensor(one.values), torch.tensor(other.values))
-        return Labelled.of(turned, one.axes[:-1], title="degrees between the two streams")
+        degrees = degrees_between(torch.tensor(one.values), torch.tensor(other.values))
+        return Labelled.of(degrees, one.axes[:-1], title="degrees between the two streams")
 
     def attention(
         self,
@@ -53,7 +49,7 @@ class Comparison:
         queries: slice = ALL,
         keys: slice = ALL,
     ) -> Labelled:
-        """Weights of b less weights of a."""
+        """Weights of b minus weights of a."""
         one, other = (
             view.attention(layer, head, kind=kind, stack=stack, queries=queries, keys=keys) for view in (self.a, self.b)
         )
@@ -61,16 +57,16 @@ class Comparison:
         return Labelled(f"{one.title}: change", one.axes, other.values - one.values)
 
     def answers(self) -> Labelled:
-        """KL(a ‖ b) of the next-token distributions, in nats, for each token."""
+        """KL(a ‖ b) of the next-token distributions, in nats, per token."""
         check_speaks(self.a.spec)
         a, b = (view.logits[0].double().log_softmax(dim=-1) for view in (self.a, self.b))
         if a.shape != b.shape:
             raise InputError(f"the vocabularies have {a.shape[-1]} and {b.shape[-1]} tokens; they cannot be compared")
         tokens = Axis("token", self.a.answering.labels)
-        return Labelled.of((a.exp() * (a - b)).sum(-1), [tokens], title="KL of the answers, in nats")
+        return Labelled.of((a.exp() * (a - b)).sum(-1), [tokens], title="KL divergence of the predictions, in nats")
 
     def next(self, k: int = 10, *, position: int = -1) -> Labelled:
-        """Probabilities in both of a's k likeliest next tokens: tokens × (a, b)"""
+        """Probabilities in both views of a's k most likely next tokens: tokens × (a, b)"""
         one = self.a.next(k, position=position)
         a, b = (view.logits[0, position].double().softmax(dim=-1) for view in (self.a, self.b))
         best = a.topk(k).indices
@@ -79,9 +75,9 @@ class Comparison:
 
 
 def in_contexts(words: Sequence[tuple[View, int]], *, stack: StackName | None = None) -> Labelled:
-    """Degrees between the vectors of some words, from their embeddings on: places × words × words
+    """Degrees between the vectors of some words, from embeddings to final norm: places × words × words
 
-    `in_contexts([(view, 3), (other, 1)])`; the same token begins with 0 degrees to itself, and parts in context.
+    `compare_contexts([(view, 3), (other, 1)])`; the same token starts at 0 degrees and diverges with its context.
     """
     walks = []
     for view, position in words:
@@ -95,9 +91,9 @@ def in_contexts(words: Sequence[tuple[View, int]], *, stack: StackName | None = 
     x = torch.tensor(np.stack([walk.values for walk in walks], axis=1))  # [places, words, D]
     names = tuple(f"{i}: {stream.title.rsplit(' ', 1)[-1]}" for i, stream in enumerate(walks))
     axes = walks[0].axes[0], Axis("word", names), Axis("word", names)
-    return Labelled.of(angles(x[:, :, None], x[:, None]), axes, title="degrees between words")
+    return Labelled.of(degrees_between(x[:, :, None], x[:, None]), axes, title="degrees between words")
 
 
 def same_size(one: Labelled, other: Labelled) -> None:
     if one.shape != other.shape:
-        raise InputError(f"{one!r} and {other!r} are not of one size; compare looks at models of one size")
+        raise InputError(f"{one!r} and {other!r} differ in size; compare models of the same size")

@@ -1,6 +1,6 @@
-"""A greedy continuation, one step at a time: what might come next, what was computed, what the cache was read for.
+"""Greedy decoding of one text, step by step: candidate tokens, positions computed, positions read from the cache.
 
-What was read is not told but seen: from what entered the first kernel. Refuses to know sampling and batches.
+The positions are taken from the inputs of the first attention kernel.
 """
 
 from collections.abc import Callable, Collection
@@ -24,18 +24,11 @@ if TYPE_CHECKING:
     from triform.inspect.view import View
 
 KERNEL = "decoder.blocks.0.attention.f.attend"
-UNSEEN, READ, COMPUTED = 0, 1, 2
-
-
-class Seen(NamedTuple):
-    """Of one pass: positions computed anew, and positions read from the cache."""
-
-    computed: tuple[int, ...]
-    read: tuple[int, ...]
+READ, COMPUTED = 1, 2
 
 
 class Step(NamedTuple):
-    """One pass and the token it chose."""
+    """One forward pass and the token it chose."""
 
     id: int
     token: str
@@ -46,14 +39,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """A continuation: `tokens` are all of the text, read and written."""
+    """A continuation: `tokens` are those of the prompt and the new ones."""
 
     tokens: tuple[str, ...]
     steps: tuple[Step, ...]
 
     def positions(self) -> Labelled:
-        """steps × positions: 2 where computed in this step, 1 where read from the cache, 0 where not looked at"""
-        table = torch.full((len(self.steps), len(self.tokens) - 1), UNSEEN)
+        """steps × positions: 2 where computed in this step, 1 where read from the cache, 0 elsewhere"""
+        table = torch.zeros(len(self.steps), len(self.tokens) - 1, dtype=torch.int64)
         for row, step in zip(table, self.steps, strict=True):
             row[list(step.read)] = READ
             row[list(step.computed)] = COMPUTED
@@ -68,48 +61,48 @@ class Steps:
         return msgspec.json.encode(self.plain()).decode()
 
 
-def seen(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Seen:
-    """A key is read where at least one query may look at it."""
+def split_positions(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions computed, and positions read from the cache: keys that at least one query attends to."""
     new, keys = q.shape[2], k.shape[2]
-    looked_at = sight.matrix(new, keys)[0].isfinite().any(dim=0).any(dim=0).tolist()
+    attended = sight.matrix(new, keys)[0].isfinite().any(dim=0).any(dim=0).tolist()
     cached = keys - new
-    return Seen(tuple(range(cached, keys)), tuple(at for at in range(cached) if looked_at[at]))
+    return tuple(range(cached, keys)), tuple(at for at in range(cached) if attended[at])
 
 
 @torch.no_grad()
-def continued(view: "View", *, count: int, k: int, ends: Collection[int]) -> Steps:
-    """Step by step with a cache, always the likeliest token, until one of `ends`."""
+def decode_greedily(view: "View", *, count: int, k: int, ends: Collection[int]) -> Steps:
+    """Always the most likely token, with a cache, until one of `ends`."""
     network, ids, context = view.network, view.answering.ids, view.spec.context
     if count < 1 or len(ids) + count - 1 > context:
         raise InputError(
-            f"{count} steps after {len(ids)} tokens are not possible: the model reads {context}; "
+            f"{count} steps after {len(ids)} tokens exceed the context of {context}; "
             f"use 1 to {context - len(ids) + 1} steps"
         )
-    reader = reader_of(view, capacity=len(ids) + count)
+    decode = make_decoder(view, capacity=len(ids) + count)
     steps: list[Step] = []
-    passes: list[Seen] = []
+    passes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     new = ids
-    with tapped(network, KERNEL, lambda path, inputs, output: passes.append(seen(*inputs))):
+    with tapped(network, KERNEL, lambda path, inputs, output: passes.append(split_positions(*inputs))):
         while len(steps) < count and not (steps and steps[-1].id in ends):
-            logits = network.head(reader(text(network, new))[:, -1:])[0, 0]
+            logits = network.head(decode(make_text(network, new))[:, -1:])[0, 0]
             chosen = int(logits.argmax())
             steps.append(Step(chosen, view.label(chosen), view.likeliest(logits, k), *passes[-1]))
             new = (chosen,)
     return Steps((*map(view.label, ids), *(step.token for step in steps)), tuple(steps))
 
 
-def reader_of(view: "View", *, capacity: int) -> Callable[[Text], Tensor]:
-    """Decodes what is new of a text, with a cache; a source is encoded once, here."""
+def make_decoder(view: "View", *, capacity: int) -> Callable[[Text], Tensor]:
+    """A function that decodes further tokens with a cache; a source is encoded once, here."""
     network = view.network
     if isinstance(network, EncoderOnly):
         raise InputError("this model is an encoder: it cannot continue a text; use a model with a decoder")
     weight = network.token.weight
     cache = cache_for(view.spec, capacity=capacity, dtype=weight.dtype, device=weight.device)
     if isinstance(network, EncoderDecoder):
-        memory = network.encode(text(network, view.texts["encoder"].ids))
+        memory = network.encode(make_text(network, view.texts["encoder"].ids))
         return partial(network.decode, memory=memory, cache=cache)
     return partial(network.decode, cache=cache)
 
 
-def text(network: Form, ids: tuple[int, ...]) -> Text:
+def make_text(network: Form, ids: tuple[int, ...]) -> Text:
     return Text.of(torch.tensor([ids], device=network.token.weight.device))

@@ -1,10 +1,9 @@
-"""Interventions: a network made to run otherwise for a while. Each is a context manager of taps on named modules.
+"""Interventions: context managers that change how a network runs, by taps on its modules.
 
     with without_heads(network, {(0, 1), (3, 2)}):
         changed = look(model, text)
 
-On leaving, exceptions included, the network is what it was: no number and no attribute of it is ever written.
-Refuses to know texts, and what the change is good for.
+Weights and attributes are never written: after the block, exceptions included, the network is unchanged.
 """
 
 import math
@@ -36,24 +35,24 @@ Allowed = Literal["all", "past"] | Tensor | Sequence[Sequence[bool]]
 def without_heads(
     network: Form, heads: Iterable[tuple[int, int]], *, kind: Kind = "self", stack: StackName | None = None
 ) -> Iterator[None]:
-    """These (layer, head) say nothing, as if their columns of W_O were 0."""
-    off: dict[str, list[int]] = {}
+    """The outputs of these (layer, head) are 0, as if their columns of W_O were 0."""
+    removed: dict[str, list[int]] = {}
     for layer, head in heads:
         path = module_paths.attention_path(network, layer, kind=kind, stack=stack)
-        off.setdefault(path, []).append(module_paths.check_head(network, path, head))
+        removed.setdefault(path, []).append(module_paths.check_head(network, path, head))
 
     def silence(path: str, inputs: Inputs, output: Tensor) -> Tensor:
-        return output.index_fill(1, torch.tensor(off[path.removesuffix(".attend")], device=output.device), 0.0)
+        return output.index_fill(1, torch.tensor(removed[path.removesuffix(".attend")], device=output.device), 0.0)
 
     with ExitStack() as taps:
-        for path in off:
+        for path in removed:
             taps.enter_context(tapped(network, f"{path}.attend", silence))
         yield
 
 
 @contextmanager
 def without_feedforward(network: Form, layers: Iterable[int], *, stack: StackName | None = None) -> Iterator[None]:
-    """The feed-forward of these layers adds nothing to the stream."""
+    """The feed-forward of these layers adds nothing to the residual stream."""
     with ExitStack() as taps:
         for layer in layers:
             path = f"{module_paths.block_path(network, layer, stack=stack)}.feedforward.drop"
@@ -65,29 +64,31 @@ def without_feedforward(network: Form, layers: Iterable[int], *, stack: StackNam
 def patched(
     network: Form, path: str, value: "Tensor | View", *, positions: Collection[int] | None = None
 ) -> Iterator[None]:
-    """What leaves the modules of this path is `value`, or what left them in another view; at some positions or at all.
+    """The modules of this path output `value`, or their outputs in another view; at some positions or at all.
 
-    A view is played back in its order, so a module that ran twice in a pass is patched twice.
+    Outputs of a view are replayed in order, so a module that ran twice per pass is patched twice.
     """
     check_fits(network, path)
-    turns: dict[str, Iterator[Call]] = {}
+    replays: dict[str, Iterator[Call]] = {}
 
     def replace(at: str, inputs: Inputs, output: Any) -> Any:
         if isinstance(value, Tensor):
-            return merged(at, output, value, positions)
-        turn = turns.setdefault(at, cycle(value.record.of(at)))
-        return merged(at, output, next(turn).output, positions)
+            return merge_positions(at, output, value, positions)
+        replay = replays.setdefault(at, cycle(value.record.of(at)))
+        return merge_positions(at, output, next(replay).output, positions)
 
     with tapped(network, path, replace):
         yield
 
 
-def merged(path: str, old: Any, new: Any, positions: Collection[int] | None) -> Any:
-    """The new output; or the old one with some positions, along the axis before the last, from the new."""
+def merge_positions(path: str, old: Any, new: Any, positions: Collection[int] | None) -> Any:
+    """The new output; or the old one with the new one's values at some positions, along the axis before the last."""
     if not isinstance(old, Tensor) or not isinstance(new, Tensor):
         return new
     if old.shape != new.shape:
-        raise InputError(f"{path} gives {list(old.shape)}, the patch is {list(new.shape)}; patch runs of one size")
+        raise InputError(
+            f"{path} outputs {list(old.shape)}, the patch is {list(new.shape)}; use texts of the same length"
+        )
     new = new.to(old)
     if positions is None:
         return new
@@ -102,48 +103,50 @@ def merged(path: str, old: Any, new: Any, positions: Collection[int] | None) -> 
 def with_mask(
     network: Form, allowed: Allowed, *, kind: Kind = "self", stack: StackName | None = None
 ) -> Iterator[None]:
-    """Another rule of who sees whom in a whole stack: "all", "past" (itself and before), or queries × keys of truths.
+    """Another attention mask in a whole stack: "all", "past" (causal), or a boolean matrix queries × keys.
 
-    A bias by distance stays as it was.
+    A position bias stays as it was.
     """
     name = module_paths.stack_named(network, stack)
-    given = allowed if isinstance(allowed, str) else truths(allowed)
-    if isinstance(given, str) and given not in ("all", "past"):
-        raise InputError(f"mask {given!r} is not known; use 'all', 'past', or queries × keys of True and False")
+    mask = allowed if isinstance(allowed, str) else check_mask(allowed)
+    if isinstance(mask, str) and mask not in ("all", "past"):
+        raise InputError(f"mask {mask!r} is unknown; use 'all', 'past', or a matrix queries × keys of True and False")
 
-    def at_the_door(path: str, inputs: Inputs) -> Inputs:
+    def change_stack(path: str, inputs: Inputs) -> Inputs:
         rectangle, *rest = inputs
-        return ruled(rectangle, given), *rest
+        return replace_mask(rectangle, mask), *rest
 
-    def at_the_kernel(path: str, inputs: Inputs) -> Inputs:
+    def change_kernel(path: str, inputs: Inputs) -> Inputs:
         q, k, v, _ = inputs
         whole = masks.whole(q.shape[2], k.shape[2], q.device)
-        return q, k, v, ruled(whole, given).sight(q.dtype)
+        return q, k, v, replace_mask(whole, mask).sight(q.dtype)
 
-    module_paths.attention_path(network, 0, kind=kind, stack=name)  # says so where there is no such attention
+    module_paths.attention_path(network, 0, kind=kind, stack=name)  # raises if there is no such attention
     taps = {
-        "self": entered(network, f"{name}.score_bias", at_the_door),
-        "cross": entered(network, f"{name}.blocks.*.cross.f.attend", at_the_kernel),
+        "self": entered(network, f"{name}.score_bias", change_stack),
+        "cross": entered(network, f"{name}.blocks.*.cross.f.attend", change_kernel),
     }
     with taps[kind]:
         yield
 
 
-def truths(allowed: Tensor | Sequence[Sequence[bool]]) -> Tensor:
+def check_mask(allowed: Tensor | Sequence[Sequence[bool]]) -> Tensor:
     matrix = torch.as_tensor(allowed)
     if matrix.dtype != torch.bool or matrix.dim() != 2:
-        raise InputError(f"a mask is queries × keys of True and False; this is {matrix.dtype}, {list(matrix.shape)}")
+        raise InputError(
+            f"a mask is a matrix queries × keys of True and False; this is {matrix.dtype}, {list(matrix.shape)}"
+        )
     if not bool(matrix.any(dim=1).all()):
         query = int((~matrix.any(dim=1)).nonzero()[0])
-        raise InputError(f"query {query} may look at no key, so its weights would not be numbers; allow at least one")
+        raise InputError(f"query {query} has no allowed key, so its weights would be NaN; allow at least one")
     return matrix
 
 
-def ruled(old: Rectangle, allowed: str | Tensor) -> Rectangle:
+def replace_mask(old: Rectangle, allowed: str | Tensor) -> Rectangle:
     if isinstance(allowed, Tensor):
         size = old.queries.shape[1], len(old.keys)
         if tuple(allowed.shape) != size:
-            raise InputError(f"the mask is for {list(allowed.shape)} queries and keys, this pass has {list(size)}")
+            raise InputError(f"the mask has {list(allowed.shape)} queries and keys, this pass has {list(size)}")
         return old._replace(causal=False, allowed=allowed[None, None].to(old.keys.device))
     past = seen(old.queries, old.keys, window=None) if allowed == "past" else None
     return old._replace(causal=False, allowed=past)
@@ -151,32 +154,34 @@ def ruled(old: Rectangle, allowed: str | Tensor) -> Rectangle:
 
 @contextmanager
 def with_positions(network: Form, how: Literal["removed", "shuffled"], *, seed: int = 0) -> Iterator[None]:
-    """Where tokens stand is not told, or told wrongly, through all three doors; masks stay as they are."""
+    """Removes or shuffles all position information: embeddings, rotary angles, score biases; masks stay."""
     match how:
         case "removed":
-            doors = (
+            changes = (
                 tapped(network, "*.entry.position", lambda path, inputs, output: inputs[0]),
                 entered(network, "*.angles", lambda path, inputs: (torch.zeros_like(inputs[0]), *inputs[1:])),
                 tapped(network, "*.score_bias", lambda path, inputs, output: inputs[0].sight(inputs[1])),
             )
         case "shuffled":
-            doors = (
-                entered(network, "*.entry.position", lambda path, inputs: (inputs[0], shuffled(inputs[1], seed))),
-                entered(network, "*.angles", lambda path, inputs: (shuffled(inputs[0], seed), *inputs[1:])),
-                entered(network, "*.score_bias", lambda path, inputs: (moved(inputs[0], seed), *inputs[1:])),
+            changes = (
+                entered(
+                    network, "*.entry.position", lambda path, inputs: (inputs[0], shuffle_positions(inputs[1], seed))
+                ),
+                entered(network, "*.angles", lambda path, inputs: (shuffle_positions(inputs[0], seed), *inputs[1:])),
+                entered(network, "*.score_bias", lambda path, inputs: (move_positions(inputs[0], seed), *inputs[1:])),
             )
         case _:
             raise InputError(f"positions can be 'removed' or 'shuffled', not {how!r}")
     with ExitStack() as taps:
-        for door in doors:
-            taps.enter_context(door)
+        for change in changes:
+            taps.enter_context(change)
         yield
 
 
-def shuffled(positions: Tensor, seed: int) -> Tensor:
-    """The positions of each text in a random order, the same at every door: it depends on seed and length alone."""
+def shuffle_positions(positions: Tensor, seed: int) -> Tensor:
+    """The positions of each text in a random order that depends only on seed and length."""
     if bool((positions[:, 0] != 0).any()):
-        raise InputError("positions are shuffled in a text that is read whole; this pass goes on from a cache")
+        raise InputError("positions can be shuffled only in a whole text; this pass continues from a cache")
     starts = (positions[0] == 0).nonzero()[:, 0].tolist()
     order = [
         start + torch.randperm(end - start, generator=torch.Generator().manual_seed(seed))
@@ -185,25 +190,25 @@ def shuffled(positions: Tensor, seed: int) -> Tensor:
     return positions[:, torch.cat(order).to(positions.device)]
 
 
-def moved(old: Rectangle, seed: int) -> Rectangle:
-    """Queries and keys stand elsewhere; who sees whom stays."""
+def move_positions(old: Rectangle, seed: int) -> Rectangle:
+    """Queries and keys at shuffled positions; the mask stays."""
     allowed = seen(old.queries, old.keys, window=None) if old.causal else old.allowed
-    return Rectangle(shuffled(old.queries, seed), shuffled(old.keys[None], seed)[0], allowed=allowed)
+    return Rectangle(shuffle_positions(old.queries, seed), shuffle_positions(old.keys[None], seed)[0], allowed=allowed)
 
 
 @contextmanager
 def with_temperature(network: Form, temperature: float, *, stack: StackName | None = None) -> Iterator[None]:
-    """softmax(scores / temperature) in every head of the model, or of one stack; below 1 attention is sharper."""
+    """softmax(scores / temperature) in every head of the model, or of one stack; below 1, attention is sharper."""
     if not 0 < temperature < math.inf:
         raise InputError(f"temperature={temperature!r} is out of range; use a number above 0")
     name = "*" if stack is None else module_paths.stack_named(network, stack)
 
-    def cool(path: str, inputs: Inputs) -> Inputs:
+    def divide_queries(path: str, inputs: Inputs) -> Inputs:
         q, *rest = inputs
         return q / temperature, *rest
 
-    def cool_bias(path: str, inputs: Inputs, output: Sight) -> Sight:
+    def divide_bias(path: str, inputs: Inputs, output: Sight) -> Sight:
         return output if output.added is None else output._replace(added=output.added / temperature)
 
-    with entered(network, f"{name}.attend", cool), tapped(network, f"{name}.score_bias", cool_bias):
+    with entered(network, f"{name}.attend", divide_queries), tapped(network, f"{name}.score_bias", divide_bias):
         yield

@@ -1,7 +1,4 @@
-"""Which stack, layer and head is meant: numbers and names of a person, made into module paths of a network.
-
-Everything that can be wrong about them is said here, with the range.
-"""
+"""Stack, layer and head numbers checked and turned into module paths of a network."""
 
 from typing import Literal, TypeAlias, cast
 
@@ -17,12 +14,12 @@ PARTS = {"self": "attention", "cross": "cross"}
 
 
 def stacks_of(network: Form) -> dict[str, Stack]:
-    """In the order the data meets them."""
+    """In the order of the data."""
     return {name: module for name, module in network.named_children() if isinstance(module, Stack)}
 
 
 def stack_named(network: Form, stack: str | None) -> str:
-    """The stack that is meant; where none is named, the last: the one the head reads."""
+    """The checked name; None is the last stack, whose output goes to the head."""
     names = list(stacks_of(network))
     if stack is None:
         return names[-1]
@@ -43,9 +40,9 @@ def attention_path(network: Form, layer: int, *, kind: str = "self", stack: str 
     """`decoder.blocks.3.attention.f`"""
     path = block_path(network, layer, stack=stack)
     if kind not in PARTS:
-        raise InputError(f"kind={kind!r} is no attention; use 'self' or 'cross'")
+        raise InputError(f"kind={kind!r} is unknown; use 'self' or 'cross'")
     if kind == "cross" and not hasattr(network.get_submodule(path), "cross"):
-        raise InputError("cross-attention is in the decoder of an encoder-decoder; here is none, use kind='self'")
+        raise InputError("only the decoder of an encoder-decoder has cross-attention; here use kind='self'")
     return f"{path}.{PARTS[kind]}.f"
 
 
@@ -53,13 +50,9 @@ def attention_at(network: Form, path: str) -> SelfAttention | CrossAttention:
     return cast(SelfAttention | CrossAttention, network.get_submodule(path))
 
 
-def heads_at(network: Form, path: str) -> int:
-    attention = attention_at(network, path)
-    return attention.out.in_features // attention.head_width
-
-
 def check_head(network: Form, path: str, head: int) -> int:
-    heads = heads_at(network, path)
+    attention = attention_at(network, path)
+    heads = attention.out.in_features // attention.head_width
     if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
         raise InputError(f"head {head!r} is not in {path.removesuffix('.f')}; its heads are 0 to {heads - 1}")
     return head

@@ -1,7 +1,6 @@
-"""Taps: reading and replacing what flows through named modules while a model runs, without touching its code.
+"""Taps: hooks that read or replace the inputs and outputs of modules, chosen by module path, with `*` as wildcard.
 
-A tap is a hook chosen by module path, with `*` for any part of it; it is gone when its `with` ends, whatever happened
-inside. Refuses to know what flows.
+A tap is removed when its `with` block ends, exceptions included.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from triform.errors import InputError
 
-MOST_BYTES = 4 * 2**30  # of numbers kept by one `recorded`
+MAX_RECORDED_BYTES = 4 * 2**30  # of one record
 
 Read = Callable[[str, tuple[Any, ...], Any], Any]
 Change = Callable[[str, tuple[Any, ...]], tuple[Any, ...] | None]
@@ -21,113 +20,113 @@ Change = Callable[[str, tuple[Any, ...]], tuple[Any, ...] | None]
 
 @contextmanager
 def tapped(network: nn.Module, pattern: str, read: Read) -> Iterator[list[str]]:
-    """Calls `read(path, inputs, output)` after every module whose path fits; what it returns, if anything, replaces
-    the output. Yields the paths, so that a pattern which fits nothing can be noticed."""
+    """Calls `read(path, inputs, output)` after every module whose path matches; a returned value replaces the output.
+    Yields the matching paths."""
     with ExitStack() as hooks:
         modules = fitting(network, pattern)
         for path, module in modules.items():
-            hooks.callback(module.register_forward_hook(_after(path, read)).remove)
+            hooks.enter_context(module.register_forward_hook(_after(path, read)))
         yield list(modules)
 
 
 @contextmanager
 def entered(network: nn.Module, pattern: str, change: Change) -> Iterator[list[str]]:
-    """Calls `change(path, inputs)` before every module whose path fits; what it returns, if anything, goes in."""
+    """Calls `change(path, inputs)` before every module whose path matches; a returned value replaces the inputs."""
     with ExitStack() as hooks:
         modules = fitting(network, pattern)
         for path, module in modules.items():
-            hooks.callback(module.register_forward_pre_hook(_before(path, change)).remove)
+            hooks.enter_context(module.register_forward_pre_hook(_before(path, change)))
         yield list(modules)
 
 
 class Call(NamedTuple):
-    """What entered and what left a module, once."""
+    """Inputs and output of one call of a module."""
 
     inputs: tuple[Any, ...]
     output: Any
 
 
 class Record:
-    """Every call of the modules whose path fits the pattern, by path and in order."""
+    """Every call of the modules whose path matches the pattern, by path, in order."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.calls: dict[str, list[Call]] = {}
-        self.memories: dict[int, int] = {}  # bytes by address: many modules hand on what they were given
+        self.storages: dict[int, int] = {}  # bytes by address: many modules pass on their input
 
     @property
     def bytes(self) -> int:
-        """Of all numbers that are kept."""
-        return sum(self.memories.values())
+        """Of all recorded tensors."""
+        return sum(self.storages.values())
 
     def of(self, path: str) -> list[Call]:
         if path not in self.calls:
-            raise InputError(f"{path!r} is not in this look: it did not run, or is not among keep={self.pattern!r}")
+            raise InputError(f"{path!r} is not in this view: it did not run, or does not match keep={self.pattern!r}")
         return self.calls[path]
 
     def call(self, path: str) -> Call:
-        """The only call, or the last: an encoder–decoder reads its table of tokens twice, for source and target."""
+        """The only call, or the last: an encoder–decoder calls its token embedding twice, for source and target."""
         return self.of(path)[-1]
 
 
 @contextmanager
 def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
-    """Keeps what enters and leaves every module whose path fits; nothing is copied.
+    """Records inputs and output of every module whose path matches, without copies.
 
-    Taps set before have been asked before, so this is what really flowed on; but of a kernel (`attend`) its own answer.
+    Taps set earlier run earlier, so their changes are recorded; but of a kernel (`attend`), its own output.
     """
     record = Record(pattern)
 
     def read(path: str, inputs: tuple[Any, ...], output: Any) -> None:
         record.calls.setdefault(path, []).append(Call(inputs, output))
-        record.memories.update(
+        record.storages.update(
             (x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())
             for x in (*inputs, output)
             if isinstance(x, Tensor)
         )
-        if record.bytes > MOST_BYTES:
+        if record.bytes > MAX_RECORDED_BYTES:
             raise InputError(
-                f"keeping {pattern!r} takes more than {MOST_BYTES / 2**30:g} GiB of numbers; "
-                f"give fewer tokens, or keep fewer modules: keep='decoder.blocks.3*'"
+                f"recording {pattern!r} takes more than {MAX_RECORDED_BYTES / 2**30:g} GiB; "
+                f"use fewer tokens, or record fewer modules: keep='decoder.blocks.3*'"
             )
 
     check_fits(network, pattern)
     with ExitStack() as hooks:
         for path, module in fitting(network, pattern).items():
-            own = path.endswith(".attend")
-            hooks.callback(module.register_forward_hook(_after(path, read), prepend=own).remove)
+            first = path.endswith(".attend")
+            hooks.enter_context(module.register_forward_hook(_after(path, read), prepend=first))
         yield record
 
 
-class _Enough(Exception):
-    """The pass has gone as far as it was wanted."""
+class _Stop(Exception):
+    """Ends a forward pass early."""
 
 
 @contextmanager
 def ended_behind(network: nn.Module, path: str | None) -> Iterator[None]:
-    """A pass inside ends behind the module of this path, where one is named; nothing later is computed."""
+    """Ends a forward pass after the module of this path; with None, the pass runs to its end."""
 
-    def enough(path: str, inputs: tuple[Any, ...], output: Any) -> None:
-        raise _Enough
+    def stop(path: str, inputs: tuple[Any, ...], output: Any) -> None:
+        raise _Stop
 
     if path is None:
         yield
         return
     check_fits(network, path)
-    with suppress(_Enough), tapped(network, path, enough):
+    with suppress(_Stop), tapped(network, path, stop):
         yield
 
 
 def fitting(network: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """A pattern may be several, with spaces between."""
-    ways = pattern.split()
-    return {path: module for path, module in network.named_modules() if any(fnmatchcase(path, way) for way in ways)}
+    """A pattern may be several, separated by spaces."""
+    patterns = pattern.split()
+    return {path: module for path, module in network.named_modules() if any(fnmatchcase(path, p) for p in patterns)}
 
 
 def check_fits(network: nn.Module, pattern: str) -> None:
     if not fitting(network, pattern):
         some = ", ".join([path for path, module in network.named_modules() if isinstance(module, nn.Linear)][:2])
-        raise InputError(f"no module's path fits {pattern!r}; paths look like {some}, and * stands for any part")
+        raise InputError(f"no module path matches {pattern!r}; paths look like {some}, and * matches any part")
 
 
 def _after(path: str, read: Read) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:

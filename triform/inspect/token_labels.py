@@ -1,4 +1,4 @@
-"""From a person's text or ids to the tokens a model reads, and a label for every token."""
+"""Text or ids as the tokens a model reads, and one label per token."""
 
 from collections.abc import Sequence
 from operator import index
@@ -13,7 +13,7 @@ Given: TypeAlias = str | Sequence[int] | Tensor
 
 
 class Tokens(NamedTuple):
-    """A text as a model read it."""
+    """The tokens of one text, with segment ids and labels."""
 
     ids: tuple[int, ...]
     kinds: tuple[int, ...]
@@ -29,28 +29,34 @@ def tokens_of(given: Given, tokenizer: Tokenizer | None) -> Tokens:
     try:
         ids = [index(id) for id in (given.squeeze(0).tolist() if isinstance(given, Tensor) else given)]
     except TypeError:
-        raise InputError("a look is at one text: give a string, or one row of whole numbers") from None
+        raise InputError("view one text at a time: give a string, or one list of token ids") from None
     return _tokens(ids, [0] * len(ids), tokenizer)
 
 
 def target_of(given: Given | None, tokenizer: Tokenizer | None, *, start: int | None) -> Tokens:
-    """Ids as they are; a text as in training: after `start`, without its end, which is what the last token awaits."""
+    """Ids as they are; a text as in training: `start` first, no end token, which the last position predicts."""
     if given is not None and not isinstance(given, str):
         return tokens_of(given, tokenizer)
     if start is None:
-        raise InputError("an encoder-decoder reads a target too: give its ids, or start=, the token it begins with")
+        raise InputError("an encoder-decoder needs a target: give its ids, or start=, the id of its first token")
     ids = () if given is None else tokens_of(given, tokenizer).ids
     ended = tokenizer is not None and ids[-1:] == (tokenizer.eos,)
     return tokens_of((start, *(ids[:-1] if ended else ids)), tokenizer)
 
 
-def label(id: int, tokenizer: Tokenizer | None) -> str:
-    """The token's text; its name where it is only a part of a character, its id where there is no tokenizer."""
-    if tokenizer is None:
+def token_text(id: int | None, tokenizer: Tokenizer | None) -> str:
+    """The token's text, with U+FFFD for part of a character; its name if it has no text; its id without a tokenizer."""
+    if id is None or tokenizer is None:
         return str(id)
-    text = tokenizer.decode([id], skip_special=False)
-    return text if text and "\ufffd" not in text else tokenizer.token_of(id) or str(id)
+    return tokenizer.decode([id], skip_special=False) or tokenizer.token_of(id) or str(id)
+
+
+def token_label(id: int, tokenizer: Tokenizer | None, *, strip: bool = False) -> str:
+    """The token's text if that is whole characters, else its name; `strip`: without spaces around it."""
+    text = token_text(id, tokenizer)
+    text = text.strip() if strip else text
+    return text if tokenizer is None or (text and "\ufffd" not in text) else tokenizer.token_of(id) or str(id)
 
 
 def _tokens(ids: Sequence[int], kinds: Sequence[int], tokenizer: Tokenizer | None) -> Tokens:
-    return Tokens(tuple(ids), tuple(kinds), tuple(label(id, tokenizer) for id in ids))
+    return Tokens(tuple(ids), tuple(kinds), tuple(token_label(id, tokenizer) for id in ids))

@@ -1,15 +1,15 @@
-"""`look`: one pass on the fast road with taps on it, and a `View` of everything that happened.
+"""`look`: one forward pass with taps, and a `View` of all that was computed.
 
     view = look(model, "the fat ginger cat sat on a mat")
     q, k, v = view.qkv(3)              # of layer 3
     view.attention(3, head=2)          # tokens × tokens
-    view.ledger(3)                     # what was added to the stream, by whom
-    view.lens()                        # what each layer would say next
+    view.ledger(3)                     # what each sublayer added to the residual stream
+    view.lens()                        # logit lens: the next token predicted from each layer
 
-Looking changes nothing: the logits have the same bits as without. Refuses to know pages and commands.
+The taps change nothing: the logits are bit-identical to those of a plain pass.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,18 +24,20 @@ from triform.core import inputs
 from triform.core.forms import Form
 from triform.errors import InputError
 from triform.files.safetensors_data import write_tensors
-from triform.inspect import attention_view, module_paths, residual_stream
+from triform.inspect import attention_view, module_paths
 from triform.inspect.attention_view import ALL, QKV, Asked, Formula
-from triform.inspect.decoding_steps import Steps, continued
-from triform.inspect.decoding_steps import text as row_of
+from triform.inspect.decoding_steps import Steps, decode_greedily, make_text
 from triform.inspect.labelled_array import Axis, Labelled
 from triform.inspect.module_paths import Kind, StackName
 from triform.inspect.taps import Record, ended_behind, recorded
-from triform.inspect.token_labels import Given, Tokens, label, target_of, tokens_of
+from triform.inspect.token_labels import Given, Tokens, target_of, token_label, tokens_of
 from triform.model import Model
 from triform.precision import distance
-from triform.spec import ModelSpec
+from triform.shapes import BTD
+from triform.spec import ModelSpec, Own, Tied, Transformed
 from triform.text.tokenizer import Tokenizer
+
+MAX_LOGIT_POSITIONS = 256  # whose logits over the whole vocabulary are held at once
 
 
 @torch.no_grad()
@@ -48,18 +50,18 @@ def look(
     keep: str = "*",
     until: str | None = None,
 ) -> "View":
-    """One pass over a text, or over ids; in an encoder–decoder over a source and its target.
+    """One forward pass over a text, or over ids; of an encoder–decoder over a source and its target.
 
-    A target given as text begins with the token `start`. `keep` says which modules are kept for looking, by path:
-    "decoder.blocks.3*" for one layer of a large model. The pass ends behind the module `until`, where one is named:
-    "decoder.blocks.3" for nothing of the layers above, nor of the head.
+    The token `start` is put before a target text. `keep` is the pattern of module paths to record:
+    "decoder.blocks.3*" for one layer of a large model. The pass ends after the module `until`, if set:
+    "decoder.blocks.3" skips all later layers and the head.
     """
-    source, goal = tokens_of(text, model.tokenizer), None
+    source, decoded = tokens_of(text, model.tokenizer), None
     texts = {next(iter(model.spec.stacks)): source}
-    writer = model.tokenizer  # of what the head says
+    tokenizer = model.tokenizer  # of the predicted tokens
     if model.network.sides == 2:
-        writer = None if writer is None else writer.target
-        goal = texts["decoder"] = target_of(target, writer, start=start)
+        tokenizer = None if tokenizer is None else tokenizer.target
+        decoded = texts["decoder"] = target_of(target, tokenizer, start=start)
     elif target is not None or start is not None:
         raise InputError(f"a target is for encoder-decoders; this model is the form {model.spec.form!r}")
     logits = None
@@ -68,18 +70,18 @@ def look(
             model.network,
             model.spec,
             [source.ids],
-            target=None if goal is None else [goal.ids],
+            target=None if decoded is None else [decoded.ids],
             kinds=[source.kinds] if model.spec.embedding.kinds else None,
         )
-    return View(model.spec, model.network, writer, texts, record, logits)
+    return View(model.spec, model.network, tokenizer, texts, record, logits)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What happened in one pass. `stack` means the last one, which the head reads, unless it is named.
+    """All that was computed in one pass. `stack` is the last one, which feeds the head, unless it is named.
 
-    Attention is recomputed when asked for, from exactly what entered the kernel; `.error` of a result is how far that
-    is from the kernel's own answer.
+    Attention is recomputed on demand from the kernel's own inputs; `.error` of a result is the difference from the
+    kernel's own output.
     """
 
     spec: ModelSpec
@@ -87,13 +89,13 @@ class View:
     tokenizer: Tokenizer | None
     texts: dict[str, Tokens]
     record: Record
-    scores: Tensor | None  # what the network said at the end of the pass, untouched; None where it ended earlier
+    scores: Tensor | None  # the network's own logits; None if the pass ended earlier
 
     # --- attention --------------------------------------------------------------------------------------------------
 
     def qkv(self, layer: int, *, kind: Kind = "self", stack: StackName | None = None) -> QKV:
         """q, k and v of all heads as they entered the kernel: `q, k, v = view.qkv(3)`"""
-        return self._asked(layer, None, kind, stack).qkv()
+        return self._attention_call(layer, None, kind, stack).qkv()
 
     def attention(
         self,
@@ -105,31 +107,31 @@ class View:
         queries: slice = ALL,
         keys: slice = ALL,
     ) -> Labelled:
-        """The weights, queries × keys; of all heads, heads × queries × keys, where none is named."""
-        asked = self._asked(layer, head, kind, stack)
-        found = asked.attention(asked.heads if head is None else [head], queries, keys)
-        return found if head is None else found[0]
+        """The weights of one head, queries × keys; without `head`, heads × queries × keys."""
+        call = self._attention_call(layer, head, kind, stack)
+        weights = call.attention(call.heads if head is None else [head], queries, keys)
+        return weights if head is None else weights[0]
 
     def formula(
         self, layer: int, head: int, *, kind: Kind = "self", stack: StackName | None = None, queries: slice = ALL
     ) -> Formula:
         """Every step of one head: q, k, v, scores, mask, masked, weights, mixed."""
-        return self._asked(layer, head, kind, stack).formula(head, queries)
+        return self._attention_call(layer, head, kind, stack).formula(head, queries)
 
     def contributions(
         self, layer: int, *, kind: Kind = "self", stack: StackName | None = None, positions: slice = ALL
     ) -> Labelled:
-        """What each head gives to the stream, head_j W_O[j], and the bias: their sum is the output projection."""
+        """What each head adds to the residual stream, head_j W_O[j], and the bias; the sum is the output projection."""
         path = module_paths.attention_path(self.network, layer, kind=kind, stack=stack)
         attention = module_paths.attention_at(self.network, path)
-        (entered, *_), left = self.record.call(f"{path}.out")
-        each = attention_view.contributions(entered[0, positions], attention.out, head_width=attention.head_width)
-        heads = Axis("head", (*map(str, range(len(each) - 1)), "bias"))
+        (entered, *_), output = self.record.call(f"{path}.out")
+        added = attention_view.contributions(entered[0, positions], attention.out, head_width=attention.head_width)
+        heads = Axis("head", (*map(str, range(len(added) - 1)), "bias"))
         axes = heads, self._tokens(stack, positions), Axis.counted("width", self.spec.width)
-        error = distance(each.sum(0), left[0, positions].to(each.dtype))
-        return Labelled.of(each, axes, title=f"contributions of {path.removesuffix('.f')}", error=error)
+        error = distance(added.sum(0), output[0, positions].to(added.dtype))
+        return Labelled.of(added, axes, title=f"contributions of {path.removesuffix('.f')}", error=error)
 
-    def _asked(self, layer: int, head: int | None, kind: Kind, stack: StackName | None) -> Asked:
+    def _attention_call(self, layer: int, head: int | None, kind: Kind, stack: StackName | None) -> Asked:
         path = module_paths.attention_path(self.network, layer, kind=kind, stack=stack)
         if head is not None:
             module_paths.check_head(self.network, path, head)
@@ -145,40 +147,40 @@ class View:
     # --- the residual stream ------------------------------------------------------------------------------------------
 
     def stream(self, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
-        """The vector of each token from its embedding to the final norm: places × tokens × width"""
+        """The residual stream from embeddings to final norm: places × tokens × width"""
         walk = self._walk(stack, positions)
         axes = Axis("place", tuple(walk)), self._tokens(stack, positions), Axis.counted("width", self.spec.width)
         return Labelled.of(torch.cat(list(walk.values())), axes, title="residual stream")
 
     def angles(self, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
-        """How far each step turned each token's vector, in degrees; lengths are `view.stream().lengths()`."""
+        """Degrees by which each layer rotates each token's vector; lengths are `view.stream().lengths()`."""
         walk = self._walk(stack, positions)
         x = torch.cat(list(walk.values()))
         axes = Axis("place", tuple(walk)[1:]), self._tokens(stack, positions)
-        return Labelled.of(residual_stream.angles(x[:-1], x[1:]), axes, title="degrees turned")
+        return Labelled.of(degrees_between(x[:-1], x[1:]), axes, title="degrees turned")
 
     def ledger(self, layer: int, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
-        """Input, and what attention, cross-attention and feed-forward added; the sum is the block's output.
+        """The input of a block and what attention, cross-attention and feed-forward added; the sum is its output.
 
-        Where a norm stands on the stream itself (post-norm), what it did is an entry of its own.
+        With post-norm, the change made by each norm is an entry of its own.
         """
         path = module_paths.block_path(self.network, layer, stack=stack)
         parts = [name for name, _ in self.network.get_submodule(path).named_children()]
-        names, added = zip(*residual_stream.ledger(self.record, path, parts, positions), strict=True)
-        each = torch.stack(added)
+        names, vectors = zip(*read_ledger(self.record, path, parts, positions), strict=True)
+        added = torch.stack(vectors)
         axes = Axis("entry", names), self._tokens(stack, positions), Axis.counted("width", self.spec.width)
-        error = distance(each.sum(0), self.record.call(path).output[0, positions].double())
-        return Labelled.of(each, axes, title=f"ledger of {path}", error=error)
+        error = distance(added.sum(0), self.record.call(path).output[0, positions].double())
+        return Labelled.of(added, axes, title=f"ledger of {path}", error=error)
 
     def shares(self, layer: int, *, stack: StackName | None = None, positions: slice = ALL) -> Labelled:
-        """How far each entry of the ledger went along the way the stream ended: they sum to the output's length."""
+        """Each ledger entry projected on the direction of the block's output: they sum to its length."""
         ledger = self.ledger(layer, stack=stack, positions=positions)
         output = ledger.values.sum(0)
         shares = (ledger.values * (output / np.linalg.norm(output, axis=-1, keepdims=True))).sum(-1)
         return Labelled(f"{ledger.title}: shares of the length", ledger.axes[:-1], shares, None, ledger.error)
 
     def _walk(self, stack: StackName | None, positions: slice = ALL) -> dict[str, Tensor]:
-        """The stream at every place, each [1, T, D]"""
+        """The residual stream at every place, each [1, T, D]"""
         name = module_paths.stack_named(self.network, stack)
         layers = range(self.spec.stacks[name].layers)
         paths = {"entry": f"{name}.entry"} | {f"block {i}": f"{name}.blocks.{i}" for i in layers}
@@ -187,26 +189,26 @@ class View:
         walk = {"token": token} | {place: self.record.call(path).output for place, path in paths.items()}
         return {place: x[:, positions] for place, x in walk.items()}
 
-    # --- words --------------------------------------------------------------------------------------------------------
+    # --- predictions --------------------------------------------------------------------------------------------------
 
     @cached_property
     def logits(self) -> Tensor:
-        """The network's own, untouched; of a pass that ended before the head, made now from the last vectors."""
+        """The network's own; if the pass ended before the head, computed now from the last hidden states."""
         if self.scores is not None:
             return self.scores
         final = self.record.call(f"{self._last}.final").output
         with torch.no_grad():
-            return self.network.head(self.network.pick(row_of(self.network, self.answering.ids), final))
+            return self.network.head(self.network.pick(make_text(self.network, self.answering.ids), final))
 
     def said(self, position: int) -> Tensor:
-        """The head's scores at one position alone, which does not need those of all others."""
+        """The logits of one position alone, without computing the others."""
         final = self.record.call(f"{self._last}.final").output
         with torch.no_grad():
             return self.network.head(final[:, position, None])[0, 0]
 
     def next(self, k: int = 10, *, position: int = -1, place: str | None = None) -> Labelled:
-        """The k likeliest next tokens after a position; from an earlier place of the stream ("block 3") if named."""
-        residual_stream.check_speaks(self.spec)
+        """The k most likely next tokens after a position; predicted from an earlier `place` ("block 3") if set."""
+        check_speaks(self.spec)
         count = len(self.answering.ids)
         if not -count <= position < count:
             raise InputError(f"position {position} is not in this text; its positions are 0 to {count - 1}")
@@ -216,25 +218,27 @@ class View:
         if place not in walk:
             raise InputError(f"place={place!r} is not in this model; its places are {', '.join(walk)}")
         x = walk[place][:, position, None]
-        return self.likeliest(next(residual_stream.said(self.network, self._last, x))[0], k)
+        return self.likeliest(next(predict_from(self.network, self._last, x))[0], k)
 
     def lens(self, *, positions: slice = ALL) -> Labelled:
-        """What each layer would say next, were it the last: the likeliest token and its probability, places × tokens
+        """Logit lens: the most likely next token and its probability, predicted from each layer: places × tokens
 
-        Each place costs a head over the whole vocabulary; `positions` narrows it.
+        Each place computes the head over the whole vocabulary; `positions` limits it.
         """
-        residual_stream.check_speaks(self.spec)
+        check_speaks(self.spec)
         walk = {place: x for place, x in self._walk(None, positions).items() if place not in ("token", "final")}
-        chances, words = [], []
+        probabilities, words = [], []
         for x in walk.values():
-            for logits in residual_stream.said(self.network, self._last, x):
+            for logits in predict_from(self.network, self._last, x):
                 best = logits.max(dim=-1)
-                chances.append((best.values - logits.logsumexp(dim=-1)).exp())
+                probabilities.append((best.values - logits.logsumexp(dim=-1)).exp())
                 words += [self.label(id) for id in best.indices.tolist()]
         axes = Axis("place", tuple(walk)), Axis("token", self.answering.labels[positions])
         shape = [len(axis.labels) for axis in axes]
         table = np.array(words, dtype=object).reshape(shape)
-        return Labelled.of(torch.cat(chances).view(shape), axes, title="what each layer would say next", words=table)
+        return Labelled.of(
+            torch.cat(probabilities).view(shape), axes, title="next token predicted from each layer", words=table
+        )
 
     def likeliest(self, logits: Tensor, k: int) -> Labelled:
         """softmax(logits), the k largest of it"""
@@ -245,24 +249,24 @@ class View:
         return Labelled.of(best.values, [Axis("token", words)], title="next token")
 
     def steps(self, count: int = 8, *, k: int = 10, ends: Collection[int] = ()) -> Steps:
-        """A greedy continuation with a cache: what might come next at each step, what was computed and what was read.
+        """Greedy decoding with a cache: per step the candidate tokens, the positions computed and those read.
 
-        It ends at the tokenizer's end or at one of `ends`. The network runs as it is now, interventions included.
+        It ends at the tokenizer's end token or at one of `ends`. The network runs as it is now, interventions included.
         """
-        residual_stream.check_speaks(self.spec)
+        check_speaks(self.spec)
         own = {self.tokenizer.eos} if self.tokenizer is not None and self.tokenizer.eos is not None else set()
-        return continued(self, count=count, k=k, ends=own | set(ends))
+        return decode_greedily(self, count=count, k=k, ends=own | set(ends))
 
     def label(self, id: int) -> str:
-        return label(id, self.tokenizer)
+        return token_label(id, self.tokenizer)
 
-    # --- everything else ----------------------------------------------------------------------------------------------
+    # --- any module, and export ---------------------------------------------------------------------------------------
 
     def read(self, path: str) -> Labelled:
-        """What left any module, by its path: `view.read("decoder.blocks.3.feedforward.f.up")`"""
+        """The output of any module, by its path: `view.read("decoder.blocks.3.feedforward.f.up")`"""
         output = self.record.call(path).output
         if not isinstance(output, Tensor):
-            raise InputError(f"{path!r} gives {type(output).__name__}, no array; it is in view.record")
+            raise InputError(f"{path!r} outputs {type(output).__name__}, not a tensor; read it from view.record")
         axes = [Axis.counted(f"axis {i}", size) for i, size in enumerate(output.shape[1:])]
         name = "encoder" if path.endswith(".cross.f.kv") else path.split(".")[0]
         tokens = self.texts.get(name, self.answering).labels
@@ -271,7 +275,7 @@ class View:
         return Labelled.of(output[0], axes, title=path)
 
     def plain(self) -> dict[str, Any]:
-        """What there is to look at: tokens, and layers and heads of every stack."""
+        """Tokens, layers and heads of every stack, as plain values."""
         stacks = {
             name: {
                 "tokens": list(self.texts[name].labels),
@@ -289,7 +293,7 @@ class View:
         return msgspec.json.encode(self.plain()).decode()
 
     def save(self, path: str | Path) -> None:
-        """A safetensors file with what left every kept module, by its path, and the tokens as metadata."""
+        """A safetensors file with the outputs of all recorded modules, by path, and the tokens as metadata."""
         outputs = {path: calls[-1].output for path, calls in self.record.calls.items() if path}
         outputs |= {} if self.scores is None else {"logits": self.scores}
         tensors = {path: x for path, x in outputs.items() if isinstance(x, Tensor)}
@@ -305,7 +309,7 @@ class View:
 
     @property
     def answering(self) -> Tokens:
-        """The text whose next tokens the head says: the target, where there is one."""
+        """The text whose next tokens are predicted: the target of an encoder-decoder."""
         return self.texts[self._last]
 
     @property
@@ -314,3 +318,36 @@ class View:
 
     def _tokens(self, stack: StackName | None, positions: slice) -> Axis:
         return Axis("token", self.texts[module_paths.stack_named(self.network, stack)].labels[positions])
+
+
+# --- arithmetic, in float64 -----------------------------------------------------------------------------------------
+
+
+def read_ledger(record: Record, path: str, parts: Iterable[str], positions: slice) -> list[tuple[str, Tensor]]:
+    """input + what each part added (+ the change made by the norm after it) = output of the block; each [T, D]"""
+    entries = [("input", record.call(path).inputs[0][0, positions].double())]
+    for part in parts:
+        entries.append((part, record.call(f"{path}.{part}.drop").output[0, positions].double()))
+        (entered, *_), output = record.call(f"{path}.{part}.outer")
+        if output is not entered:  # post-norm: it rewrites the stream
+            entries.append((f"norm after {part}", output[0, positions].double() - entered[0, positions].double()))
+    return entries
+
+
+def degrees_between(one: Tensor, other: Tensor) -> Tensor:
+    """Angles between vectors along the last axis; exactly 0 between equal ones (Kahan's formula)."""
+    a, b = (x.double() / x.double().norm(dim=-1, keepdim=True) for x in (one, other))
+    return torch.rad2deg(2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1)))
+
+
+def check_speaks(spec: ModelSpec) -> None:
+    if not isinstance(spec.head, Tied | Own | Transformed):
+        raise InputError(f"this model has the head {type(spec.head).__name__}; next tokens need a language-model head")
+
+
+@torch.no_grad()
+def predict_from(network: Form, stack: str, x: BTD) -> Iterator[Tensor]:
+    """Logits, [T, V], of the final norm and the head applied to x, some positions at a time."""
+    final = network.get_submodule(stack).get_submodule("final")
+    for part in torch.split(x, MAX_LOGIT_POSITIONS, dim=1):
+        yield network.head(final(part))[0]

@@ -1,4 +1,4 @@
-"""The page: what a reader asks of a model (`ask`), the answers (`answers`), and one file with all of it (`file`).
+"""The page: its requests to a model, the answers, and an export of both to one HTML file; knows no HTTP.
 
-What is shown is plain HTML, CSS and ES modules in `static/`. Refuses to know HTTP: that is `serve`.
+Plain HTML, CSS and ES modules in `static/` draw it.
 """

@@ -1,35 +1,13 @@
-"""The path through a model as parts in order, with sizes, tensors and a sentence for each: from the spec alone.
-
-Any family of any form. Refuses to know torch, and how a part is drawn.
-"""
+"""The parts of a model in order, with sizes, tensors and one sentence each; from the spec alone, for any family."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from triform import spec as specs
 from triform.parameters import Entry, inventory, parameters
-from triform.spec import (
-    Alibi,
-    Buckets,
-    Classify,
-    FeedForwardSpec,
-    Head,
-    Learned,
-    ModelSpec,
-    NoHead,
-    NormSpec,
-    Own,
-    Pooled,
-    Position,
-    Rotary,
-    Sinusoid,
-    Span,
-    StackSpec,
-    Tag,
-    Tied,
-    Transformed,
-)
+from triform.spec import ModelSpec
 
 Role: TypeAlias = Literal["embedding", "position", "norm", "attention", "cross", "feedforward", "head"]
 ARROW = " → "
@@ -41,7 +19,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One box: `path` is its module, with * for every layer; `parameters` are those of one layer."""
+    """`path` is its module, with * for every layer; `parameters` and `tensors` are those of one layer."""
 
     role: Role
     title: str
@@ -54,7 +32,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """One stack: what comes before its blocks, one block, and what comes after."""
+    """One stack: the parts before its blocks, of one block, and after them."""
 
     name: str
     layers: int
@@ -92,16 +70,16 @@ def diagram(spec: ModelSpec) -> Diagram:
     )
 
 
-def _part(tensors: dict[str, Entry], *, path: str, **said: object) -> Part:
-    """With the tensors that stand under its path; of a block, those of the first layer."""
+def _part(tensors: dict[str, Entry], *, path: str, **fields: object) -> Part:
+    """With the tensors under its path; of a block, those of the first layer."""
     under = path.replace(".*.", ".0.")
-    found = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
-    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in found)
-    count = sum(entry.size for entry in found if entry.trained)
-    return msgspec.convert(said | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
+    result = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
+    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in result)
+    count = sum(entry.size for entry in result if entry.trained)
+    return msgspec.convert(fields | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
 
 
-def _floor(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry]) -> Floor:
+def _floor(spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry]) -> Floor:
     cross = name == "decoder" and spec.encoder is not None
     final = _part(
         tensors, role="norm", title="final norm", path=f"{name}.final", sizes=f"{spec.width:,}", says=_norm(stack.norm)
@@ -132,7 +110,7 @@ def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[P
     if spec.embedding.kinds:
         sizes = f"{spec.embedding.kinds} × {spec.width:,}"
         says = "Which of the two texts a token belongs to, added as a vector."
-        yield _part(tensors, role="embedding", title="segment kind", path=f"{entry}.kinds", sizes=sizes, says=says)
+        yield _part(tensors, role="embedding", title="segment ids", path=f"{entry}.kinds", sizes=sizes, says=says)
     where, sizes, says = _position(spec, spec.position, name)
     yield _part(tensors, role="position", title="position", path=where, sizes=sizes, says=says)
     if spec.embedding.norm is not None:
@@ -140,40 +118,44 @@ def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[P
         yield _part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
 
 
-def _position(spec: ModelSpec, position: Position, name: str) -> tuple[str, str, str]:
+def _position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str, str, str]:
     """Module, sizes, sentence"""
     entry = f"{name}.entry.position"
     match position:
-        case Sinusoid():
+        case specs.Sinusoid():
             return entry, f"{spec.width:,} waves", "sin and cos of pos / 10000^(2i/D), added to the embedding."
-        case Learned():
-            return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector for each position, added."
-        case Rotary():
+        case specs.Learned():
+            return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector per position, added to the embedding."
+        case specs.Rotary():
             pairs = spec.stacks[name].attention.head_width // 2
-            return f"{name}.angles", f"{pairs} angles", "q and k are turned by pos · base^(−2i/K) in every layer."
-        case Buckets():
+            return f"{name}.angles", f"{pairs} angles", "q and k are rotated by pos · base^(−2i/K) in every layer."
+        case specs.Buckets():
             heads = spec.stacks[name].attention.heads
-            says = "A trained number for each head and bucket of distance, added to the scores of every layer."
+            says = "A trained number per head and bucket of distance, added to the scores of every layer."
             return f"{name}.score_bias", f"{position.count} buckets × {heads} heads", says
-        case Alibi():
+        case specs.Alibi():
             says = "Each head subtracts its slope times the distance from the scores of every layer."
             return f"{name}.score_bias", f"{spec.stacks[name].attention.heads} slopes", says
-    return entry, "none", "This model is not told where its tokens stand."
+    return entry, "none", "This model has no position encoding."
 
 
-def _block(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entry], *, cross: bool) -> Iterator[Part]:
+def _block(
+    spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry], *, cross: bool
+) -> Iterator[Part]:
     a, f = stack.attention, stack.feedforward
     kv = f"k, v {a.kv_heads} × {a.head_width}"
-    sees = "both sides" if name == "encoder" else "itself and what came before"
+    sees = "the whole text" if name == "encoder" else "itself and the tokens before it"
     if a.window is not None:
-        sees += f", {a.window:,} positions at most"
+        sees += f", at most {a.window:,} positions"
     path = f"{name}.blocks.*"
     queries = f"q {a.heads} × {a.head_width} · {kv}"
     scale = f" · {a.scale:g}" if a.scale is not None else " / √K"
-    says = f"softmax(q kᵀ{scale} + mask) v in each head; a token sees {sees}."
+    says = f"softmax(q kᵀ{scale} + mask) v in each head; a token attends to {sees}."
     parts: list[tuple[Role, str, str, str, str]] = [("attention", "self-attention", "attention", queries, says)]
     if cross:
-        parts.append(("cross", "cross-attention", "cross", queries, "The target asks, the source answers."))
+        parts.append(
+            ("cross", "cross-attention", "cross", queries, "Queries from the target, keys and values from the source.")
+        )
     parts.append(("feedforward", "feed-forward", "feedforward", _widths(spec, f), _feedforward(f)))
     for role, title, own, sizes, sentence in parts:
         place = {"pre": "normed before", "post": "normed after the sum", "sandwich": "normed before and after"}
@@ -181,37 +163,37 @@ def _block(spec: ModelSpec, name: str, stack: StackSpec, tensors: dict[str, Entr
         yield _part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
 
 
-def _widths(spec: ModelSpec, f: FeedForwardSpec) -> str:
+def _widths(spec: ModelSpec, f: specs.FeedForwardSpec) -> str:
     inner = f"2 × {f.width:,}" if f.gated else f"{f.width:,}"
     return ARROW.join((f"{spec.width:,}", inner, f"{spec.width:,}"))
 
 
-def _feedforward(f: FeedForwardSpec) -> str:
+def _feedforward(f: specs.FeedForwardSpec) -> str:
     return f"down({f.act}(gate x) · up x)." if f.gated else f"down({f.act}(up x))."
 
 
-def _norm(norm: NormSpec) -> str:
+def _norm(norm: specs.NormSpec) -> str:
     if norm.kind == "rms":
         return "x / √(mean x² + ε) · γ"
     return "(x − mean) / √(variance + ε) · γ + β"
 
 
-def _head(spec: ModelSpec, head: Head) -> tuple[str, str]:
+def _head(spec: ModelSpec, head: specs.Head) -> tuple[str, str]:
     """Sizes and sentence"""
     words = f"{spec.width:,}{ARROW}{spec.vocab:,}"
     match head:
-        case Tied():
-            return words, "A score for every token: the stream times the embedding table itself."
-        case Own():
-            return words, "A score for every token, with a matrix of its own."
-        case Transformed():
-            return words, "norm(act(x W + b)) times the embedding table: the words a mask may hide."
-        case Classify(labels=labels) | Tag(labels=labels):
-            of = "each token" if isinstance(head, Tag) else f"the {head.pick} token"
-            return f"{spec.width:,}{ARROW}{labels:,}", f"A score for each label, read from {of}."
-        case Span():
-            return f"{spec.width:,}{ARROW}2", "Where an answer begins and where it ends."
-        case Pooled():
+        case specs.Tied():
+            return words, "A score per token: the stream times the embedding table (tied weights)."
+        case specs.Own():
+            return words, "A score per token, with its own matrix."
+        case specs.Transformed():
+            return words, "norm(act(x W + b)) times the embedding table: predicts masked words."
+        case specs.Classify(labels=labels) | specs.Tag(labels=labels):
+            of = "each token" if isinstance(head, specs.Tag) else f"the {head.pick} token"
+            return f"{spec.width:,}{ARROW}{labels:,}", f"A score per label, from {of}."
+        case specs.Span():
+            return f"{spec.width:,}{ARROW}2", "Start and end of the answer."
+        case specs.Pooled():
             return f"{spec.width:,}{ARROW}{spec.width:,}", "tanh(W x + b) of the first token: a summary of the text."
-        case NoHead():
-            return f"{spec.width:,}", "The hidden states themselves are the answer."
+        case specs.NoHead():
+            return f"{spec.width:,}", "The hidden states are the output."

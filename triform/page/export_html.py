@@ -1,7 +1,7 @@
-"""One self-contained file: the page, its modules and the answers to what a reader may ask of one run, inlined.
+"""The page of one run as one self-contained HTML file, with its modules and the answers to likely requests inlined.
 
-It works from disk, offline. Nothing runs in it but the modules of this package, held by the hashes of its
-content-security policy; texts are data, never markup. Refuses to know HTTP.
+It works offline. Its content-security policy allows only this package's modules, by their hashes; texts are data, never
+markup.
 """
 
 import base64
@@ -23,11 +23,10 @@ from triform.page.requests import AnyAsk, Change, OffHead, Run
 from triform.page.session import WRITTEN, Looker
 from triform.parameters import parameters
 
-WINDOW = 32  # tokens a page shows at once: the same number is in state.js
-LENS = 12
-POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
-MOST_BYTES = 12_000_000  # of answers; what a reader would ask for last is left out
-MOST_FLOPS = 4e10  # for answers with one head off, half a minute on a slow machine
+WINDOW = 32  # tokens that the page shows at once: the same number is in state.js
+LENS_TOKENS = 12
+MAX_ANSWER_BYTES = 12_000_000  # the least likely requests are left out
+MAX_ABLATION_FLOPS = 4e10  # for answers with one head off: half a minute on a slow machine
 CONTEXTS = {
     "mole": ("The European mole is a mammal", "Take a biopsy of the mole", "One mole of carbon dioxide"),
     "lion": ("lion", "sea lion", "sea lion cuddly toy"),
@@ -39,14 +38,13 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re.MULTILINE)
 
 
-def page_file(looker: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
-    """The page of one run as a single HTML file; `lessons` are those of the lectures, where they are to be in it."""
+def page_file(session: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
+    """The page of one run as one HTML file, with `lessons` if given."""
     style, script = static("style.css"), bundle("main.js")
-    policy = (
-        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; base-uri 'none'"
-    )
-    held: dict[str, Any] = {"name": looker.name, "text": run.text, "target": run.target, "lessons": lessons}
-    held["answers"] = list(answered(looker, run))
+    sources = f"script-src {hashed(script)}; style-src {hashed(style)}"
+    policy = f"default-src 'none'; {sources}; img-src data:; base-uri 'none'"
+    held: dict[str, Any] = {"name": session.name, "text": run.text, "target": run.target, "lessons": lessons}
+    held["answers"] = list(answered(session, run))
     data = msgspec.json.encode(held).decode()
     inert = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     head = (
@@ -70,7 +68,7 @@ def static(name: str) -> str:
 
 @cache
 def bundle(main: str) -> str:
-    """The modules in the order they need each other, each in a scope of its own that gives back its exports."""
+    """All modules in dependency order, each as a function that returns its exports."""
     done: dict[str, str] = {}
 
     def add(name: str) -> None:
@@ -85,8 +83,8 @@ def bundle(main: str) -> str:
 
 
 def scoped(name: str, source: str) -> str:
-    def taken(found: re.Match[str]) -> str:
-        return f'const {{{found[1]}}} = modules["{resolved(name, found[2])}"];'
+    def taken(result: re.Match[str]) -> str:
+        return f'const {{{result[1]}}} = modules["{resolved(name, result[2])}"];'
 
     gives = ", ".join(EXPORT.findall(source))
     body = re.sub(r"^export ", "", IMPORT.sub(taken, source), flags=re.MULTILINE)
@@ -94,7 +92,7 @@ def scoped(name: str, source: str) -> str:
 
 
 def resolved(name: str, path: str) -> str:
-    """`../dom.js` seen from `views/flow.js` is `dom.js`."""
+    """`../dom.js` imported by `views/flow.js` is `dom.js`."""
     parts = [*name.split("/")[:-1], *path.split("/")]
     while ".." in parts:
         at = parts.index("..")
@@ -105,40 +103,40 @@ def resolved(name: str, path: str) -> str:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def answered(looker: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
-    """Questions with their answers until the file is full; in them the text is left out, for there is only one."""
-    room = MOST_BYTES
-    for question in worth(looker, run):
+def answered(session: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
+    """Requests with their answers, until the file is full; without the text, which is the same in all."""
+    left = MAX_ANSWER_BYTES
+    for request in worth(session, run):
         try:
-            found = answer(looker, question)
+            result = answer(session, request)
         except TriformError:
-            if isinstance(question, requests.Start):
+            if isinstance(request, requests.Start):
                 raise
-            continue  # a word that is not there, a phase the form does not have: the page says so where it is asked
-        asked = msgspec.to_builtins(question)
-        if "run" in asked:
-            asked["run"] |= {"text": "", "target": ""}
-        room -= len(msgspec.json.encode((asked, found)))
-        if room < 0:
+            continue  # a word that does not occur, a phase this form does not have: the page reports it
+        body = msgspec.to_builtins(request)
+        if "run" in body:
+            body["run"] |= {"text": "", "target": ""}
+        left -= len(msgspec.json.encode((body, result)))
+        if left < 0:
             return
-        yield asked, found
+        yield body, result
 
 
-def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
-    """What a reader would ask first comes first."""
+def worth(session: Looker, run: Run) -> Iterator[AnyAsk]:
+    """The requests of a reader, the likeliest first."""
     start = requests.Start(run=run)
     yield start
-    begun = answer(looker, start)
-    counts = {name: len(one["tokens"]) for name, one in begun["stacks"].items()}
+    begun = answer(session, start)
+    counts = {name: len(stack["tokens"]) for name, stack in begun["stacks"].items()}
     names = [cast(StackName, name) for name in counts]
     last = names[-1]
     for phase in get_args(Phase):
-        yield requests.Costs(phase=phase, length=min(128, looker.model.spec.context))
-    for length in lengths(looker.model.spec.context):
+        yield requests.Costs(phase=phase, length=min(128, session.model.spec.context))
+    for length in lengths(session.model.spec.context):
         yield requests.Costs(phase="reading", length=length)
-    yield requests.Steps(run=run, count=WRITTEN if looker.pair else 16)
-    yield requests.Steps(run=run, count=rewritten(looker))
-    yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS), counts[last]))
+    yield requests.Steps(run=run, count=WRITTEN if session.pair else 16)
+    yield requests.Steps(run=run, count=rewritten(session))
+    yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS_TOKENS), counts[last]))
     for word, texts in CONTEXTS.items():
         yield requests.Contexts(texts=texts, word=word)
     for stack in names:
@@ -148,12 +146,12 @@ def worth(looker: Looker, run: Run) -> Iterator[AnyAsk]:
     for stack in names:
         for window in windows(counts[stack]):
             yield requests.Stream(run=run, stack=stack, tokens=window)
-    yield from attention(looker, run, counts)
-    yield from silenced(looker, run, counts[last])
+    yield from attention(session, run, counts)
+    yield from silenced(session, run, counts[last])
 
 
 def lengths(context: int) -> list[int]:
-    """Those that the page draws costs for."""
+    """The lengths for which the page draws costs."""
     return [*(n for n in (2**power for power in range(4, 14)) if n < context), context][:10]
 
 
@@ -162,7 +160,7 @@ def windows(count: int) -> list[tuple[int, int]]:
 
 
 class Kernel(NamedTuple):
-    """An attention of the model."""
+    """One attention layer of the model."""
 
     stack: StackName
     kind: Kind
@@ -170,20 +168,20 @@ class Kernel(NamedTuple):
     heads: int
 
 
-def kernels(looker: Looker) -> Iterator[Kernel]:
-    for stack, spec in looker.model.spec.stacks.items():
-        kinds: tuple[Kind, ...] = ("self", "cross") if stack == "decoder" and looker.pair else ("self",)
+def kernels(session: Looker) -> Iterator[Kernel]:
+    for stack, spec in session.model.spec.stacks.items():
+        kinds: tuple[Kind, ...] = ("self", "cross") if stack == "decoder" and session.pair else ("self",)
         for kind in kinds:
             for layer in range(spec.layers):
                 yield Kernel(cast(StackName, stack), kind, layer, spec.attention.heads)
 
 
-def attention(looker: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
-    """Window by window, every head of every layer; then what each adds."""
+def attention(session: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
+    """Every head of every layer, window by window; then what each head adds."""
     for at in range(max(len(windows(count)) for count in counts.values())):
-        for kernel in kernels(looker):
+        for kernel in kernels(session):
             yield from windowed(run, kernel, counts, at)
-    for stack, kind, layer, heads in kernels(looker):
+    for stack, kind, layer, heads in kernels(session):
         for head in range(heads):
             for query in range(min(WINDOW, counts[stack])):
                 yield requests.Added(run=run, stack=stack, kind=kind, layer=layer, head=head, query=query)
@@ -191,33 +189,33 @@ def attention(looker: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyA
 
 def windowed(run: Run, kernel: Kernel, counts: dict[str, int], at: int) -> Iterator[AnyAsk]:
     stack, kind, layer, heads = kernel
-    asking, answering = windows(counts[stack]), windows(counts["encoder" if kind == "cross" else stack])
-    if at >= len(asking):
+    of_queries, of_keys = windows(counts[stack]), windows(counts["encoder" if kind == "cross" else stack])
+    if at >= len(of_queries):
         return
-    queries, keys = asking[at], answering[at if kind == "self" else 0]
+    queries, keys = of_queries[at], of_keys[at if kind == "self" else 0]
     yield requests.Heads(run=run, stack=stack, kind=kind, layer=layer, queries=queries, keys=keys)
     for head in range(heads):
         yield requests.Formula(run=run, stack=stack, kind=kind, layer=layer, head=head, queries=queries, keys=keys)
-        if len(asking) > 1 and at == 0:
+        if len(of_queries) > 1 and at == 0:
             yield requests.Overview(run=run, stack=stack, kind=kind, layer=layer, head=head)
 
 
-def silenced(looker: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
-    """One head off at a time, where the model is small enough for so many passes."""
+def silenced(session: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
+    """One head off at a time, if the model is small enough for so many passes."""
     heads = [
         OffHead(stack=stack, kind=kind, layer=layer, head=head)
-        for stack, kind, layer, count in kernels(looker)
+        for stack, kind, layer, count in kernels(session)
         for head in range(count)
     ]
-    if 2 * parameters(looker.model.spec) * tokens * len(heads) * 3 > MOST_FLOPS:
+    if 2 * parameters(session.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
         return
-    place = answer(looker, requests.Start(run=run))["position_asked"]
+    place = answer(session, requests.Start(run=run))["position_asked"]
     for head in heads:
         off = msgspec.structs.replace(run, change=Change(heads=(head,)))
         yield requests.Answer(run=off, position=place)
-        yield requests.Steps(run=off, count=rewritten(looker))
+        yield requests.Steps(run=off, count=rewritten(session))
 
 
-def rewritten(looker: Looker) -> int:
-    """Tokens that the page's Interventions writes: the whole target, or the next few of a decoder."""
-    return WRITTEN if looker.pair else 8
+def rewritten(session: Looker) -> int:
+    """Tokens that the page's Interventions view generates: the whole target, or the next few of a decoder."""
+    return WRITTEN if session.pair else 8

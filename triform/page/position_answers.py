@@ -1,4 +1,4 @@
-"""How a stack knows where its tokens stand, in this very model's numbers: one answer for each of the three doors."""
+"""The position encoding of a stack in this model's numbers: added to embeddings, to q and k, or to the scores."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from triform.core.positions import AlibiBias, BucketBias, RotaryAngles
 from triform.page.rounding import listed
 from triform.spec import ModelSpec, NoPosition
 
-COLUMNS = 128  # of a position's vector that are drawn
-FAR = 160  # distances that are drawn either way
+MAX_COLUMNS = 128  # drawn of a position's vector
+MAX_DISTANCE = 160  # drawn in both directions
 
 
 @torch.no_grad()
@@ -21,19 +21,19 @@ def positions(spec: ModelSpec, stack: Stack, *, count: int) -> dict[str, Any]:
     if isinstance(stack.angles, RotaryAngles):
         return shared | turned(stack.angles)
     if isinstance(stack.score_bias, BucketBias | AlibiBias):
-        return shared | biased(stack.score_bias, far=min(FAR, spec.context - 1))
+        return shared | biased(stack.score_bias, far=min(MAX_DISTANCE, spec.context - 1))
     if isinstance(spec.position, NoPosition):
         return shared
     return shared | added(spec, stack, count)
 
 
 def added(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
-    """First door: what is added to the embeddings, and how alike the positions are."""
+    """Added to the embeddings: the vectors, and the cosine of every pair."""
     at = torch.arange(count, device=next(stack.parameters()).device)[None]
     position = stack.entry.position
     vectors = position(torch.zeros(1, count, spec.width, dtype=torch.float64, device=at.device), at)[0].double()
     unit = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    step = max(1, -(-spec.width // COLUMNS))
+    step = max(1, -(-spec.width // MAX_COLUMNS))
     columns = list(range(0, spec.width, step))
     return {
         "vectors": listed(vectors[:, columns].cpu().numpy()),
@@ -43,21 +43,19 @@ def added(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
 
 
 def turned(angles: RotaryAngles) -> dict[str, Any]:
-    """Second door: by how much each pair of q and k turns from one position to the next."""
+    """Rotary: the angle of each pair in q and k per position."""
     return {"frequencies": list(angles.frequencies), "sharpen": angles.sharpen}
 
 
 def biased(bias: BucketBias | AlibiBias, *, far: int) -> dict[str, Any]:
-    """Third door: what is added to the scores, head by head, over the distance from query to key."""
+    """Added to the scores: the bias of each head, over the distance from query to key."""
     keys = torch.arange(2 * far + 1, device=device_of(bias))
     numbers = bias.bias(torch.tensor([[far]], device=keys.device), keys)[0, :, 0]
     shown = {"distances": (keys - far).tolist(), "bias": listed(numbers.double().cpu().numpy())}
     if isinstance(bias, AlibiBias):
         return shown | {"slopes": list(bias.slopes)}
-    return shown | {
-        "buckets": bias.bucket(keys - far).tolist(),
-        "weights": listed(bias.weight.double().cpu().numpy()),
-    }
+    weights = listed(bias.weight.double().cpu().numpy())
+    return shown | {"buckets": bias.bucket(keys - far).tolist(), "weights": weights}
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

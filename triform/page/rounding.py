@@ -1,4 +1,4 @@
-"""Numbers on their way to a page: few digits, never too many at once, and only from where there are any."""
+"""Numbers for the page: rounded, limited in number, and only at positions that exist."""
 
 import math
 from typing import Any
@@ -11,14 +11,14 @@ from triform.page.requests import Window
 
 MOST = 300_000  # numbers in one answer: a head over 512 × 512 tokens, 2 MB of JSON
 DIGITS = 5
-NOTHING = 1e-30  # smaller is 0
+SMALLEST_NUMBER = 1e-30  # smaller becomes 0
 
 
 def listed(values: NDArray[Any]) -> list[Any]:
-    """Lists of numbers with five digits; what JSON does not know (−inf behind a mask) is None."""
+    """Nested lists of numbers with five digits; None for −inf, which JSON does not have."""
     x = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(x)
-    x = np.where(finite & (np.abs(x) > NOTHING), x, 0.0)
+    x = np.where(finite & (np.abs(x) > SMALLEST_NUMBER), x, 0.0)
     power = np.floor(np.log10(np.abs(x), where=x != 0, out=np.zeros_like(x)))
     scale = 10.0 ** (DIGITS - 1 - power)
     short = np.round(x * scale) / scale
@@ -26,23 +26,23 @@ def listed(values: NDArray[Any]) -> list[Any]:
 
 
 def check(*sides: tuple[int, str], narrow: str) -> None:
-    """`check((12, "heads"), (512, "queries"), (512, "keys"), narrow="ask for one head")`"""
+    """`check((12, "heads"), (512, "queries"), (512, "keys"), narrow="request one head")`"""
     count = math.prod(size for size, _ in sides)
     if count > MOST:
         product = " × ".join(f"{size:,} {name}" for size, name in sides)
-        raise InputError(f"{product} are {count:,} numbers, a page takes {MOST:,} at once; {narrow}")
+        raise InputError(f"{product} are {count:,} numbers, the limit is {MOST:,}; {narrow}")
 
 
 def windowed(window: Window, count: int, what: str) -> slice:
     first, last = window
     if not 0 <= first < last <= count:
-        raise InputError(f"{what} {first} to {last} are not in this text; it has 0 to {count}")
+        raise InputError(f"{what} {first} to {last} are out of range; the text has 0 to {count}")
     return slice(first, last)
 
 
 def within(place: int, count: int, what: str) -> int:
     if not 0 <= place < count:
-        raise InputError(f"{what} {place} is not in this text; there are 0 to {count - 1}")
+        raise InputError(f"{what} {place} is out of range; the text has 0 to {count - 1}")
     return place
 
 

@@ -1,66 +1,68 @@
-"""`Looker`: a model that is looked at, with the passes that were made last, so that each text is read once.
+"""A model under inspection, with a cache of its last forward passes, so that each text is read once.
 
-It looks at a twin of the network that shares every number: interventions are taps, and a tap on the twin is never
-felt by whoever else runs the model. Refuses to know questions and answers.
+It runs a twin of the network that shares all weights: interventions are hooks on the twin, so they never affect others
+that run the model.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from threading import RLock
 from typing import Any, NamedTuple
 
 from triform.core.forms import Form
 from triform.errors import InputError
+from triform.inspect import interventions
 from triform.inspect.taps import Record
 from triform.inspect.token_labels import tokens_of
 from triform.inspect.view import View, look
 from triform.model import Model
-from triform.page.apply_change import changed
 from triform.page.requests import Change, Run
 from triform.text.tokenizer import Tokenizer
 
-KEPT = 768 * 2**20  # bytes of one pass that may be kept whole; of longer ones only what a question needs
-HELD = 2**30  # bytes of all passes that are held
-WRITTEN = 64  # tokens a model writes where no target is given; as many as a page may ask for in steps
+MAX_PASS_BYTES = 768 * 2**20  # of a pass that is cached whole; of a longer one only what the request needs
+MAX_CACHE_BYTES = 2**30  # of all cached passes
+WRITTEN = 64  # tokens generated as a target if none is given: the same number is in state.js
 UNCHANGED = Change()
-RANDOM_START = 0  # what a target begins with where there is no tokenizer to say so
+RANDOM_START = 0  # first token of a target for a model without a tokenizer
 
 
 class Need(NamedTuple):
-    """Modules that a question reads, by path, and the last of them: behind it the pass may end."""
+    """The modules whose outputs a request reads, by path, and the last of them, after which the pass may end."""
 
     modules: str
     until: str
 
 
 class Looker:
-    """Thread-safe; one question at a time, for a change to the network must not be seen by another question."""
+    """Thread-safe; one request at a time (`lock`), since interventions change the network. `held`: cache bytes."""
 
     def __init__(self, name: str, model: Model, *, held: int | None = None) -> None:
-        """`held`: bytes of passes that may be held, where not as many as usual."""
         self.name, self._held = name, held
         self.model = model.replace(network=twin(model.network))
         self.lock = RLock()
         self._views: OrderedDict[tuple[Run, Need], View] = OrderedDict()
-        self._bytes_per_token: dict[Need, float] = {}  # measured; of the first pass of its kind an estimate
+        self._bytes_per_token: dict[Need, float] = {}  # measured; an estimate before the first pass
         self._written = lru_cache(maxsize=32)(self._write)
         self._unread = lru_cache(maxsize=8)(self._of_texts)
 
     def view(self, run: Run, *, need: "Need | None" = None) -> View:
-        """A look at the run, its head left out; `need` is what is kept of a pass too long to keep it all."""
-        given = self.given(run.text)
+        """The run without its head; `need` is what is cached of a pass too long to cache as a whole."""
+        ids = self.given(run.text)
         self._check_target(run)
         target = self.target(run) if self.pair else None
-        held = HELD if self._held is None else self._held
-        tokens = len(given) + len(target or ())
-        short = self._bytes(tokens) <= min(KEPT, held)
+        held = MAX_CACHE_BYTES if self._held is None else self._held
+        tokens = len(ids) + len(target or ())
+        short = self._bytes(tokens) <= min(MAX_PASS_BYTES, held)
         keep = self.everything if short or need is None else need
         if (run, keep) not in self._views:
             self._drop_views(held - round(tokens * self._bytes_per_token.get(keep, self._bytes(1))))
             with changed(self.model.network, run.change):
-                text = run.text if self.model.tokenizer else given
+                text = run.text if self.model.tokenizer else ids
                 view = look(self.model, text, target, keep=keep.modules, until=keep.until)
             self._bytes_per_token[keep] = view.record.bytes / tokens
             self._drop_views(held - view.record.bytes)
@@ -69,7 +71,7 @@ class Looker:
         return self._views[run, keep]
 
     def _drop_views(self, most: int) -> None:
-        """The oldest, until the rest have at most so many bytes: before a pass, so that old and new fit together."""
+        """Drops the oldest until the rest has at most this many bytes; before a pass, so that old and new fit."""
         while self._views and sum(view.record.bytes for view in self._views.values()) > most:
             self._views.popitem(last=False)
 
@@ -78,7 +80,7 @@ class Looker:
         return Need("*", f"{list(self.model.spec.stacks)[-1]}.final")
 
     def unread(self, run: Run) -> View:
-        """The texts alone, before any pass: there is nothing to see inside yet, but a model may write on from them."""
+        """The tokens alone, before any pass; a model can generate from them."""
         self._check_target(run)
         return self._unread(self.given(run.text), self.target(run) if self.pair else None)
 
@@ -88,11 +90,11 @@ class Looker:
 
     @property
     def words(self) -> Tokenizer | None:
-        """The tokenizer of what the model writes."""
+        """The tokenizer of the model's output."""
         return None if self.model.tokenizer is None else self.model.tokenizer.target
 
     def given(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, refused before anything is computed where they are too many."""
+        """The ids of a text; too many are refused before anything is computed."""
         tokenizer = self.model.tokenizer
         if tokenizer is None:
             return self._fitting(numbered(text), "text")
@@ -100,7 +102,7 @@ class Looker:
         return self._fitting(tokenizer.encode(text).ids, "text")
 
     def target(self, run: Run) -> tuple[int, ...]:
-        """Where none is given, what the unchanged model writes."""
+        """The ids of the target; if none is given, what the unchanged model generates."""
         if not run.target:
             return self._written(run.text)
         if self.words is None:
@@ -113,7 +115,7 @@ class Looker:
         return set() if eos is None else {eos} if isinstance(eos, int) else set(eos)
 
     def unwritten(self, run: Run) -> View:
-        """What a model writes on from: a decoder from the whole text, an encoder–decoder from its start token."""
+        """What a model generates from: a decoder from the whole text, an encoder-decoder from its start token."""
         return self._unread(self.given(run.text), (self._start(),)) if self.pair else self.unread(run)
 
     def _write(self, text: str) -> tuple[int, ...]:
@@ -122,18 +124,16 @@ class Looker:
         steps = begun.steps(min(WRITTEN, self.model.spec.context), ends=self.ends())
         return start, *(step.id for step in steps.steps[:-1])
 
-    def _of_texts(self, given: tuple[int, ...], target: tuple[int, ...] | None) -> View:
+    def _of_texts(self, ids: tuple[int, ...], target: tuple[int, ...] | None) -> View:
         model = self.model
-        pairs = zip(model.spec.stacks, [given] if target is None else [given, target], strict=True)
+        pairs = zip(model.spec.stacks, [ids] if target is None else [ids, target], strict=True)
         writers = {"encoder": model.tokenizer, "decoder": self.words}
         texts = {stack: tokens_of(ids, writers[stack]) for stack, ids in pairs}
         return View(model.spec, model.network, self.words, texts, Record(""), None)
 
     def _check_target(self, run: Run) -> None:
         if run.target and not self.pair:
-            raise InputError(
-                f"a target is for encoder-decoders; this model is the form {self.model.spec.form!r}, leave it out"
-            )
+            raise InputError(f"only encoder-decoders have a target; leave it out for this {self.model.spec.form}")
 
     def _start(self) -> int:
         first = self.model.generation.first
@@ -141,41 +141,57 @@ class Looker:
             return first
         if self.model.tokenizer is None:
             return RANDOM_START
-        raise InputError("this model's folder does not say which token a target begins with (decoder_start_token_id)")
+        raise InputError("this model's generation_config.json has no decoder_start_token_id, so no target can begin")
 
     def _fitting(self, ids: tuple[int, ...], what: str) -> tuple[int, ...]:
         if not ids:
             raise InputError(f"the {what} is empty; give at least one token")
         if len(ids) > self.model.spec.context:
-            raise InputError(
-                f"the {what} has {len(ids):,} tokens, this model reads at most {self.model.spec.context:,}; shorten it"
-            )
+            most = self.model.spec.context
+            raise InputError(f"the {what} has {len(ids):,} tokens, the model's context is {most:,}; shorten it")
         return ids
 
     def _bytes(self, tokens: int) -> int:
-        """About what a pass leaves behind: queries, keys, values, what was added, the feed-forward's inside."""
+        """Estimate for a cached pass: queries, keys, values, what was added, the feed-forward's hidden layer."""
         spec = self.model.spec
         numbers = sum(stack.layers * (12 * spec.width + 3 * stack.feedforward.width) for stack in spec.stacks.values())
         return tokens * numbers * self.model.network.token.weight.element_size()
 
 
 def streaming(stack: str) -> Need:
-    """The residual stream of one stack, and what was added to it."""
+    """The residual stream of one stack and what was added to it."""
     places = ("entry", "blocks.[0-9]", "blocks.[0-9][0-9]", "blocks.[0-9][0-9][0-9]", "*.drop", "*.outer", "final")
     return Need(" ".join(("token", *(f"{stack}.{place}" for place in places))), f"{stack}.final")
 
 
 def twin(network: Form) -> Form:
-    """Other modules, the same numbers."""
+    """Other modules with the same weights."""
     shared: dict[int, Any] = {id(x): x for x in chain(network.parameters(), network.buffers())}
     return deepcopy(network, shared).eval()
 
 
 def numbered(text: str) -> tuple[int, ...]:
-    """Ids as a person writes them: "3 14 15"."""
+    """Parses ids: "3 14 15"."""
     parts = text.split()
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(
-            "this model has no tokenizer, so it reads no words; give token ids with spaces between, as '3 14 15'"
-        )
+        raise InputError("this model has no tokenizer; give token ids separated by spaces, as '3 14 15'")
     return tuple(map(int, parts))
+
+
+@contextmanager
+def changed(network: Form, change: Change) -> Iterator[None]:
+    """The interventions of a change on a network, until the `with` ends."""
+    where = attrgetter("stack", "kind")
+    with ExitStack() as taps:
+        for (stack, kind), heads in groupby(sorted(change.heads, key=where), key=where):
+            off = {(head.layer, head.head) for head in heads}
+            taps.enter_context(interventions.without_heads(network, off, kind=kind, stack=stack))
+        for feedforward in change.feedforward:
+            taps.enter_context(interventions.without_feedforward(network, [feedforward.layer], stack=feedforward.stack))
+        if change.mask != "kept":
+            taps.enter_context(interventions.with_mask(network, change.mask))
+        if change.positions != "kept":
+            taps.enter_context(interventions.with_positions(network, change.positions))
+        if change.temperature != 1.0:
+            taps.enter_context(interventions.with_temperature(network, change.temperature))
+        yield

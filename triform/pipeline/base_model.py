@@ -1,7 +1,6 @@
-"""The model a run begins with: a new one with a tokenizer trained on the data, or one that already knows the language.
+"""The model that a run starts from: a new one with a tokenizer trained on the data, or a pretrained one.
 
-Owns which family, tokenizer and special tokens suit a task, and which numbers of an older model are kept where its head
-is not the task's. Refuses to know how a run goes.
+Chooses family, tokenizer and special tokens for a task, and gives a pretrained model the head of the task.
 """
 
 import copy
@@ -25,15 +24,15 @@ from triform.train.run_config import Config
 from triform.weights import model_folder, model_store
 from triform.weights.verify_folder import described
 
-# An encoder frames its texts ([CLS] … [SEP]) and masks; bytes spell everything, so nothing written is ever unknown.
-KINDS: dict[Form, Kind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
-CHARACTERS = 50_000_000  # of text that a tokenizer is trained on at most: more would not change it
+# WordPiece has the special tokens of an encoder; byte-level BPE has no unknown tokens.
+TOKENIZERS: dict[Form, Kind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
+MAX_CHARACTERS = 50_000_000  # of text to train a tokenizer on: more would not change it
 
 
 def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
-    """The form of the model it begins with, or of the family that is asked for, or the task's first."""
+    """The form of the base model, or of the family, or the task's first."""
     if config.base is not None:
-        return known_form(task, config.base)
+        return _base_form(task, config.base)
     if config.family is None:
         return task.forms[0]
     if config.family not in FAMILIES:
@@ -43,66 +42,64 @@ def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
     form = sized(config.family, config.size).form
     if form not in task.forms:
         fitting = sorted(family for family in FAMILIES if sized(family, config.size).form in task.forms)
-        raise TriformError(f"{config.family} is the form {form!r}; to {task.name}, use one of {', '.join(fitting)}")
+        raise TriformError(f"{config.family} has the form {form!r}; to {task.name}, use one of {', '.join(fitting)}")
     return form
 
 
-class Begun(NamedTuple):
-    """`new_head`: on a known model, so that something may be fitted before the first step."""
+class BaseModel(NamedTuple):
+    """`new_head`: a pretrained model got a new head, which may be fitted before the first step."""
 
     model: Model
     new_head: bool
 
 
-def begun(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Begun:
-    """With the head, the labels and the memo of the task; its numbers follow from the config and the rows."""
-    base = fresh(task, rows, config=config) if config.base is None else known(task, config.base)
+def make_base(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> BaseModel:
+    """With the head, the labels and the memo of the task; a function of the config and the rows."""
+    base = _make_new(task, rows, config=config) if config.base is None else _read_base(task, config.base)
     labels = task.labels(rows)
     spec = task.spec(base.spec, labels=labels)
     same_head = spec == base.spec and labels == base.labels
-    network = base.network if same_head else with_head(spec, base, seed=config.seed)
+    network = base.network if same_head else _with_new_head(spec, base, seed=config.seed)
     memo = {"task": task.name} | task.memo(rows) | ({} if config.base is None else {"base": config.base})
     model = base.replace(spec=spec, network=network, labels=labels, memo=memo, left_aside=())
     new_head = config.base is not None and not same_head
-    return Begun(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
+    return BaseModel(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
 
 
-def started(task: Task[Any, Any, Any], begun: Begun, rows: Sequence[Row]) -> Model:
-    """A copy of it that is about to learn from these rows."""
-    model = begun.model.replace(network=copy.deepcopy(begun.model.network))
-    if begun.new_head and rows:
+def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[Row]) -> Model:
+    """A copy to train on these rows, its new head fitted to them."""
+    model = base.model.replace(network=copy.deepcopy(base.model.network))
+    if base.new_head and rows:
         task.fit_head(rows, model=model)
     return model
 
 
-# --- a new one ------------------------------------------------------------------------------------------------------
+# --- new models -----------------------------------------------------------------------------------------------------
 
 
-def fresh(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Model:
+def _make_new(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Model:
     form = form_of(task, config)
-    tokenizer = tokenizer_for(form, rows, kind=config.tokenizer or KINDS[form], vocab=config.vocab)
-    asked = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
-    changes = {name: value for name, value in asked.items() if value is not None}
+    tokenizer = _train_tokenizer(form, rows, kind=config.tokenizer or TOKENIZERS[form], vocab=config.vocab)
+    sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
+    changes = {name: value for name, value in sizes.items() if value is not None}
     spec = sized(config.family or FORM_FAMILY[form], config.size, vocab=tokenizer.vocab, **changes)
-    return Model(
-        spec=spec,
-        network=build(spec, seed=config.seed),
-        tokenizer=tokenizer,
-        generation=generation_of(tokenizer, form),
-    )
+    network, generation = build(spec, seed=config.seed), generation_of(tokenizer, form)
+    return Model(spec=spec, network=network, tokenizer=tokenizer, generation=generation)
 
 
-def tokenizer_for(form: Form, rows: Sequence[Row], *, kind: Kind, vocab: int) -> Tokenizer:
+def _train_tokenizer(form: Form, rows: Sequence[Row], *, kind: Kind, vocab: int) -> Tokenizer:
     if kind not in get_args(Kind):
         raise UnknownName("kind of tokenizer", kind, get_args(Kind))
     special = None
     if form == "encoder" and kind != "wordpiece":
         special = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-    return train_tokenizer(_texts(rows), kind=kind, vocab=vocab, special=special, ends=form == "encoder-decoder")
+    return train_tokenizer(
+        _iterate_texts(rows), kind=kind, vocab=vocab, special=special, ends=form == "encoder-decoder"
+    )
 
 
-def _texts(rows: Sequence[Row]) -> Iterator[str]:
-    left = CHARACTERS
+def _iterate_texts(rows: Sequence[Row]) -> Iterator[str]:
+    left = MAX_CHARACTERS
     for row in rows:
         for text in row.texts:
             left -= len(text)
@@ -112,39 +109,39 @@ def _texts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def generation_of(tokenizer: Tokenizer, form: Form) -> Generation:
-    """What is written ends with the end of a text; a target begins with filling, which no text holds."""
+    """Texts end with eos; the target of an encoder–decoder begins with pad, which no text contains."""
     first = tokenizer.pad if form == "encoder-decoder" else None
     return Generation(eos=tokenizer.eos, bos=tokenizer.bos, pad=tokenizer.pad, first=first)
 
 
-# --- one that is known ----------------------------------------------------------------------------------------------
+# --- pretrained models ----------------------------------------------------------------------------------------------
 
 
-def known(task: Task[Any, Any, Any], name: str) -> Model:
-    known_form(task, name)
+def _read_base(task: Task[Any, Any, Any], name: str) -> Model:
+    _base_form(task, name)
     model = model_folder.read(model_store.find(name), dtype=torch.float32)
     if model.tokenizer is None:
-        raise TriformError(f"the model {name} has no tokenizer, so it cannot learn to {task.name}; begin with another")
+        raise TriformError(f"the model {name} has no tokenizer, so it cannot learn to {task.name}; start from another")
     return model
 
 
-def known_form(task: Task[Any, Any, Any], name: str) -> Form:
-    """From the folder's config and headers alone."""
+def _base_form(task: Task[Any, Any, Any], name: str) -> Form:
+    """Read from the folder's config and tensor headers."""
     form = described(model_store.find(name)).form
     if form not in task.forms:
         raise TriformError(
-            f"the model {name} is the form {form!r}; to {task.name}, begin with one of the form "
+            f"the model {name} has the form {form!r}; to {task.name}, start from one of the form "
             f"{' or '.join(map(repr, task.forms))}"
         )
     return form
 
 
 @torch.no_grad()
-def with_head(spec: ModelSpec, base: Model, *, seed: int) -> Network:
-    """A network of this spec with all numbers of the older one but those of its head, which are new."""
+def _with_new_head(spec: ModelSpec, base: Model, *, seed: int) -> Network:
+    """A network of this spec with the weights of the base model, but a new head."""
     network = build(spec, seed=seed, dtype=base.network.token.weight.dtype)
-    older = base.network.state_dict()
-    for path, numbers in network.state_dict().items():
-        if not path.startswith("readout.") and path in older:
-            numbers.copy_(older[path])
+    weights = base.network.state_dict()
+    for path, tensor in network.state_dict().items():
+        if not path.startswith("readout.") and path in weights:
+            tensor.copy_(weights[path])
     return network

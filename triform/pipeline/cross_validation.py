@@ -1,8 +1,8 @@
-"""How many steps are best, where rows are too few to hold some out for good: parts of them are held out in turn.
+"""Cross-validation, which chooses the number of steps if rows are few; and baselines on the same rows.
 
-Each fold begins anew and learns from the other folds: the first as long as it gets better, the rest until one
-evaluation behind its best. At every evaluation the answers of all folds are judged together, those before the first
-step too. The finished model learns from all rows, for as many steps as were best. Refuses to know terminals.
+Each fold trains a new model on the other folds: the first as long as it improves, the others until one evaluation after
+its best. At every evaluation, also before the first step, the answers of all folds are scored together. The finished
+model is trained on all rows, for the best number of steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,28 +15,32 @@ import numpy as np
 
 from triform.core.forms import Form as Network
 from triform.data.folds import number_folds
+from triform.data.row_sample import sample_rows
 from triform.data.rows import Row
 from triform.errors import TriformError
-from triform.files.whole_files import write_whole
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, check_format
 from triform.model import Model
 from triform.pipeline.report import SAMPLES_ASKED, Sample
 from triform.tasks.task import Scores, Task, readable
 from triform.train import loop
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Scored
+from triform.train.run_events import AnyEvent, Scored, read_events
+from triform.train.run_store import METRICS
 from triform.train.validation_loss import Score
 
-VALIDATED = "cross-validation.json"  # in the folder of the run, so that a run that goes on knows it
+VALIDATED = "cross-validation.json"  # in the folder of the run, for when it is resumed
+MAX_BASELINE_ROWS = 5000  # to train baselines on after a run
 
-Start: TypeAlias = Callable[[Sequence[Any]], Model]
-Answers: TypeAlias = dict[int, list[Any]]  # step → an answer for each held-out row
+FoldAnswers: TypeAlias = dict[int, list[Any]]  # step → one answer per validation row
 
 
 class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
-    """`scores` are of the answers to all rows, each by a model that had not learned from it."""
+    """`scores` are of the answers to all rows, each by a model that was not trained on it."""
 
+    format_version: int = FORMAT
     folds: int
-    steps: int  # of the run that learns from all rows
+    steps: int  # of the run on all rows
     scores: Scores
     curve: dict[int, float]  # steps of a fold → main score of all folds
     last_fit: dict[str, Any]
@@ -44,68 +48,70 @@ class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fold(NamedTuple):
-    learned: list[Any]
-    held: list[Any]
+    train: list[Any]
+    valid: list[Any]
 
 
 def divide(rows: Sequence[Row], *, folds: int) -> list[Fold]:
-    """As many folds as have rows on both sides."""
+    """The folds that have rows on both sides."""
     numbers = np.array(number_folds(rows, folds=folds))
-    found = []
-    for fold in range(folds):
-        sides = (np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold))
-        found.append(Fold(*([rows[int(at)] for at in side] for side in sides)))
-    return [fold for fold in found if fold.learned and fold.held]
+    sides = [(np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)) for fold in range(folds)]
+    return [Fold(*([rows[int(at)] for at in side] for side in both)) for both in sides if all(map(len, both))]
 
 
 def cross_validate(
-    task: Task[Any, Any, Any], folds: Sequence[Fold], *, start: Start, config: Config, said: Callable[[str], None]
+    task: Task[Any, Any, Any],
+    folds: Sequence[Fold],
+    *,
+    start: Callable[[Sequence[Any]], Model],
+    config: Config,
+    progress: Callable[[str], None],
 ) -> CrossValidated:
-    """`start` makes the model that is about to learn from some rows, as it is before the first step."""
-    parts: list[Answers] = []
+    """`start` makes the model to train on some rows, as it is before the first step."""
+    parts: list[FoldAnswers] = []
     model = start([])
     length: dict[str, object] = {}
     for number, fold in enumerate(folds, start=1):
-        said(f"cross-validating: fold {number} of {len(folds)}")
-        parts.append(train_fold(task, fold, model=start(fold.learned), config=config.replace(**length)))
+        progress(f"cross-validating: fold {number} of {len(folds)}")
+        parts.append(_train_fold(task, fold, model=start(fold.train), config=config.replace(**length)))
         if number == 1:
-            best = best_of({step: task.judged(some, fold.held, model=model) for step, some in parts[0].items()})
+            best = _find_best({step: task.judged(some, fold.valid, model=model) for step, some in parts[0].items()})
             last = min((step for step in parts[0] if step > best), default=best)
             length = {"steps": last, "epochs": None, "minutes": None, "patience": 0}
-    held = [row for fold in folds for row in fold.held]
+    rows = [row for fold in folds for row in fold.valid]
     together = {step: [answer for part in parts for answer in part[step]] for step in sorted(parts[-1])}
-    judged = {step: task.judged(some, held, model=model) for step, some in together.items()}
-    best = best_of(judged)
-    share = sum(len(fold.learned) for fold in folds) / len(folds) / len(held)
+    scores = {step: task.judged(some, rows, model=model) for step, some in together.items()}
+    best = _find_best(scores)
+    share = sum(len(fold.train) for fold in folds) / len(folds) / len(rows)
     return CrossValidated(
         folds=len(folds),
         steps=round(best / share),
-        scores=judged[best],
-        curve={step: scores.values[scores.main] for step, scores in judged.items()},
-        last_fit=task.fit_last(together[best], held, model=model),
-        samples=tuple(map(partial(sample_of, task), held[:SAMPLES_ASKED], together[best])),
+        scores=scores[best],
+        curve={step: each.values[each.main] for step, each in scores.items()},
+        last_fit=task.fit_last(together[best], rows, model=model),
+        samples=tuple(map(partial(_make_sample, task), rows[:SAMPLES_ASKED], together[best])),
     )
 
 
-def sample_of(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sample:
+def _make_sample(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sample:
     return Sample(readable(task.question(row)), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
 
 
-def best_of(judged: Mapping[int, Scores]) -> int:
+def _find_best(scores: Mapping[int, Scores]) -> int:
     """The first step that no other beats."""
-    return max(judged, key=lambda step: judged[step].values[judged[step].main] * (1 if judged[step].higher else -1))
+    return max(scores, key=lambda step: scores[step].values[scores[step].main] * (1 if scores[step].higher else -1))
 
 
-def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: Config) -> Answers:
-    """The answers to the held-out rows before the first step and at every evaluation."""
+def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: Config) -> FoldAnswers:
+    """The answers to the validation rows before the first step and at every evaluation."""
     answers: list[list[Any]] = []
     steps: list[int] = []
-    questions = [task.question(row) for row in fold.held]
+    questions = [task.question(row) for row in fold.valid]
 
     def evaluate(network: Network) -> Score:
-        read = model.replace(network=network)
-        answers.append(list(task.run(questions, model=read, **task.whole_answers(model))))
-        scores = task.judged(answers[-1], fold.held, model=read)
+        current = model.replace(network=network)
+        answers.append(list(task.run(questions, model=current, **task.whole_answers(model))))
+        scores = task.judged(answers[-1], fold.valid, model=current)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 
     def watch(event: AnyEvent) -> None:
@@ -115,7 +121,7 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: C
     loop.train(
         model.network,
         objective=task.objective(model=model, config=config),
-        examples=task.examples(fold.learned, model=model),
+        examples=task.examples(fold.train, model=model),
         config=config,
         evaluate=evaluate,
         watch=watch,
@@ -123,18 +129,45 @@ def train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: C
     return dict(zip(steps, answers, strict=True))
 
 
-# --- kept -----------------------------------------------------------------------------------------------------------
+# --- stored ---------------------------------------------------------------------------------------------------------
 
 
-def write_validated(out: Path, found: CrossValidated) -> None:
-    write_whole(out / VALIDATED, data=msgspec.json.encode(found))
+def write_validated(out: Path, validated: CrossValidated) -> None:
+    write_file(out / VALIDATED, msgspec.json.encode(validated))
 
 
 def read_validated(out: Path) -> CrossValidated | None:
-    place = out / VALIDATED
-    if not place.is_file():
+    path = out / VALIDATED
+    if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(place.read_bytes(), type=CrossValidated)
+        data = path.read_bytes()
+        check_format(data, what=path, otherwise="start a new run in another folder")
+        return msgspec.json.decode(data, type=CrossValidated)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise TriformError(f"cannot read {place}: {error}; start a new run in another folder") from error
+        raise TriformError(f"cannot read {path}: {error}; start a new run in another folder") from error
+
+
+# --- baselines ------------------------------------------------------------------------------------------------------
+
+
+def score_baselines(
+    task: Task[Any, Any, Any], train: Sequence[Any], rows: list[Any], *, validated: CrossValidated | None, out: Path
+) -> dict[str, float]:
+    """Main scores of the trained baselines, on the same folds or validation rows, and of the base model."""
+    means: dict[str, float] = {}
+    if task.baselines_learn and (rows or validated):
+        whole = [Fold(sample_rows(train, most=MAX_BASELINE_ROWS), rows)]
+        folds = whole if validated is None else divide(train, folds=validated.folds)
+        total = sum(len(fold.valid) for fold in folds)
+        for fold in folds:
+            for name, scores in task.baselines(fold.valid, train=fold.train).items():
+                means[name] = means.get(name, 0.0) + scores.values[scores.main] * len(fold.valid) / total
+    start = _read_start_score(out) if validated is None else validated.curve.get(0)
+    return means if start is None or not task.start_is else means | {task.start_is: start}
+
+
+def _read_start_score(out: Path) -> float | None:
+    """The score before the first step, if it was evaluated."""
+    scored = (event for event in read_events(out / METRICS) if isinstance(event, Scored))
+    return next((event.value for event in scored if event.step == 0), None)

@@ -1,4 +1,4 @@
-"""The rows a model, and the baselines beside it, are judged on and learn from. Refuses to know scores and terminals."""
+"""The rows that a model and its baselines are evaluated on, and those that baselines are trained on."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -16,14 +16,14 @@ from triform.weights import model_folder, model_store
 
 
 def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Layout = AS_NAMED) -> tuple[list[R], int]:
-    """Good rows and the number of others. Of a folder: its test file, else its validation file."""
+    """Good rows and the number of others. From a folder: its test file, else its validation file."""
     paths: Paths = data
     if Path(data).is_dir():
-        found = splits(data, kind=kind, format=layout.format)
-        paths = found.test or found.valid
+        files = splits(data, kind=kind, format=layout.format)
+        paths = files.test or files.valid
         if not paths:
             raise DataError(
-                f"the folder {data} has no file called test or valid; name it (two parallel ones: test.en-de)"
+                f"the folder {data} has no file called test or valid; give the file (two parallel ones: test.en-de)"
             )
     rows = list(islice(read(paths, kind=kind, layout=layout), limit))
     good = [row for row in rows if not isinstance(row, Bad)]
@@ -35,7 +35,7 @@ def read_rows(data: str, *, kind: type[R], limit: int | None = None, layout: Lay
 def frozen_baseline(
     task: Task[R, Any, Any], rows: Sequence[R], *, train: Sequence[R], model: Model
 ) -> Mapping[str, Scores]:
-    """Of a model that was trained from another: what a head fitted on that one's frozen vectors reaches."""
+    """For a model trained from a base model: a head fitted on the frozen vectors of the base model."""
     base = model.memo.get("base")
     if not isinstance(base, str) or not task.start_is:
         return {}
@@ -43,12 +43,12 @@ def frozen_baseline(
 
 
 def rows_to_train_on(task: Task[R, Any, Any], *, data: str, train: str | None, layout: Layout = AS_NAMED) -> list[R]:
-    """For baselines that learn; none where none can be found and none are needed."""
+    """Rows to train baselines on; empty if there are none and none are needed."""
     paths: Paths | None = train
     if train is None and Path(data).is_dir():
         paths = splits(data, kind=task.kind, format=layout.format).train
     if paths:
         return [row for row in read(paths, kind=task.kind, layout=layout) if not isinstance(row, Bad)]
     if task.baselines_learn:
-        raise DataError(f"the baselines to {task.name} learn from rows to train on; name them: --train FILE")
+        raise DataError(f"the baselines of {task.name} need training rows; give --train FILE")
     return []

@@ -1,10 +1,8 @@
-"""What a finished run leaves for people: a model card, the learning curve, samples, and what the data was.
-
-Everything in it is read from the run's own values; nothing is measured here. Refuses to know how a run goes.
-"""
+"""The report of a finished run: model card, learning curve, samples, and a description of the data."""
 
 import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from triform.charts import Axis, Figure, Series, lines, stacked
+from triform.charts import Curve, Figure, draw, lines, stacked
 from triform.errors import TriformError
+from triform.files.atomic_file import write_file
+from triform.files.errors import WeightsError
+from triform.files.strict_json import encode_json
 from triform.hints import Hint
 from triform.model import Model
 from triform.parameters import parameters
@@ -30,17 +31,17 @@ CURVE = "learning-curve.svg"
 SAMPLES = "samples.jsonl"
 DATA = "data.json"
 
-POINTS = 60  # of a curve: more are not told apart
+CURVE_POINTS = 60
 ADVISED_EPOCHS = 20
-SHOWN = 5  # samples on the card
-SAMPLES_ASKED = 8  # questions a finished model is asked for its card
-LONG = 300  # characters of a sample on the card
+CARD_SAMPLES = 5
+SAMPLES_ASKED = 8  # samples of a finished model, in samples.jsonl
+MAX_SAMPLE_CHARACTERS = 300  # on the card
 
 PACKAGES = ("triform", "torch", "tokenizers", "numpy", "safetensors")
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What a model was asked that it has not learned, and what it answered: in full, and as people read it."""
+    """A question from validation rows and the model's answer, in full and as text."""
 
     asked: str
     text: str
@@ -48,7 +49,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Finished(NamedTuple):
-    """All that is told of a run."""
+    """Everything that is reported of a run."""
 
     config: Config
     model: Model
@@ -57,20 +58,20 @@ class Finished(NamedTuple):
     scores: Scores | None
     samples: tuple[Sample, ...]
     peak: int
-    baselines: dict[str, float] = {}  # noqa: RUF012  # the main score of simpler means on the same rows
-    folds: int = 0  # of the cross-validation that judged it; 0: validation rows did
+    baselines: dict[str, float] = {}  # noqa: RUF012  # main scores on the same rows
+    folds: int = 0  # of the cross-validation that gave the scores; 0: validation rows did
 
     @property
     def best_baseline(self) -> tuple[str, float] | None:
-        """The name and the score of the best of them."""
+        """Its name and score."""
         if self.scores is None or not self.baselines:
             return None
         choose = max if self.scores.higher else min
-        return choose(self.baselines.items(), key=lambda found: found[1])
+        return choose(self.baselines.items(), key=lambda scored: scored[1])
 
     @property
     def advice(self) -> str:
-        """Where a baseline wins: what to do. Nothing where none does."""
+        """What to do if a baseline is better; empty otherwise."""
         if self.scores is None or (best := self.best_baseline) is None:
             return ""
         own, (name, value) = self.scores.values[self.scores.main], best
@@ -83,20 +84,20 @@ class Finished(NamedTuple):
 
 
 def write(folder: Path, run: Finished) -> None:
-    """Card, curve, samples and data, each in a file of its own."""
+    """Writes card, curve, samples and data, one file each."""
     try:
         _write(folder, run)
-    except OSError as error:
-        raise TriformError(f"the model is written, its card is not: {error.strerror or error}") from error
+    except (OSError, WeightsError) as error:
+        raise TriformError(f"the model is written, but its card is not: {error}") from error
 
 
 def _write(folder: Path, run: Finished) -> None:
     events = read_events(folder / METRICS)
-    (folder / DATA).write_bytes(msgspec.json.format(msgspec.json.encode(data_of(run.material))))
-    (folder / SAMPLES).write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
+    write_file(folder / DATA, encode_json(data_of(run.material)))
+    write_file(folder / SAMPLES, b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
     if figure := curve(events, title=f"{run.config.task}: {run.model.spec.form}"):
-        figure.save(folder / CURVE)
-    (folder / CARD).write_text(card(run), encoding="utf-8")
+        write_file(folder / CURVE, figure.svg.encode())
+    write_file(folder / CARD, card(run).encode())
 
 
 def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[type-var]
@@ -112,21 +113,19 @@ def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[
 
 
 def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
-    """The loss, each point the mean of its share of the steps, and the score of every evaluation."""
-    told = list(events)
-    steps = [event for event in told if isinstance(event, Stepped)]
+    """The loss, each point a mean over steps, and the score of every evaluation."""
+    events = list(events)
+    steps = [event for event in events if isinstance(event, Stepped)]
     if not steps:
         return None
-    edges = [len(steps) * point // POINTS for point in range(POINTS + 1)] if len(steps) > POINTS else None
-    parts = [steps[a:b] for a, b in pairwise(edges)] if edges else [[step] for step in steps]
-    loss = [(part[-1].step, sum(each.loss for each in part) / len(part)) for part in parts]
-    figures = [lines([Series("loss", loss)], title=f"{title}, training loss", x=Axis("step"), y=Axis("loss"))]
-    scores = [event for event in told if isinstance(event, Scored)]
+    count = min(CURVE_POINTS, len(steps))
+    parts = [steps[a:b] for a, b in pairwise(len(steps) * point // count for point in range(count + 1))]
+    loss = [(part[-1].step, sum(step.loss for step in part) / len(part)) for part in parts]
+    figures = [draw(lines(f"{title}, training loss", "step", "loss", [Curve("loss", tuple(loss))]))]
+    scores = [event for event in events if isinstance(event, Scored)]
     if points := [(event.step, event.value) for event in scores if event.value is not None]:
         name = scores[0].name
-        figures.append(
-            lines([Series(name, points)], title=f"{title}, {name} on validation rows", x=Axis("step"), y=Axis(name))
-        )
+        figures.append(draw(lines(f"{title}, {name} on validation rows", "step", name, [Curve(name, tuple(points))])))
     return stacked(figures)
 
 
@@ -136,71 +135,65 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
 def card(run: Finished) -> str:
     parts = [
         f"# {run.config.task}: {run.model.spec.form}, {parameters(run.model.spec):,} parameters",
-        f"{begun_with(run.config)} Run it: `{Hint.RUN}`. Judge it: `{Hint.EVAL}`.",
-        "## How good it is",
-        score_table(run),
+        f"{_describe_start(run.config)} Run it: `{Hint.RUN}`. Evaluate it: `{Hint.EVAL}`.",
+        "## Scores",
+        _score_table(run),
         f"![learning curve]({CURVE})" if run.outcome.step else "No step was made: the start was the best.",
-        "## What it does",
-        sample_list(run.samples),
-        "## How it was made",
-        facts(run),
+        "## Samples",
+        _list_samples(run.samples),
+        "## Training",
+        _training_table(run),
         "## Data",
-        data_table(run.material, folds=run.folds),
+        _data_table(run.material, folds=run.folds),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def begun_with(config: Config) -> str:
-    if config.base is not None:
-        return f"Trained from {config.base}."
-    return f"Trained from nothing ({config.family}, {config.size})."
+def _describe_start(config: Config) -> str:
+    return f"Trained from {config.base or f'scratch ({config.family}, {config.size})'}."
 
 
-def score_table(run: Finished) -> str:
+def _score_table(run: Finished) -> str:
     scores = run.scores
     if scores is None:
-        return "It was not judged: there were no validation rows, or the run was stopped before its end."
+        return "Not evaluated: there were no validation rows, or the run was stopped early."
     rows = [f"| {name} | {scores.shown(name)} |" for name in scores.values]
-    signature = f" How it is counted: `{scores.signature}`." if scores.signature else ""
+    signature = f" Metric: `{scores.signature}`." if scores.signature else ""
     if best := run.best_baseline:
         rows.append(f"| {scores.main} of the best baseline: {best[0]} | {best[1]:.2f} |")
     where = f"{run.folds}-fold cross-validation" if run.folds else "validation rows"
-    how = (
-        " Each was judged by a model that had not learned from it; the finished model learned from all of them."
-        if run.folds
-        else ""
-    )
+    how = " Each row was scored by a model that was not trained on it; the finished model was trained on all of them."
     advice = f"\n\n{run.advice[0].upper()}{run.advice[1:]}." if run.advice else ""
     return "\n".join([f"| {where} | |", "|---|---|", *rows]) + (
-        f"\n\n{scores.rows:,} rows; `{scores.main}` decided which step was kept.{how}{signature}{advice}"
+        f"\n\n{scores.rows:,} rows; `{scores.main}` chose the best step.{how if run.folds else ''}{signature}{advice}"
     )
 
 
-def sample_list(samples: Sequence[Sample]) -> str:
+def _list_samples(samples: Sequence[Sample]) -> str:
     if not samples:
         return "No samples were made."
-    told = [f"- {_short(sample.asked)}\n  → **{_short(sample.text)}**" for sample in samples[:SHOWN]]
-    return "\n".join(told) + f"\n\nOn rows it had not learned from; all of it in `{SAMPLES}`."
+    lines = [f"- {_shorten(sample.asked)}\n  → **{_shorten(sample.text)}**" for sample in samples[:CARD_SAMPLES]]
+    return "\n".join(lines) + f"\n\nOn rows it was not trained on; all samples: `{SAMPLES}`."
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    plain = "".join(f"\\{char}" if char in "*_`<[]" else char for char in line[:LONG])
-    return plain + ("…" if len(line) > LONG else "") if plain else "(nothing)"
+    plain = "".join(f"\\{char}" if char in "*_`<[]" else char for char in line[:MAX_SAMPLE_CHARACTERS])
+    return plain + ("…" if len(line) > MAX_SAMPLE_CHARACTERS else "") if plain else "(nothing)"
 
 
-def facts(run: Finished) -> str:
+def _training_table(run: Finished) -> str:
     config, outcome = run.config, run.outcome
     best = f", the best at step {outcome.best_step}" if outcome.best_step is not None else ""
     rows = {
         "steps": f"{outcome.step:,}{best}; {outcome.why}",
-        "skipped by the guards": f"{outcome.skipped:,}",
+        "skipped steps": f"{outcome.skipped:,}",
         "time": clock(outcome.elapsed),
         "peak memory": f"{run.peak / 1e9:.2f} GB of the process" if run.peak else "not known on this system",
-        "length limit": length_limit(run.model),
+        "length limit": _describe_limit(run.model),
         "seed": str(config.seed),
         "optimizer": f"{config.optimizer}, learning rate {config.learning_rate:g}, {config.schedule}",
-        "versions": ", ".join(f"{name} {found}" for name, found in versions().items()),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
         "calibration": str(run.model.memo.get("calibration", "")),
         "machine": f"{platform.machine()}, {platform.system()}",
     }
@@ -208,34 +201,29 @@ def facts(run: Finished) -> str:
     return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
 
 
-def length_limit(model: Model) -> str:
-    """What becomes of texts longer than the model reads."""
+def _describe_limit(model: Model) -> str:
+    """The longest text that the model reads, and what happens to longer ones."""
     longest = (model.pooling.longest if model.pooling else None) or model.spec.context
-    beyond = "; of a longer text the beginning is embedded (`--windows`: all of it)" if model.pooling else ""
+    beyond = "; longer texts are truncated (`--windows`: embedded in full)" if model.pooling else ""
     return f"{longest:,} tokens{beyond}"
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            numbers[name] = version(name)
+    return numbers
 
 
-def data_table(material: "Material[object]", *, folds: int) -> str:  # type: ignore[type-var]
-    files = [("train", *each) for each in material.files.items()]
-    files += [("valid", *each) for each in material.valid_files.items()]
+def _data_table(material: "Material[object]", *, folds: int) -> str:  # type: ignore[type-var]
+    files = [("train", *file) for file in material.files.items()]
+    files += [("valid", *file) for file in material.valid_files.items()]
     table = "\n".join(f"| {use} | {Path(name).name} | `{digest}` |" for use, name, digest in files)
     held = " (held out of the training file)" if material.held_out and material.valid else ""
-    judged = (
-        f"each in turn to be judged by ({folds} folds)" if folds else f"{len(material.valid):,} to be judged by{held}"
-    )
+    valid = f"validated in {folds} folds" if folds else f"{len(material.valid):,} validation rows{held}"
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in material.report.problems)
     return (
         f"| for | file | SHA-256 |\n|---|---|---|\n{table}\n\n"
-        f"{len(material.train):,} rows to learn from, {judged}. "
-        f"Lint: {wrong or 'nothing wrong was found'}."
+        f"{len(material.train):,} training rows, {valid}. Lint: {wrong or 'no problems'}."
     )

@@ -1,8 +1,7 @@
-"""The rows a run learns from and those it is judged by, found where a person points, linted, and told apart.
+"""Training and validation rows of a run: read, linted and split.
 
-Held-out rows follow from the rows alone: the same data is always divided the same way, in whatever order it comes, and
-rows that show a model the same thing are never on both sides. Rows stay on disk; memory holds a few bytes for each.
-Refuses to know tokens and models.
+The split depends on the rows alone: the same data is always split the same way, in whatever order it comes, and rows
+with the same input are never on both sides. Rows stay on disk; a few bytes per row are in memory.
 """
 
 import hashlib
@@ -24,15 +23,15 @@ from triform.data.row_cache import Part, Rows, digest
 from triform.data.rows import Document, Question, R, Row
 from triform.tasks.task import Task
 
-LONGEST = 100_000  # characters of a text from which on lint names it; documents may be as long as they like
-FEW_DOCUMENTS = 20  # up to here their common end is held out, not some of them
+MAX_CHARACTERS = 100_000  # of a text, above which lint reports it; documents may be longer
+FEW_DOCUMENTS = 20  # up to here the end of all text is held out, not whole documents
 
 Hashes: TypeAlias = dict[str, str]  # file → SHA-256
-Sides: TypeAlias = tuple[Sequence[R], Sequence[R]]  # to learn from, to be judged by
+TrainValid: TypeAlias = tuple[Sequence[R], Sequence[R]]
 
 
 class Material(NamedTuple, Generic[R]):
-    """`held_out`: the validation rows are a part of the data, not files of their own. `fingerprint` is of `train`."""
+    """`held_out`: the validation rows are part of the data, not from own files. `fingerprint` is of `train`."""
 
     train: Sequence[R]
     valid: Sequence[R]
@@ -44,7 +43,7 @@ class Material(NamedTuple, Generic[R]):
 
 
 class Collected(NamedTuple, Generic[R]):
-    """All rows that can be read, before it is known how many are held out; `given` are those of validation files."""
+    """All readable rows, before the split; `given` are those of validation files."""
 
     rows: Rows[R]
     given: Rows[R] | None
@@ -60,7 +59,7 @@ def collect(
     strict: bool = False,
     layout: Layout = AS_NAMED,
 ) -> Collected[R]:
-    """Validation files are named, or stand beside those to train on."""
+    """Reads and lints the data; validation files are named, or are in the same folder."""
     valid = valid or beside(data, task.kind, layout)
     report = linted(task.kind, data, valid=valid, layout=layout)
     if strict:
@@ -70,12 +69,12 @@ def collect(
 
 
 def hold_out(collected: Collected[R], *, share: float) -> Material[R]:
-    """`share` of the rows is held out where there are no validation files."""
+    """Holds out `share` of the rows if there are no validation files."""
     rows, given, report = collected
-    train, judged = divided(rows, share=share) if given is None else (rows, given)
+    train, valid = divided(rows, share=share) if given is None else (rows, given)
     return Material(
         train=train,
-        valid=judged,
+        valid=valid,
         held_out=given is None,
         files=rows.hashes,
         valid_files={} if given is None else given.hashes,
@@ -85,65 +84,65 @@ def hold_out(collected: Collected[R], *, share: float) -> Material[R]:
 
 
 def linted(kind: type[Row], data: Paths, *, valid: Paths | None, layout: Layout = AS_NAMED) -> Report:
-    return lint(data, kind=kind, valid=valid, layout=layout, longest=None if kind is Document else LONGEST)
+    return lint(data, kind=kind, valid=valid, layout=layout, longest=None if kind is Document else MAX_CHARACTERS)
 
 
 def beside(data: Paths, kind: type[Row], layout: Layout = AS_NAMED) -> Paths | None:
-    """The validation files of a folder, where it has some."""
+    """The validation files of a folder, if it has some."""
     if not isinstance(data, str | Path) or not Path(data).is_dir():
         return None
     return splits(data, kind=kind, format=layout.format).valid or None
 
 
-# --- held out -------------------------------------------------------------------------------------------------------
+# --- split ----------------------------------------------------------------------------------------------------------
 
 
-def divided(rows: Sequence[R], *, share: float) -> Sides[R]:
-    """Rows to learn from and rows to be judged by, at least one of each; one row alone is only learned from."""
+def divided(rows: Sequence[R], *, share: float) -> TrainValid[R]:
+    """Training and validation rows, at least one of each; a single row is for training."""
     if not share:
         return rows, []
-    texts = _texts(rows)
+    texts = _hash_texts(rows)
     if len(texts.keys) <= FEW_DOCUMENTS and rows and isinstance(rows[0], Document):
-        return cast(Sides[R], _cut(cast(Sequence[Document], rows), share=share))
+        return cast(TrainValid[R], _cut_end(cast(Sequence[Document], rows), share=share))
     different = np.unique(texts.keys)
     count = min(max(1, round(share * len(different))), len(different) - 1)
     held = np.isin(texts.keys, different[: max(0, count)])[texts.owners]
-    learned, judged = (Part(rows, np.flatnonzero(side), instead={}) for side in (~held, held))
-    return learned, judged
+    train, valid = (Part(rows, np.flatnonzero(side), instead={}) for side in (~held, held))
+    return train, valid
 
 
 class _Texts(NamedTuple):
-    """A key for each text, of what a model is shown of it; and for each row the number of the text it is a piece of."""
+    """A hash per text, of the model's input; and per row the number of its text (a text may be several rows)."""
 
     keys: npt.NDArray[np.uint64]
     owners: npt.NDArray[np.int64]
 
 
-def _texts(rows: Sequence[Row]) -> _Texts:
+def _hash_texts(rows: Sequence[Row]) -> _Texts:
     keys, owners = array("Q"), array("q")
     ends = True
     for row in rows:
         if ends:
             owners.append(len(keys))
             keys.append(0)
-            content, sign = hashlib.sha256(b"["), b""
+            content, separator = hashlib.sha256(b"["), b""
         else:
             owners.append(len(keys) - 1)
-        content.update(sign + msgspec.json.encode(_shown(row)))
-        sign, ends = b",", not (isinstance(row, Document) and row.goes_on)
+        content.update(separator + msgspec.json.encode(_input(row)))
+        separator, ends = b",", not (isinstance(row, Document) and row.goes_on)
         whole = content.copy()
         whole.update(b"]")
         keys[-1] = int.from_bytes(whole.digest()[:8], "big")
     return _Texts(np.array(keys, np.uint64), np.array(owners, np.int64))
 
 
-def _shown(row: Row) -> object:
-    """What a model is shown; of questions the context alone, since others may ask about it too."""
+def _input(row: Row) -> object:
+    """The model's input; of questions the context alone, since it may have several questions."""
     return row.context if isinstance(row, Question) else row.shown
 
 
-def _cut(rows: Sequence[Document], *, share: float) -> Sides[Document]:
-    """The last share of all characters, from the beginning of a line."""
+def _cut_end(rows: Sequence[Document], *, share: float) -> TrainValid[Document]:
+    """Holds out the last share of all characters, from the beginning of a line."""
     ends = np.cumsum([len(row.text) for row in rows])
     left = round((1 - share) * int(ends[-1]))
     at = int(np.searchsorted(ends, left, side="right"))
@@ -153,8 +152,8 @@ def _cut(rows: Sequence[Document], *, share: float) -> Sides[Document]:
     left -= int(ends[at]) - len(row.text)
     line = row.text.rfind("\n", 0, left) + 1 or left
     tail = Document(row.text[line:], goes_on=row.goes_on)
-    judged = Part(rows, range(at, len(rows)), instead={at: tail})
-    # What is learned ends here, whether a piece or a text ends here.
+    valid = Part(rows, range(at, len(rows)), instead={at: tail})
+    # The training text ends here, within a text or not.
     last = at if line else at - 1
     head = {last: Document(rows[last].text[: line or None])} if last >= 0 else {}
-    return Part(rows, range(last + 1), instead=head), judged
+    return Part(rows, range(last + 1), instead=head), valid

@@ -1,4 +1,4 @@
-"""Every task over HTTP: OpenAI's routes and our own, batched, bounded, closed by default; and the page.
+"""Every task over HTTP: OpenAI's routes and our own, batched, with limits everywhere, local by default; and the page.
 
-An event loop (starlette on uvicorn) beside one worker thread a model. Light to import: torch comes with the files.
+An event loop (starlette on uvicorn) and one worker thread per model. Light to import: torch comes with the files.
 """

@@ -1,14 +1,9 @@
-"""The page over HTTP: `/`, its static files, its lessons, and `/v1/look`, where it asks; and the small server of
-`triform look`.
-
-`routes` may be mounted in any Starlette app. Answers are computed in threads, one at a time for a model. Refuses to
-know keys, queues and the other tasks: those belong to the server that mounts it.
-"""
+"""The page over HTTP: `/`, its static files, its lessons and `/v1/look`; and the small server of `triform look`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from socket import create_server
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
@@ -20,14 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from triform.errors import InputError, TriformError, UnknownName
+from triform.errors import TriformError
 from triform.extensions import Lessons, find_lessons
 from triform.page.answer_requests import answer
 from triform.page.export_html import STATIC
 from triform.page.requests import AnyAsk, Plain
 from triform.page.session import Looker
+from triform.serve.http.connections import watched
+from triform.serve.http.http_errors import Refusal, refusal, unavailable
+from triform.serve.http.limits import Limits
+from triform.serve.http.request_body import body_of, parsed
 
-MOST_BYTES = 1_000_000  # of a question
+if TYPE_CHECKING:
+    from triform.serve.http.request_context import Call
+
 OPENING = "the fat ginger cat sat on a mat"
 OPENING_IDS = "3 14 15 9 2 6 5 35"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -41,80 +42,64 @@ HEADERS = {
 
 
 class Posted(Plain, frozen=True):
-    """What is sent to /v1/look; the model may be left out where there is only one."""
+    """The body of POST /v1/look; the model may be left out if there is only one."""
 
     ask: AnyAsk
     model: str = ""
 
 
 def routes(
-    lookers: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
+    sessions: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
 ) -> list[BaseRoute]:
-    """`/`, `/page/…`, and GET and POST of `/v1/look`, for the models of a registry; it opens with this text.
-
-    `forms` are the playground's, by model, where there is a server for tasks.
-    """
-    first = text or opening(next(iter(lookers.values())))
+    """`/`, `/page/…` and GET `/v1/look`; the page opens with this text. `forms`: those of the playground, by model."""
     lessons = find_lessons()
+    known = {
+        "models": list(sessions),
+        "text": text or opening(next(iter(sessions.values()))),
+        "target": target,
+        "forms": forms or {},
+        "lessons": lessons is not None,
+    }
 
     async def begin(request: Request) -> Response:
-        known = {
-            "models": list(lookers),
-            "text": first,
-            "target": target,
-            "forms": forms or {},
-            "lessons": lessons is not None,
-        }
         return told(known | {"signed_in": "triform.session" in request.scope})
-
-    async def look(request: Request) -> Response:
-        try:
-            posted = read(await body_of(request))
-            looker = named(lookers, posted.model)
-            return told(await run_in_threadpool(answer, looker, posted.ask))
-        except TriformError as error:
-            return refused(str(error))
 
     return [
         Route("/", shown("index.html")),
         *(Route(f"/page/{name}", shown(name)) for name in NAMES),
         *([] if lessons is None else lesson_routes(lessons)),
         Route("/v1/look", begin, methods=["GET"]),
-        Route("/v1/look", look, methods=["POST"]),
     ]
 
 
-def opening(looker: Looker) -> str:
-    """A text to begin with; ids where there are no words."""
-    return OPENING if looker.model.tokenizer is not None else OPENING_IDS
+def opening(session: Looker) -> str:
+    """A text to begin with; ids for a model without a tokenizer."""
+    return OPENING if session.model.tokenizer is not None else OPENING_IDS
 
 
 def lesson_routes(lessons: Lessons) -> list[BaseRoute]:
-    """The chapters that an extension brings; one is run at a time, and a request that waits for it takes no thread."""
+    """The chapters that an extension brings; one runs at a time, and a request that waits for it takes no thread."""
     running = asyncio.Lock()
 
     async def contents(request: Request) -> Response:
         return told(await run_in_threadpool(lessons.contents))
 
     async def chapter(request: Request) -> Response:
-        try:
-            async with running:
-                return told(await run_in_threadpool(lessons.chapter, request.path_params["name"]))
-        except TriformError as error:
-            return refused(str(error))
+        async with running:
+            return told(await run_in_threadpool(lessons.chapter, request.path_params["name"]))
 
-    return [Route("/page/lessons", contents), Route("/page/lessons/{name}", chapter)]
+    return [Route("/page/lessons", contents), Route("/page/lessons/{name}", refusing(chapter))]
 
 
-def _names() -> list[str]:
-    found = [one.name for one in STATIC.iterdir() if one.is_file()]
-    return found + [f"views/{one.name}" for one in (STATIC / "views").iterdir() if one.is_file()]
+NAMES = sorted(
+    f"{folder}{file.name}"
+    for folder, place in (("", STATIC), ("views/", STATIC / "views"))
+    for file in place.iterdir()
+    if file.is_file()
+)
 
 
-NAMES = sorted(_names())
-
-
-def shown(name: str) -> Any:
+def shown(name: str) -> Callable[[Request], Awaitable[Response]]:
     data = STATIC.joinpath(*name.split("/")).read_bytes()
     kind = TYPES[name.rpartition(".")[2]]
 
@@ -124,52 +109,63 @@ def shown(name: str) -> Any:
     return show
 
 
-async def body_of(request: Request) -> bytes:
-    """JSON only, which a page of another origin cannot send unasked; and never more than the bound."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise InputError("a question is sent as application/json")
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BYTES:
-            raise InputError(f"a question has at most {MOST_BYTES:,} bytes; shorten the text")
-    return body
-
-
-def read(body: bytes) -> Posted:
-    try:
-        return msgspec.json.decode(body, type=Posted)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"this is no question a page may ask: {error}") from None
-
-
-def named(lookers: Mapping[str, Looker], name: str) -> Looker:
-    if not name and len(lookers) == 1:
-        return next(iter(lookers.values()))
-    if name not in lookers:
-        raise UnknownName("model", name, lookers)
-    return lookers[name]
-
-
 def told(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json", headers=HEADERS)
 
 
-def refused(message: str) -> Response:
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
-    return Response(
-        msgspec.json.encode({"error": error}), status_code=400, media_type="application/json", headers=HEADERS
-    )
+def refusing(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The handler, with TriformErrors as error responses in the API's shape."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except TriformError as error:
+            fault = refusal(error)
+            return Response(fault.body, fault.status, media_type="application/json", headers=HEADERS | fault.headers)
+
+    return handle
 
 
-def app(looker: Looker, *, text: str = "", target: str = "") -> Starlette:
-    """The page of one model, for this machine only."""
+# --- /v1/look -------------------------------------------------------------------------------------------------------
+
+
+def named(sessions: Mapping[str, Looker], name: str) -> Looker:
+    if not name and len(sessions) > 1:
+        raise Refusal(f"several models are served; name one: {', '.join(sessions)}", param="model")
+    if name and name not in sessions:
+        served = ", ".join(sessions)
+        raise Refusal(f"the model {name[:80]!r} is not served here; served: {served}", status=404, param="model")
+    return sessions[name] if name else next(iter(sessions.values()))
+
+
+async def look(call: "Call", posted: Posted) -> dict[str, Any]:
+    """In the model's bounded queue, one at a time; never in its worker, which decodes for others."""
+    if call.service.stopping:
+        raise unavailable("stopping")
+    session = named(call.service.lookers, posted.model)
+    call.notes["model"] = session.name
+    return await call.service.models[session.name].lanes.views.run(lambda: answer(session, posted.ask))
+
+
+# --- the small server of `triform look` -----------------------------------------------------------------------------
+
+
+def app(session: Looker, *, text: str = "", target: str = "") -> Starlette:
+    """The page of one model, for this machine only; requests wait for each other as long as it takes."""
+    sessions, decoder, limits = {session.name: session}, msgspec.json.Decoder(Posted), Limits(characters=2**20)
+
+    async def look_alone(request: Request) -> Response:
+        body = await body_of(request.receive, request.headers, most=limits.body_bytes, seconds=limits.idle_seconds)
+        posted = parsed(body, decoder, limits)
+        return told(await run_in_threadpool(answer, named(sessions, posted.model), posted.ask))
+
+    pages = routes(sessions, text=text, target=target)
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
-    return Starlette(routes=routes({looker.name: looker}, text=text, target=target), middleware=[hosts])
+    return Starlette(routes=[*pages, Route("/v1/look", refusing(look_alone), methods=["POST"])], middleware=[hosts])
 
 
 def listen(
-    looker: Looker,
+    session: Looker,
     *,
     text: str,
     target: str,
@@ -177,15 +173,16 @@ def listen(
     opened: Callable[[str], object] | None,
     told: Callable[[str], object],
 ) -> None:
-    """Serves the page on this machine until Ctrl-C; says where, and opens it."""
+    """Serves the page on this machine until Ctrl-C; prints the address and opens it."""
     try:
         socket = create_server(("127.0.0.1", port))
     except OSError as error:
-        raise TriformError(f"port {port} cannot be used: {error.strerror}; give another --port") from None
+        raise TriformError(f"cannot listen on port {port}: {error.strerror}; give another --port") from None
     address = f"http://127.0.0.1:{socket.getsockname()[1]}/"
     with socket:
         told(f"{address}  (Ctrl-C ends it)")
         if opened is not None:
             opened(address)  # the socket listens already, so a quick browser only waits
-        config = uvicorn.Config(app(looker, text=text, target=target), log_level="warning", lifespan="off")
+        page, protocol = app(session, text=text, target=target), watched(Limits())
+        config = uvicorn.Config(page, http=protocol, log_level="warning", lifespan="off")
         uvicorn.Server(config).run(sockets=[socket])

@@ -9,7 +9,7 @@ from typing import Any
 from torch.nn import functional as F
 
 from triform.errors import InputError
-from triform.generate.validate_request import check_tokens
+from triform.generate.validate import check_tokens
 from triform.model import Model
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG

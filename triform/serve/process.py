@@ -1,7 +1,7 @@
-"""A service as a process: it listens, and it ends as it is told to.
+"""A service as a process: its socket, signals and exit codes; uvicorn does the rest.
 
 SIGTERM or Ctrl-C: not ready at once, running requests may end within the grace time, exit code 0. A worker that is
-lost: exit code 1. Owns signals and exit codes; everything else is handed to uvicorn.
+lost: exit code 1.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from triform.serve.worker.service import Service
 
 
 def run(service: Service, *, access: Access, listening: socket.socket) -> int:
-    """Serves until it is told to stop; the process's exit code."""
+    """Serves until a signal or the loss of a worker; returns the process's exit code."""
     limits = service.limits
     config = uvicorn.Config(
         app(service, access=access),
@@ -46,57 +46,52 @@ def run(service: Service, *, access: Access, listening: socket.socket) -> int:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """The place to listen, taken before anything is loaded; nobody gets in yet."""
+    """A bound socket, taken before anything is loaded; it does not listen yet."""
+    made = None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         made = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise cannot_listen(host, port, error) from error
-    try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:
-        made.close()
-        raise cannot_listen(host, port, error) from error
+        if made is not None:
+            made.close()
+        problem = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise TriformError(f"{problem}; give another --host or --port") from error
     return made
 
 
-def cannot_listen(host: str, port: int, error: OSError) -> TriformError:
-    return TriformError(f"cannot listen on {host}:{port}: {error.strerror or error}; give another --host or --port")
-
-
 class Server(uvicorn.Server):
-    """uvicorn, but what ends it is the service's own life."""
+    """uvicorn, ended by a signal or by the loss of a worker."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service, self.code = service, 0
-        self._told = asyncio.Event()
+        self._signalled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        for one in sockets or ():
-            host, port, *_ = one.getsockname()
+        for bound_socket in sockets or ():
+            host, port, *_ = bound_socket.getsockname()
             self.service.log("listening", host=host, port=port, models=list(self.service.models))
-        self._life = asyncio.ensure_future(self._live())
+        self._end = asyncio.ensure_future(self._wait_for_end())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal asks, the second does not wait."""
+        """The first signal starts a graceful shutdown, the second ends at once."""
         if self.service.stopping:
             self.should_exit = self.force_exit = True
         self.service.stopping = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._told.set)
+            self._loop.call_soon_threadsafe(self._signalled.set)
 
-    async def _live(self) -> None:
-        lost = asyncio.ensure_future(self.service.watch())
-        told = asyncio.ensure_future(self._told.wait())
-        await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
+    async def _wait_for_end(self) -> None:
+        ends = [asyncio.ensure_future(end) for end in (self.service.watch(), self._signalled.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.code = 1 if self.service.lost.is_set() else 0
         await self.service.finish(grace=0.0 if self.code else self.service.limits.grace_seconds)
-        for task in (lost, told):
+        for task in ends:
             task.cancel()
         self.should_exit = True

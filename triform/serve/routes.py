@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from triform.costs.predict import Cost
-from triform.serve import look_route, small_routes, task_routes
+from triform.serve import page_routes, small_routes, task_routes
 from triform.serve.openai import completions
 from triform.serve.openai.request_types import (
     AnswerAsk,
@@ -180,7 +180,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/look",
-        look_route.look,
+        page_routes.look,
         "What the page asks: every number inside a pass.",
         Posted,
         dict[str, Any],

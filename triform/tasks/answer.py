@@ -12,7 +12,7 @@ import msgspec
 from triform.data.rows import Question
 from triform.errors import InputError
 from triform.generate import api
-from triform.metrics.squad import best_of
+from triform.metrics import best_of
 from triform.model import Model
 from triform.spec import Form, ModelSpec, Span, replace
 from triform.tasks import answer_spans

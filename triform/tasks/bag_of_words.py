@@ -15,7 +15,7 @@ from torch import Tensor
 
 from triform.data.folds import number_folds
 from triform.data.rows import Labelled
-from triform.metrics.labels import chosen_labels, label_matrix
+from triform.metrics import chosen_labels, label_matrix
 from triform.tasks import logistic_regression
 from triform.tasks.logistic_regression import LinearFit
 

@@ -19,7 +19,7 @@ from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
-from triform.metrics.labels import accuracy, confusion, label_matrix, macro_f1
+from triform.metrics import accuracy, confusion, label_matrix, macro_f1
 from triform.model import Model
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
@@ -33,9 +33,14 @@ from triform.train.examples import Labelled as Example
 from triform.train.label_objectives import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.weights.head_temperature import divide_head, text_labels
-from triform.weights.label_probabilities import is_several, label_probabilities
-from triform.weights.regression_head import gives_number, number_of
+from triform.weights.label_heads import (
+    divide_head,
+    gives_number,
+    is_several,
+    label_probabilities,
+    number_of,
+    text_labels,
+)
 
 FEW_ROWS = 1000  # below this many, rows to be judged by are too dear to be held out for good
 JUDGED_ROWS = 200  # to be held out at least, where there are more

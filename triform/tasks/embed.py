@@ -17,7 +17,7 @@ from triform.core.texts import Text
 from triform.data.chunks import portions
 from triform.data.rows import Scored
 from triform.errors import InputError, UnknownName
-from triform.metrics.ranking import spearman
+from triform.metrics import spearman
 from triform.model import Model
 from triform.pooling import ROLES, Pooling, Role
 from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace

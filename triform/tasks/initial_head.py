@@ -18,7 +18,7 @@ from triform.data.chunks import portions
 from triform.data.folds import number_folds
 from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
-from triform.metrics.labels import chosen_labels, label_matrix
+from triform.metrics import chosen_labels, label_matrix
 from triform.model import Model
 from triform.pooling import Pooling
 from triform.spec import Classify as Head

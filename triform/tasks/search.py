@@ -11,7 +11,7 @@ from triform.data.line_reader import Unit, name_place
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.hints import Hint
-from triform.metrics.ranking import ndcg, recall
+from triform.metrics import ndcg, recall
 from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks import vector_index as indexes

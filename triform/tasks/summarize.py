@@ -6,7 +6,7 @@ from typing import Any
 
 from triform.data.rows import Pair
 from triform.generate import api
-from triform.metrics.rouge import Rouge, best_rouge
+from triform.metrics import Rouge, best_rouge
 from triform.model import Model
 from triform.tasks.task import Reply, Scores
 from triform.tasks.task_specific_params import SUMMARIZATION, Prepared, prepare

@@ -18,7 +18,7 @@ from triform.data.chunks import portions
 from triform.data.rows import Tagged
 from triform.data.values import is_bio
 from triform.errors import InputError
-from triform.metrics.entities import Stretch, entities, entity_score
+from triform.metrics import Stretch, entities, entity_score
 from triform.model import Model
 from triform.spec import Form, ModelSpec, replace
 from triform.spec import Tag as Head

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from triform.costs.predict import cache_bytes_per_position
 from triform.data.chunks import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
@@ -181,11 +182,10 @@ def most_written(spec: ModelSpec) -> int:
 def abreast(spec: ModelSpec, *, read: int, written: int, beams: int = 1) -> int:
     """How many answers are written side by side: as many as hold about REMEMBERED bytes, 2 · L · G · K numbers a
     position, of their past and of what was read; beams share a source, and each has a past of its own."""
-    stack, context = spec.stacks["decoder"], spec.context
-    a_position = 2 * stack.layers * stack.attention.kv_heads * stack.attention.head_width * 4
+    context = spec.context
     two = spec.form == "encoder-decoder"
     positions = beams * min(written, context) + read if two else beams * min(written + read, context)
-    return max(1, min(ROWS, REMEMBERED // max(1, a_position * positions)))
+    return max(1, min(ROWS, REMEMBERED // max(1, cache_bytes_per_position(spec) * positions)))
 
 
 def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:

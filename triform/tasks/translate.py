@@ -7,6 +7,7 @@ import msgspec
 
 from triform.data.rows import Pair
 from triform.generate import api
+from triform.inspect.token_labels import token_label
 from triform.inspect.view import look
 from triform.model import Model
 from triform.tasks.task import CannotDo, Reply, Scores
@@ -95,17 +96,11 @@ def aligned(question: str, answer: Translated, *, model: Model) -> Translated:
     mean = sum(view.attention(layer, kind="cross").values.mean(0) for layer in layers) / len(layers)
     kept = [at for at, id in enumerate(target) if id not in tokenizer.target.special_ids]
     alignment = Alignment(
-        source=tuple(spelled(tokenizer, id) for id in source),
-        target=tuple(spelled(tokenizer.target, target[at]) for at in kept),
+        source=tuple(token_label(id, tokenizer, strip=True) for id in source),
+        target=tuple(token_label(target[at], tokenizer.target, strip=True) for at in kept),
         weights=tuple(tuple(round(float(weight), 4) for weight in mean[at]) for at in kept),
     )
     return msgspec.structs.replace(answer, alignment=alignment)
-
-
-def spelled(tokenizer: Any, id: int) -> str:
-    """A token as a person reads it; one with a duty by its name."""
-    text: str = tokenizer.decode([id]).strip() or tokenizer.token_of(id) or str(id)
-    return text
 
 
 def judged(texts: Sequence[str], rows: Sequence[Pair]) -> Scores:

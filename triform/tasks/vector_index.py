@@ -23,10 +23,12 @@ from triform.data.row_cache import file_hash
 from triform.errors import InputError, TriformError
 from triform.files import manifest
 from triform.files.atomic_folder import appearing, writing
-from triform.files.safe_folder import Box, parse
+from triform.files.format_version import FORMAT, check_format
+from triform.files.safe_folder import Box
 from triform.files.safetensors_data import TensorFile, write_tensors
-from triform.files.safetensors_header import header
+from triform.files.safetensors_header import read_header
 from triform.files.stable_read import read_steadily
+from triform.files.strict_json import encode_json, parse_json
 from triform.hints import Hint
 from triform.model import Model
 from triform.tasks.embed import Embed
@@ -56,6 +58,7 @@ class Note(msgspec.Struct, frozen=True):
     files: dict[str, File]
     layout: Layout = Layout()  # how the files were read
     windows: bool = True  # long texts were read whole; an index that does not say it is of before there was a choice
+    format_version: int = FORMAT
 
 
 class Index(NamedTuple):
@@ -279,7 +282,7 @@ def _joined(done: dict[str, _Known], note: Note) -> Index:
 
 def _write(folder: Path, index: Index, *, graph: bool) -> None:
     with appearing(folder) as draft:
-        (draft / NOTE).write_bytes(msgspec.json.format(msgspec.json.encode(index.note)))
+        (draft / NOTE).write_bytes(encode_json(index.note))
         encode = msgspec.json.Encoder().encode
         with (draft / PASSAGES).open("wb") as lines:
             lines.writelines(encode(passage) + b"\n" for passage in index.passages)
@@ -304,8 +307,8 @@ def _read(box: Box) -> Index:
     seen = manifest.watch(box, known.files)
     if wrong := manifest.damaged(box, known):
         raise BadIndex(f"the index {box.root} is damaged: {', '.join(wrong)} is not as it was written; make it again")
-    with box.open(NOTE) as told, box.open(PASSAGES) as lines:
-        note: Note = parse(told.read(), NOTE, Note)
+    note = read_note(box)
+    with box.open(PASSAGES) as lines:
         passages = msgspec.json.Decoder(Passage).decode_lines(lines.read())
     index = Index(note, passages, _stored_vectors(box), _graph(box) if box.has(GRAPH) else None)
     count = sum(file.passages for file in note.files.values())
@@ -315,8 +318,16 @@ def _read(box: Box) -> Index:
     return index
 
 
+def read_note(box: Box) -> Note:
+    """What an index says of itself, however many files it was made of."""
+    with box.open(NOTE) as file:
+        data = file.read()
+    check_format(data, what=box.root / NOTE, otherwise="make the index again in another folder")
+    return parse_json(data, type=Note, what=NOTE, unique_keys=True)
+
+
 def _stored_vectors(box: Box) -> Tensor:
-    place = header(box, VECTORS).get("vectors")
+    place = read_header(box, VECTORS).get("vectors")
     if place is None or place.dtype != "F32":
         raise BadIndex(f"the index {box.root} is damaged: {VECTORS} holds no float32 vectors; make it again")
     return TensorFile(box, VECTORS).tensor(place)

@@ -1,4 +1,1 @@
-"""Text in, ids out, and back: tokenizers, streaming, training new ones, chat templates.
-
-Knows files of text and nothing of models, tensors or tasks.
-"""
+"""Tokenizers: text to ids and back, streaming, training new ones; chat templates. Knows no models, tensors or tasks."""

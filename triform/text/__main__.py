@@ -1,4 +1,4 @@
-"""`python -m triform.text FOLDER TEXT`: how the tokenizer of a model folder cuts a text, a line a token."""
+"""`python -m triform.text FOLDER TEXT`: how the tokenizer of a model folder splits a text, one line per token."""
 
 import sys
 
@@ -8,10 +8,11 @@ from triform.text.tokenizer import Tokenizer
 
 def main(folder: str, text: str) -> None:
     tokenizer = Tokenizer.read(folder)
-    found = tokenizer.encode(text)
-    for id, (start, end) in zip(found.ids, found.offsets, strict=True):
+    encoding = tokenizer.encode(text)
+    for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
         print(f"{id:>7}  {tokenizer.token_of(id)!r:<24} {start:>5}–{end:<5} {text[start:end]!r}")
-    print(f"{len(found.ids)} tokens, {tokenizer.count_unknown(found.ids)} unknown, vocabulary {tokenizer.vocab:,}")
+    unknown = tokenizer.count_unknown(encoding.ids)
+    print(f"{len(encoding.ids)} tokens, {unknown} unknown, vocabulary {tokenizer.vocab:,}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Tokenizers of the library built from their parts: byte-level BPE, WordPiece, and what each puts around a text.
+"""Builds tokenizers of the tokenizers library: byte-level BPE, WordPiece, and the special tokens around a text.
 
-Knows the recipes of the families, not the files they come in.
+Knows the recipes of the families, not their files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from triform.text.panic_guard import TokenizerError, shield
 
 Split: TypeAlias = Literal["gpt2", "llama3", "qwen2", "smollm"]
 
-# Contractions; letters with at most one sign before them; digits; signs with the line ends after them; white space.
-_WORDS = (
+# Contractions; letters with at most one symbol before them; digits; symbols with line ends after them; white space.
+_WORD_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-WORD_PATTERNS = (_WORDS.format(digits="{1,3}"), _WORDS.format(digits=""))  # of Llama 3, of Qwen 2
+WORD_PATTERNS = (_WORD_PATTERN.format(digits="{1,3}"), _WORD_PATTERN.format(digits=""))  # of Llama 3, of Qwen 2
 
 
 def byte_level(
@@ -28,11 +28,11 @@ def byte_level(
     split: Split = "gpt2",
     prefix_space: bool = False,
 ) -> tokenizers.Tokenizer:
-    """BPE over bytes: any text can be spelled, and decoding gives it back exactly."""
+    """BPE over bytes: any text can be encoded, and decoding returns it exactly."""
     with shield("building a byte-level tokenizer"):
-        # Llama 3 takes a word that is a token as it is, even where no merges lead to it.
+        # Llama 3 uses a word that is a token directly, even where no merges lead to it.
         core = tokenizers.Tokenizer(models.BPE(dict(vocab), list(merges), ignore_merges=split == "llama3"))
-        core.pre_tokenizer = _byte_words(split, prefix_space=prefix_space)
+        core.pre_tokenizer = _split_bytes(split, prefix_space=prefix_space)
         core.decoder = decoders.ByteLevel()
         core.post_processor = processors.ByteLevel(trim_offsets=False)
         if split == "qwen2":
@@ -40,7 +40,7 @@ def byte_level(
     return core
 
 
-def _byte_words(split: Split, *, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
+def _split_bytes(split: Split, *, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
     plain = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     if split == "gpt2":
         return plain
@@ -59,7 +59,7 @@ def word_piece(
     strip_accents: bool | None = None,
     chinese: bool = True,
 ) -> tokenizers.Tokenizer:
-    """BERT's words, each the longest known beginning and `##` continuations; accents go with case unless told."""
+    """BERT's words, each the longest known prefix and `##` continuations; `strip_accents` None: as `lower`."""
     with shield("building a WordPiece tokenizer"):
         core = tokenizers.Tokenizer(models.WordPiece(dict(vocab), unk_token=unk))
         core.normalizer = normalizers.BertNormalizer(
@@ -71,38 +71,38 @@ def word_piece(
 
 
 def mark_special(core: tokenizers.Tokenizer, *, tokens: Sequence[AddedToken]) -> None:
-    """Makes the tokens special (found in texts, left out of decodings); those not in the vocabulary join its end."""
+    """Make tokens special (recognized in texts, left out when decoding); unknown ones are added to the vocabulary."""
     known = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
     with shield("adding special tokens"):
         core.add_special_tokens([token for token in tokens if token.content not in known])
 
 
 def put_ends(core: tokenizers.Tokenizer, *, bos: str | None = None, eos: str | None = None) -> None:
-    """Around each text its beginning, its end, both or neither."""
+    """Put a bos before each text, an eos after it, both or neither."""
     before, after = ([token] if token else [] for token in (bos, eos))
     single = [(piece, 0) for piece in (*before, "$A", *after)]
-    _frame(core, single=single, pair=[*single, *((piece, 0) for piece in (*before, "$B", *after))])
+    _set_template(core, single=single, pair=[*single, *((piece, 0) for piece in (*before, "$B", *after))])
 
 
 def put_cls_sep(core: tokenizers.Tokenizer, *, cls: str, sep: str) -> None:
-    """BERT: [CLS] text [SEP] pair [SEP], the pair and its end of kind 1."""
+    """BERT: [CLS] text [SEP] pair [SEP]; the pair and its [SEP] have segment id 1."""
     single = [(cls, 0), ("$A", 0), (sep, 0)]
-    _frame(core, single=single, pair=[*single, ("$B", 1), (sep, 1)])
+    _set_template(core, single=single, pair=[*single, ("$B", 1), (sep, 1)])
 
 
-def _frame(core: tokenizers.Tokenizer, *, single: list[tuple[str, int]], pair: list[tuple[str, int]]) -> None:
+def _set_template(core: tokenizers.Tokenizer, *, single: list[tuple[str, int]], pair: list[tuple[str, int]]) -> None:
     names = sorted({piece for piece, _ in (*single, *pair)} - {"$A", "$B"})
-    ids = [(name, id_of(core, token=name)) for name in names]
-    with shield("framing texts with special tokens"):
+    ids = [(name, require_id(core, token=name)) for name in names]
+    with shield("adding special tokens around texts"):
         core.post_processor = processors.TemplateProcessing(
-            single=[f"{piece}:{kind}" for piece, kind in single],
-            pair=[f"{piece}:{kind}" for piece, kind in pair],
+            single=[f"{piece}:{segment}" for piece, segment in single],
+            pair=[f"{piece}:{segment}" for piece, segment in pair],
             special_tokens=ids,
         )
 
 
-def id_of(core: tokenizers.Tokenizer, *, token: str) -> int:
-    """The id of a token that must be there."""
+def require_id(core: tokenizers.Tokenizer, *, token: str) -> int:
+    """The id of a token that must be in the vocabulary."""
     id = core.token_to_id(token)
     if id is None:
         raise TokenizerError(f"the vocabulary has no {token!r}")

@@ -1,6 +1,6 @@
-"""Marian's tokenizer: two SentencePiece models, one for what is read and one for what is written, and one list of ids.
+"""Marian's tokenizer: two SentencePiece models, one for the source and one for the target, and one vocabulary.
 
-Knows nothing of the punctuation clean-up that its training data went through: texts are taken as they are.
+Does not normalize punctuation as Marian's training data did: texts are used as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models
 
-from triform.text.build_tokenizer import id_of, mark_special, put_ends
+from triform.text.build_tokenizer import mark_special, put_ends, require_id
 from triform.text.panic_guard import TokenizerError, shield
 from triform.text.sentencepiece import core_of, parse_pieces
 from triform.text.tokenizer import Tokenizer
@@ -18,51 +18,55 @@ from triform.text.tokenizer import Tokenizer
 SOURCE, TARGET, VOCAB = "source.spm", "target.spm", "vocab.json"
 
 
-def book_of(vocab: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Names and ids, and the text of a list of them; it never spells."""
+def build_vocabulary(vocab: Mapping[str, int]) -> tokenizers.Tokenizer:
+    """Tokens and their ids, and how ids are decoded; it does not split texts."""
     if not {"<unk>", "</s>"} <= vocab.keys():
         raise TokenizerError(f"{VOCAB} of a Marian folder must hold '<unk>' and '</s>'")
     with shield("reading the vocabulary"):
-        book = tokenizers.Tokenizer(models.WordLevel(dict(vocab), unk_token="<unk>"))
-        book.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    return book
+        vocabulary = tokenizers.Tokenizer(models.WordLevel(dict(vocab), unk_token="<unk>"))
+        vocabulary.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return vocabulary
 
 
-class Marian(Tokenizer):
-    """Spells with the pieces of one side, numbers them by the common list, reads back by that list."""
+class MarianTokenizer(Tokenizer):
+    """Splits texts with the pieces of one side; ids come from the common vocabulary."""
 
     def __init__(
         self,
-        book: tokenizers.Tokenizer,
+        vocabulary: tokenizers.Tokenizer,
         *,
         special: Mapping[str, str],
         config: Mapping[str, Any],
         files: Mapping[str, bytes],
         side: str = SOURCE,
     ) -> None:
-        super().__init__(book, special=special, config={"tokenizer_class": "MarianTokenizer"} | dict(config))
-        self._kept, self._side = files, side
+        super().__init__(vocabulary, special=special, config={"tokenizer_class": "MarianTokenizer"} | dict(config))
+        self._model_files, self._side = files, side
         self._speller = core_of(parse_pieces(files[side], what=side), what=side)
         mark_special(self._speller, tokens=[AddedToken(name, normalized=False) for name in special.values()])
-        self._numbers = book.get_vocab()
-        self._unknown = id_of(book, token="<unk>")
-        # Which language to write, in models that know many: `>>fra<< Good morning.`
-        languages = [name for name in self._numbers if name.startswith(">>") and name.endswith("<<")]
+        self._id_of_token = vocabulary.get_vocab()
+        self._unknown = require_id(vocabulary, token="<unk>")
+        # The target language, in models with many: `>>fra<< Good morning.`
+        languages = [name for name in self._id_of_token if name.startswith(">>") and name.endswith("<<")]
         self._speller.add_tokens([AddedToken(name, normalized=False) for name in sorted(languages)])
         put_ends(self._speller, eos="</s>")
 
     def _ids(self, raw: tokenizers.Encoding) -> list[int]:
-        # By their text: what one side cannot spell comes out as it is, and the other side may have brought it a number.
-        return [self._numbers.get(token, self._unknown) for token in raw.tokens]
+        # By their text: a token that one side does not know may have an id from the other side.
+        return [self._id_of_token.get(token, self._unknown) for token in raw.tokens]
 
     def ids_many(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]:
-        return [list(found.ids) for found in self.encode_many(texts, special=special)]  # the fast road has no texts
+        return [
+            list(encoding.ids) for encoding in self.encode_many(texts, special=special)
+        ]  # encode_batch_fast has no texts
 
     @cached_property
     def target(self) -> Tokenizer:
         if self._side == TARGET:
             return self
-        return Marian(self._core, special=self.special, config=self._config, files=self._kept, side=TARGET)
+        return MarianTokenizer(
+            self._core, special=self.special, config=self._config, files=self._model_files, side=TARGET
+        )
 
     def _files(self) -> dict[str, bytes]:
-        return dict(self._kept)
+        return dict(self._model_files)

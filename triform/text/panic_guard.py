@@ -1,6 +1,6 @@
-"""The wall around the tokenizers library: whatever breaks inside it comes out as our error.
+"""Turns every failure inside the tokenizers library into a TokenizerError.
 
-A panic of its Rust code reaches Python as a child of BaseException, past every `except Exception` on the way up.
+A panic of its Rust code is a BaseException in Python, which no `except Exception` catches.
 """
 
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from triform.errors import TriformError
 
 
 class TokenizerError(TriformError):
-    """A tokenizer that cannot be built, or that breaks on what it is given."""
+    """A tokenizer that cannot be built, or that fails on its input."""
 
 
 @contextmanager
 def shield(doing: str) -> Iterator[None]:
-    """Turns errors and panics of the library into TokenizerError; lets interrupts through."""
+    """Turns errors and panics of the library into TokenizerError; KeyboardInterrupt passes."""
     try:
         yield
     except TriformError:

@@ -1,7 +1,7 @@
-"""Patterns in a tokenizer.json: those that are not known are tried on hard texts when the file is read.
+"""Regular expressions in a tokenizer.json: unknown ones are tried on hard texts when the file is loaded.
 
-A pattern as `(a+)+$` takes twice the time for each further character. It is tried in a child process, which can be
-ended.
+A pattern such as `(a+)+$` takes twice the time for each further character. It is tried in a child process, which can be
+killed.
 """
 
 import json
@@ -18,23 +18,24 @@ from triform.text import pattern_process
 from triform.text.build_tokenizer import WORD_PATTERNS
 from triform.text.panic_guard import TokenizerError
 
-WAIT_SECONDS = 30  # for a child on a busy machine; its processor time has a bound of its own
+WAIT_SECONDS = 30  # for a child on a busy machine; its processor time has its own limit
 # Of Llama 3, Qwen 2 and SentencePiece.
-KNOWN = {*WORD_PATTERNS, r"\A +|[ ▁]+\z", " {2,}"}
+KNOWN_PATTERNS = {*WORD_PATTERNS, r"\A +|[ ▁]+\z", " {2,}"}
 
 
 def refuse_slow_patterns(parts: Iterable[Any], *, what: str) -> None:
-    """`parts` are the values of the sections that describe how a text is cut."""
+    """`parts` are the values of the sections that describe how a text is split."""
     found = {part["Regex"] for part in parts if isinstance(part, dict) and isinstance(part.get("Regex"), str)}
-    for pattern in sorted(found - KNOWN):
+    for pattern in sorted(found - KNOWN_PATTERNS):
         if not is_fast(pattern):
             raise TokenizerError(
-                f"{what}: the pattern {pattern[:80]!r} takes more than {pattern_process.SECONDS:g} s for a text of "
-                f"{pattern_process.LENGTH:,} characters; write it without repetitions inside repetitions"
+                f"{what}: the pattern {pattern[:80]!r} takes more than {pattern_process.MAX_SECONDS:g} s for a text of "
+                f"{pattern_process.TEXT_CHARACTERS:,} characters; write it without repetitions inside repetitions"
             )
 
 
 def is_fast(pattern: str) -> bool:
+    """Whether a child process splits hard texts by this pattern in time."""
     library = str(Path(tokenizers.__file__).parents[1])
     command = [sys.executable, "-I", pattern_process.__file__, library]
     environment = {key: value for key, value in os.environ.items() if key != "RUST_BACKTRACE"}

@@ -1,6 +1,6 @@
-"""Special tokens: which token pads, ends, begins, masks, as the files of a folder say it or by custom.
+"""Special tokens: pad, eos, bos, mask and others, from the files of a folder or by the custom of a family.
 
-Owns tokenizer_config.json, special_tokens_map.json and added_tokens.json, in both generations of the format.
+Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json, in both versions of the format.
 """
 
 from typing import Annotated, TypeAlias
@@ -13,13 +13,13 @@ from tokenizers import AddedToken
 from triform.text.build_tokenizer import mark_special
 from triform.text.panic_guard import TokenizerError, shield
 from triform.text.tokenizer import ROLES
-from triform.text.tokenizer_limits import ADDED_BYTES, check_bytes
+from triform.text.tokenizer_limits import MAX_ADDED_BYTES, check_bytes
 
 Id: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
-class Added(msgspec.Struct):
-    """A token beside the vocabulary, with its manners."""
+class AddedTokenFields(msgspec.Struct):
+    """A token beside the vocabulary, as the files describe it."""
 
     content: str
     lstrip: bool = False
@@ -28,33 +28,26 @@ class Added(msgspec.Struct):
     normalized: bool = False
     special: bool = False
 
-    def make(self) -> AddedToken:
-        return AddedToken(
-            self.content,
-            lstrip=self.lstrip,
-            rstrip=self.rstrip,
-            single_word=self.single_word,
-            normalized=self.normalized,
-            special=self.special,
-        )
+    def to_library(self) -> AddedToken:
+        return AddedToken(**msgspec.structs.asdict(self))
 
 
-Named: TypeAlias = str | Added
+TokenOrName: TypeAlias = str | AddedTokenFields
 
 
-class Said(msgspec.Struct):
-    """What tokenizer_config.json or special_tokens_map.json says; a role that is null is said to be absent."""
+class TokenizerConfig(msgspec.Struct):
+    """tokenizer_config.json or special_tokens_map.json; a role that is null has no token."""
 
-    pad_token: Named | UnsetType | None = UNSET
-    eos_token: Named | UnsetType | None = UNSET
-    bos_token: Named | UnsetType | None = UNSET
-    unk_token: Named | UnsetType | None = UNSET
-    mask_token: Named | UnsetType | None = UNSET
-    cls_token: Named | UnsetType | None = UNSET
-    sep_token: Named | UnsetType | None = UNSET
-    additional_special_tokens: list[Named] | None = None
-    extra_special_tokens: list[Named] | dict[str, Named] | None = None  # the newer name, in two shapes
-    added_tokens_decoder: dict[Id, Added] | None = None
+    pad_token: TokenOrName | UnsetType | None = UNSET
+    eos_token: TokenOrName | UnsetType | None = UNSET
+    bos_token: TokenOrName | UnsetType | None = UNSET
+    unk_token: TokenOrName | UnsetType | None = UNSET
+    mask_token: TokenOrName | UnsetType | None = UNSET
+    cls_token: TokenOrName | UnsetType | None = UNSET
+    sep_token: TokenOrName | UnsetType | None = UNSET
+    additional_special_tokens: list[TokenOrName] | None = None
+    extra_special_tokens: list[TokenOrName] | dict[str, TokenOrName] | None = None  # the newer name, in two shapes
+    added_tokens_decoder: dict[Id, AddedTokenFields] | None = None
     tokenizer_class: str | None = None
     add_bos_token: bool | None = None
     add_eos_token: bool | None = None
@@ -66,8 +59,8 @@ class Said(msgspec.Struct):
     separate_vocabs: bool | None = None
 
 
-# A folder that names no role follows the first of these families whose mark is in its vocabulary.
-CUSTOMS: dict[str, dict[str, str]] = {
+# A folder without roles follows the first of these families whose key is in its vocabulary.
+USUAL_ROLES: dict[str, dict[str, str]] = {
     "[CLS]": {"pad": "[PAD]", "unk": "[UNK]", "mask": "[MASK]", "cls": "[CLS]", "sep": "[SEP]"},
     "<mask>": {
         "pad": "<pad>", "unk": "<unk>", "mask": "<mask>", "cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>",
@@ -77,13 +70,13 @@ CUSTOMS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def add_tokens(core: tokenizers.Tokenizer, *, said: Said, older: dict[str, Id]) -> None:
-    """Tokens beside the vocabulary; each must get the id that the weights were trained with."""
-    tokens = {id: Added(content, normalized=True) for content, id in older.items()}
-    tokens |= said.added_tokens_decoder or {}
-    check_bytes((token.content for token in tokens.values()), limit=ADDED_BYTES, what="the added tokens")
+def add_tokens(core: tokenizers.Tokenizer, *, config: TokenizerConfig, older: dict[str, Id]) -> None:
+    """Add the tokens beside the vocabulary; each must get the id that the weights were trained with."""
+    tokens = {id: AddedTokenFields(content, normalized=True) for content, id in older.items()}
+    tokens |= config.added_tokens_decoder or {}
+    check_bytes((token.content for token in tokens.values()), limit=MAX_ADDED_BYTES, what="the added tokens")
     known = {token.content for token in core.get_added_tokens_decoder().values()}
-    missing = [tokens[id].make() for id in sorted(tokens) if tokens[id].content not in known]
+    missing = [tokens[id].to_library() for id in sorted(tokens) if tokens[id].content not in known]
     with shield("adding tokens"):
         core.add_tokens(missing)
     for id, token in tokens.items():
@@ -94,20 +87,22 @@ def add_tokens(core: tokenizers.Tokenizer, *, said: Said, older: dict[str, Id]) 
             )
 
 
-def give_roles(core: tokenizers.Tokenizer, *, said: Said, map: Said) -> dict[str, str]:
-    """Role: token; all of them made special in the tokenizer. The config is asked first, then the map, then custom."""
-    named: dict[str, Named] = {}
+def assign_roles(core: tokenizers.Tokenizer, *, config: TokenizerConfig, tokens_map: TokenizerConfig) -> dict[str, str]:
+    """Role → token, all made special in the tokenizer: from the config, else the map, else by the family's custom."""
+    roles: dict[str, TokenOrName] = {}
     for role in ROLES:
-        token = getattr(said, f"{role}_token")
-        token = getattr(map, f"{role}_token") if token is UNSET else token
+        token = getattr(config, f"{role}_token")
+        token = getattr(tokens_map, f"{role}_token") if token is UNSET else token
         if token:
-            named[role] = token
-    if not named.keys() - {"pad"}:
-        family = next((family for mark, family in CUSTOMS.items() if core.token_to_id(mark) is not None), {})
-        named = {**{role: token for role, token in family.items() if core.token_to_id(token) is not None}, **named}
-    listed = said.extra_special_tokens or said.additional_special_tokens or map.additional_special_tokens or []
+            roles[role] = token
+    if not roles.keys() - {"pad"}:
+        family = next((family for key, family in USUAL_ROLES.items() if core.token_to_id(key) is not None), {})
+        roles = {**{role: token for role, token in family.items() if core.token_to_id(token) is not None}, **roles}
+    listed = (
+        config.extra_special_tokens or config.additional_special_tokens or tokens_map.additional_special_tokens or []
+    )
     extra = listed.values() if isinstance(listed, dict) else listed
-    tokens = [Added(token) if isinstance(token, str) else token for token in (*named.values(), *extra)]
-    check_bytes((token.content for token in tokens), limit=ADDED_BYTES, what="the special tokens")
-    mark_special(core, tokens=[token.make() for token in tokens])
-    return {role: token if isinstance(token, str) else token.content for role, token in named.items()}
+    tokens = [AddedTokenFields(token) if isinstance(token, str) else token for token in (*roles.values(), *extra)]
+    check_bytes((token.content for token in tokens), limit=MAX_ADDED_BYTES, what="the special tokens")
+    mark_special(core, tokens=[token.to_library() for token in tokens])
+    return {role: token if isinstance(token, str) else token.content for role, token in roles.items()}

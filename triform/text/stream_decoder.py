@@ -1,29 +1,31 @@
-"""Text from ids as they come: pieces that join to exactly what decoding all ids at once gives.
+"""Streaming decoding: pieces of text that join to exactly what decoding all ids at once gives.
 
-Owns what each kind of decoder must hold back. Knows decoders of the tokenizers library, not where ids come from.
-A decoder of unknown kind is held back whole: late, but never wrong.
+Knows what each decoder of the tokenizers library must hold back. The text of an unknown decoder is held back until the
+end: late, but never wrong.
 """
 
 import codecs
 import json
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
 from tokenizers import Regex, decoders
 
 from triform.text.panic_guard import shield
 
 
-class Step(Protocol):
-    """A part of the decoding: takes tokens, gives what is certain by now."""
+class DecodeStep:
+    """One step of decoding: takes tokens, returns the text that is certain so far, and the rest at the end."""
 
-    def push(self, token: str) -> str: ...
+    def push(self, token: str) -> str:
+        raise NotImplementedError
 
-    def finish(self) -> str: ...
+    def finish(self) -> str:
+        return ""
 
 
-class Each:
-    """Every token by itself; only the first of all may read differently (no space before it)."""
+class PerToken(DecodeStep):
+    """Every token separately; only the first may be decoded differently (no space before it)."""
 
     def __init__(self, decoder: decoders.Decoder) -> None:
         self.decode = decoder.decode
@@ -33,26 +35,21 @@ class Each:
         if self.first:
             self.first = False
             return self.decode([token])
-        return self.decode(["", token])  # the library looks at a token's index alone: 0, or any other
-
-    def finish(self) -> str:
-        return ""
+        return self.decode(["", token])  # the library only distinguishes index 0 from others
 
 
-class Spaced(Each):
-    """A tokenizer without a decoder: tokens with spaces between."""
+class SpaceJoined(DecodeStep):
+    """For tokenizers without a decoder: tokens joined by spaces."""
 
-    def __init__(self) -> None:
-        self.first = True
+    space = ""
 
     def push(self, token: str) -> str:
-        text = token if self.first else " " + token
-        self.first = False
+        text, self.space = self.space + token, " "
         return text
 
 
-class ByteRuns:
-    """`<0xE2>` tokens: a run of them is text only if the whole run is valid UTF-8, so it is held until it ends."""
+class ByteRuns(DecodeStep):
+    """`<0xE2>` tokens: a run of them is text only if the whole run is valid UTF-8, so it is held back until it ends."""
 
     def __init__(self) -> None:
         self.run: list[str] = []
@@ -69,8 +66,8 @@ class ByteRuns:
         return self.decode(run)
 
 
-class Bytes:
-    """Byte-level tokens: each character stands for a byte; bytes become text as soon as they are whole characters."""
+class ByteLevelText(DecodeStep):
+    """Byte-level tokens: each character means a byte; bytes become text as soon as a character is complete."""
 
     def __init__(self) -> None:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -78,7 +75,7 @@ class Bytes:
     def push(self, token: str) -> str:
         try:
             data = bytes(BYTE_OF[character] for character in token)
-        except KeyError:  # an added token is plain text, spaces and all
+        except KeyError:  # an added token is plain text
             data = token.encode()
         return self.decoder.decode(data)
 
@@ -86,8 +83,8 @@ class Bytes:
         return self.decoder.decode(b"", final=True)
 
 
-class Lead:
-    """Drops up to `count` of one character from the very beginning of the text."""
+class StripStart(DecodeStep):
+    """Removes up to `count` of one character from the start of the text."""
 
     def __init__(self, *, character: str, count: int) -> None:
         self.character, self.left = character, count
@@ -100,12 +97,9 @@ class Lead:
             token, self.left = token[1:], self.left - 1
         return token
 
-    def finish(self) -> str:
-        return ""
 
-
-class Whole:
-    """Everything at the end."""
+class HoldAll(DecodeStep):
+    """Holds everything back until the end."""
 
     def __init__(self, decoder: decoders.Decoder) -> None:
         self.decoder = decoder
@@ -119,63 +113,63 @@ class Whole:
         return self.decoder.decode(self.tokens)
 
 
-class Stream:
-    """`push` each id, then `finish`: the pieces join to the full decoding, and none ends inside a character."""
+class StreamDecoder:
+    """`push` each id, then `finish`: the pieces join to the full text, and none ends inside a character."""
 
     def __init__(self, decoder: decoders.Decoder | None, *, name: Callable[[int], str | None], skip: Collection[int]):
-        self._steps = steps_of(decoder)
+        self._steps = build_steps(decoder)
         self._name, self._skip = name, skip
 
     def push(self, id: int) -> str:
         token = None if id in self._skip else self._name(id)
-        return "" if token is None else self._walk(token, self._steps)
+        return "" if token is None else self._run(token, self._steps)
 
     def finish(self) -> str:
         pieces = []
         for at, step in enumerate(self._steps):
             with shield("decoding"):
                 held = step.finish()
-            pieces.append(self._walk(held, self._steps[at + 1 :]) if held else "")
+            pieces.append(self._run(held, self._steps[at + 1 :]) if held else "")
         return "".join(pieces)
 
     @staticmethod
-    def _walk(token: str, steps: list[Step]) -> str:
+    def _run(token: str, steps: list[DecodeStep]) -> str:
         with shield("decoding"):
             for step in steps:
                 token = step.push(token)
         return token
 
 
-def _byte_characters() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, the other bytes for the characters from U+0100 on."""
+def _list_byte_characters() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 bytes are their own character, the others have characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
-def _replace(part: dict[str, Any]) -> decoders.Decoder:
+def _build_replace(part: dict[str, Any]) -> decoders.Decoder:
     pattern = part["pattern"]
     return decoders.Replace(pattern["String"] if "String" in pattern else Regex(pattern["Regex"]), part["content"])
 
 
-BYTE_OF = _byte_characters()
-EACH: dict[str, Callable[[dict[str, Any]], decoders.Decoder]] = {
+BYTE_OF = _list_byte_characters()
+PER_TOKEN_DECODERS: dict[str, Callable[[dict[str, Any]], decoders.Decoder]] = {
     "WordPiece": lambda part: decoders.WordPiece(prefix=part["prefix"], cleanup=part["cleanup"]),
     "Metaspace": lambda part: decoders.Metaspace(part["replacement"], prepend_scheme=part["prepend_scheme"]),
-    "Replace": _replace,
+    "Replace": _build_replace,
 }
 
 
-def steps_of(decoder: decoders.Decoder | None) -> list[Step]:
-    """The known shape of a decoder: [each token]* [byte runs]? [joined]? [leading spaces dropped]?"""
+def build_steps(decoder: decoders.Decoder | None) -> list[DecodeStep]:
+    """The known structure of a decoder: [each token]* [byte runs]? [joined]? [leading spaces dropped]?"""
     if decoder is None:
-        return [Spaced()]
-    todo = _flat(json.loads(decoder.__getstate__()))
+        return [SpaceJoined()]
+    todo = _flatten(json.loads(decoder.__getstate__()))
     if [part["type"] for part in todo] == ["ByteLevel"]:
-        return [Bytes()]
-    steps: list[Step] = []
-    while todo and todo[0]["type"] in EACH:
-        steps.append(Each(EACH[todo[0]["type"]](todo.pop(0))))
+        return [ByteLevelText()]
+    steps: list[DecodeStep] = []
+    while todo and todo[0]["type"] in PER_TOKEN_DECODERS:
+        steps.append(PerToken(PER_TOKEN_DECODERS[todo[0]["type"]](todo.pop(0))))
     if todo and todo[0]["type"] == "ByteFallback":
         todo.pop(0)
         steps.append(ByteRuns())
@@ -183,9 +177,9 @@ def steps_of(decoder: decoders.Decoder | None) -> list[Step]:
         todo.pop(0)
         if todo and todo[0]["type"] == "Strip" and not todo[0]["stop"]:
             strip = todo.pop(0)
-            steps.append(Lead(character=strip["content"], count=strip["start"]))
-    return [Whole(decoder)] if todo else steps
+            steps.append(StripStart(character=strip["content"], count=strip["start"]))
+    return [HoldAll(decoder)] if todo else steps
 
 
-def _flat(part: dict[str, Any]) -> list[dict[str, Any]]:
-    return [leaf for inner in part["decoders"] for leaf in _flat(inner)] if part["type"] == "Sequence" else [part]
+def _flatten(part: dict[str, Any]) -> list[dict[str, Any]]:
+    return [leaf for inner in part["decoders"] for leaf in _flatten(inner)] if part["type"] == "Sequence" else [part]

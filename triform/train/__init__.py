@@ -1,1 +1,1 @@
-"""Training: objectives outside the model, one loop for all of them, checkpoints that survive anything."""
+"""Training: objectives, one loop for all of them, optimizers, checkpoints that resume bit-identically."""

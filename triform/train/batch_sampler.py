@@ -1,7 +1,6 @@
-"""Which examples each step reads: an epoch's batches in a shuffled order, each divided into passes.
+"""Which examples each step uses: the batches of an epoch, shuffled, each divided into gradient accumulation passes.
 
-Everything follows from the lengths, the seed and the position, so that a run goes on anywhere at once.
-Refuses to know what the examples are.
+Everything follows from the lengths, the seed and the position, so a run can resume at any batch.
 """
 
 from collections.abc import Iterator
@@ -16,14 +15,14 @@ from triform.errors import TriformError
 
 
 class Position(NamedTuple):
-    """The batch with this number in this epoch."""
+    """The number of a batch in an epoch."""
 
     epoch: int = 0
     batch: int = 0
 
 
 class Step(NamedTuple):
-    """The rows of each pass of a step, and where the step after it stands."""
+    """The rows of each pass of a step, and the position of the next step."""
 
     epoch: int
     passes: tuple[Indices, ...]
@@ -31,11 +30,11 @@ class Step(NamedTuple):
 
 
 class Feed:
-    """Steps for ever, epoch after epoch."""
+    """Yields steps without end, epoch after epoch."""
 
     def __init__(self, lengths: npt.NDArray[np.int64], *, seed: int, batch_tokens: int, passes: int = 1) -> None:
         if not len(lengths):
-            raise TriformError("there is no example to learn from")
+            raise TriformError("there are no examples to train on")
         self.lengths, self.seed, self.batch_tokens, self.passes = lengths, seed, batch_tokens, passes
 
     def steps(self, start: Position = Position()) -> Iterator[Step]:  # noqa: B008
@@ -43,18 +42,18 @@ class Feed:
         while True:
             for rows in self.epoch(epoch, batch):
                 batch += 1
-                yield Step(epoch, tuple(divided(rows, self.lengths, self.passes)), Position(epoch, batch))
+                yield Step(epoch, tuple(split_passes(rows, self.lengths, self.passes)), Position(epoch, batch))
             epoch, batch = epoch + 1, 0
 
     def count(self, epochs: int) -> int:
-        """Steps in the first so many epochs."""
+        """The number of steps in the first `epochs` epochs."""
         return sum(1 for epoch in range(epochs) for _ in self.epoch(epoch))
 
     def tokens(self, step: Step) -> int:
         return sum(int(self.lengths[rows].sum()) for rows in step.passes)
 
     def usual(self) -> float:
-        """Tokens of a step, in the mean."""
+        """The mean number of tokens per step."""
         return float(self.lengths.sum()) / self.count(1)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Indices]:
@@ -62,8 +61,8 @@ class Feed:
         return by_tokens(self.lengths, batch_tokens=self.batch_tokens, order=shuffled, start=start)
 
 
-def divided(rows: Indices, lengths: npt.NDArray[np.int64], passes: int) -> Iterator[Indices]:
-    """Rows shared out in their order, about as many tokens a pass; fewer passes where there are fewer rows."""
+def split_passes(rows: Indices, lengths: npt.NDArray[np.int64], passes: int) -> Iterator[Indices]:
+    """Splits rows in order, about equally many tokens per pass; fewer passes if there are fewer rows."""
     sizes = np.maximum(lengths[rows], 1)
     middles = np.cumsum(sizes) - sizes / 2
     cuts = np.searchsorted(middles, sizes.sum() * np.arange(1, passes) / passes)

@@ -1,6 +1,6 @@
-"""A checkpoint's meaning: whole files may still be of another model, of another step, or hold NaN.
+"""Checks the content of a checkpoint: undamaged files may still be of another model or step, or hold NaN.
 
-Raises WeightsError, so that such a checkpoint counts as damaged and the one before it is tried. Refuses to know files.
+Raises WeightsError, so that such a checkpoint counts as damaged and the one before it is tried.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,16 +18,16 @@ GROUPS = ("weights", "optimizer", "average")
 SQUARES = ":exp_avg_sq"  # AdamW divides by their root
 
 
-def check_fits(found: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
-    check_state(found.state, step=found.step)
-    check_weights(found.groups, network=network, average=average)
-    check_optimizer(found.groups["optimizer"], optimizer)
+def check_fits(checkpoint: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
+    check_state(checkpoint.state, step=checkpoint.step)
+    check_weights(checkpoint.groups, network=network, average=average)
+    check_optimizer(checkpoint.groups["optimizer"], optimizer)
 
 
 def check_state(state: RunState, *, step: int) -> None:
-    """What can never be true of a run; each number by itself is within its bounds by its type."""
+    """Refuses combinations that no run can have; the types bound each number by itself."""
     if state.step != step:
-        raise WeightsError(f"its state.json is of step {state.step}, its folder is named after step {step}")
+        raise WeightsError(f"its state.json is of step {state.step}, but its folder is named after step {step}")
     guard = state.guard
     wrong = {
         "position": sum(state.position) > step,  # an epoch has at least one step
@@ -41,7 +41,7 @@ def check_state(state: RunState, *, step: int) -> None:
 
 
 def check_weights(groups: Mapping[str, Tensors], *, network: nn.Module, average: Average) -> None:
-    """Those of this very network, and their average where the run keeps one."""
+    """The weights of this very network, and their average if the run has one."""
     if missing := [name for name in GROUPS if name not in groups]:
         raise WeightsError(f"it holds no {listed(missing)}")
     for name, ours in (("weights", network.state_dict()), ("average", average.tensors())):
@@ -50,7 +50,7 @@ def check_weights(groups: Mapping[str, Tensors], *, network: nn.Module, average:
 
 
 def check_optimizer(tensors: Tensors, optimizer: Optimizer) -> None:
-    """A weight has all of its state, or none: before its first gradient."""
+    """A weight has all of its optimizer state, or none before its first gradient."""
     layout = optimizer.layout()
     begun = {key.rpartition(":")[0] for key in tensors}
     required = {key for key in layout if key.rpartition(":")[0] in begun}
@@ -58,21 +58,21 @@ def check_optimizer(tensors: Tensors, optimizer: Optimizer) -> None:
 
 
 def _check(tensors: Tensors, layout: Layout, *, required: Collection[str], what: str) -> None:
-    strange = [key for key in tensors if key not in layout] + [key for key in required if key not in tensors]
-    if strange:
-        raise WeightsError(f"its {what} is of another model: {listed(strange)} do not agree")
+    unknown = [key for key in tensors if key not in layout] + [key for key in required if key not in tensors]
+    if unknown:
+        raise WeightsError(f"its {what} is of another model: {listed(unknown)} do not agree")
     wrong: list[str] = []
     for key in tensors:
         tensor = tensors[key]
         if (tensor.shape, tensor.dtype) != layout[key]:
-            wrong.append(f"{key} is {_described(tensor.shape, tensor.dtype)}, not {_described(*layout[key])}")
+            wrong.append(f"{key} is {_describe(tensor.shape, tensor.dtype)}, not {_describe(*layout[key])}")
         elif not _is_sound(key, tensor):
             wrong.append(f"{key} holds NaN, infinity or a negative square")
     if wrong:
         raise WeightsError(f"its {what} cannot be used: {listed(wrong)}")
 
 
-def _described(shape: torch.Size, dtype: torch.dtype) -> str:
+def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
     return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
 
 

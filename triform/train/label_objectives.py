@@ -1,7 +1,7 @@
-"""Objectives whose targets are labels: of a text (one, several, a number), of each token, or where an answer stands."""
+"""Objectives whose targets are labels: per text (one, several, a number), per token, or the span of an answer."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,16 +17,20 @@ from triform.train.objectives import NOTHING, Device, Loss, apart, laid_out, no_
 
 
 class LabelBatch(NamedTuple):
-    """Texts, and in the same order what is known of each."""
+    """Texts, and their targets in the same order."""
 
     text: Text
     labels: Tensor
 
 
-def _texts(examples: Sequence[Labelled], device: Device) -> tuple[Text, list[Labelled]]:
+L = TypeVar("L", Labelled, Tagged, Answered)
+
+
+def _batch_texts(examples: Sequence[L], device: Device) -> tuple[Text, list[L]]:
+    """The texts sorted by length, and the examples in that order."""
     ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
-    text = laid_out([each.ids for each in ordered], kinds=[each.kinds for each in ordered], device=device)
-    return text, ordered
+    ids, kinds = [each.ids for each in ordered], [getattr(each, "kinds", None) for each in ordered]
+    return laid_out(ids, kinds=kinds, device=device), ordered
 
 
 class OneLabel:
@@ -36,8 +40,8 @@ class OneLabel:
         self.smoothing = smoothing
 
     def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        text, ordered = _texts(examples, device)
-        return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.int64, device=device))
+        text, ordered = _batch_texts(examples, device)
+        return LabelBatch(text, torch.tensor([example.label for example in ordered], dtype=torch.int64, device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
         scores = at_least_float32(network(batch.text))
@@ -52,11 +56,11 @@ class SeveralLabels:
         self.labels = labels
 
     def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        text, ordered = _texts(examples, device)
+        text, ordered = _batch_texts(examples, device)
         holds = torch.zeros(len(ordered), self.labels)
         for row, example in zip(holds, ordered, strict=True):
             if not isinstance(example.label, Sequence):
-                raise InputError(f"label {example.label!r} is not a list; several labels are a list of their numbers")
+                raise InputError(f"label {example.label!r} is not a list; give the list of the labels' numbers")
             row[list(example.label)] = 1.0
         return LabelBatch(text, holds.to(device))
 
@@ -70,29 +74,32 @@ class Number:
     """(score − number)²"""
 
     def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        text, ordered = _texts(examples, device)
-        return LabelBatch(text, torch.tensor([each.label for each in ordered], dtype=torch.float64, device=device))
+        text, ordered = _batch_texts(examples, device)
+        return LabelBatch(
+            text, torch.tensor([example.label for example in ordered], dtype=torch.float64, device=device)
+        )
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
         scores = at_least_float32(network(batch.text))
         if scores.shape[-1] != 1:
-            raise InputError(f"a number needs a head of 1 label, this one has {scores.shape[-1]}")
+            raise InputError(f"regression needs a head with 1 label, this one has {scores.shape[-1]}")
         total = F.mse_loss(scores[:, 0], batch.labels.to(scores.dtype), reduction="sum")
         return Loss(total, len(batch.labels))
 
 
 class TokenLabels:
-    """−Σ log p(label of a token), over the tokens that have one"""
+    """−Σ log p(label of the token), over tokens that have a label"""
 
     def __init__(self, *, smoothing: float = 0.0) -> None:
         self.smoothing = smoothing
 
     def batch(self, examples: Sequence[Tagged], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
-        labels = np.concatenate([np.asarray(each.labels, dtype=np.int64) for each in ordered])
-        text = laid_out([each.ids for each in ordered], device=device)
+        text, ordered = _batch_texts(examples, device)
+        labels = np.concatenate([np.asarray(example.labels, dtype=np.int64) for example in ordered])
         if len(labels) != text.ids.numel():
-            raise InputError(f"{len(labels)} labels for {text.ids.numel()} tokens; give one a token, −100 for none")
+            raise InputError(
+                f"{len(labels)} labels for {text.ids.numel()} tokens; give one label per token (−100 = ignore)"
+            )
         return LabelBatch(text, numbers(np.where(labels < 0, NOTHING, labels), device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
@@ -107,15 +114,16 @@ class TokenLabels:
 
 
 class AnswerSpan:
-    """−½ (log p(first) + log p(last)), each among the tokens of its own text"""
+    """−½ (log p(first) + log p(last)), each over the tokens of its own text"""
 
     def batch(self, examples: Sequence[Answered], *, places: Sequence[Place], device: Device) -> LabelBatch:
-        ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
-        for each in ordered:
-            if not 0 <= each.first <= each.last < len(each.ids):
-                raise InputError(f"answer {each.first} to {each.last} is not in a text of {len(each.ids)} tokens")
-        text = laid_out([each.ids for each in ordered], kinds=[each.kinds for each in ordered], device=device)
-        return LabelBatch(text, torch.tensor([(each.first, each.last) for each in ordered], device=device))
+        for example in examples:
+            if not 0 <= example.first <= example.last < len(example.ids):
+                raise InputError(
+                    f"answer {example.first} to {example.last} is not in a text of {len(example.ids)} tokens"
+                )
+        text, ordered = _batch_texts(examples, device)
+        return LabelBatch(text, torch.tensor([(example.first, example.last) for example in ordered], device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
         texts = apart(batch.text, at_least_float32(network(batch.text)))

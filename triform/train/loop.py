@@ -1,8 +1,8 @@
-"""The one loop: read, sum gradients over passes, judge, step; evaluate, save, stop. The same for every objective.
+"""The training loop: sum gradients over passes, check, step; evaluate, save, stop. The same for every objective.
 
-A run is a function of the network, the examples and the config: chance comes from the seed and the step, never from
-what ran before, so a run that is killed and goes on from a checkpoint makes the same weights to the last bit. (A run
-that is limited by time ends where the time ends; this alone no machine repeats.) Refuses to know tasks and terminals.
+A run is a function of the network, the examples and the config: random numbers depend on the seed and the step, never
+on what ran before, so a run that is killed and resumed from a checkpoint ends with bit-identical weights. (Except a run
+that is limited by time.)
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from triform.core.forms import Form
@@ -26,28 +27,27 @@ from triform.train.checkpoint import CheckpointError, Found
 from triform.train.checkpoint_checks import check_fits, check_weights
 from triform.train.examples import E, Examples, Place
 from triform.train.loss_guard import Guard, TrainingStopped
-from triform.train.malloc import SELDOM, Heap
 from triform.train.objectives import B, Objective, OfWholePass
 from triform.train.prepare_network import finish, precision, prepare
-from triform.train.process_memory import forget_peak, peak, resident
-from triform.train.rng import chance
+from triform.train.process_memory import SELDOM, Heap, forget_peak, peak, resident
+from triform.train.rng import fork_rng
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped, Watch, finite
-from triform.train.run_store import InMemory, Keeper, OnDisk, RunState, changed, differences
+from triform.train.run_store import DiskRunStore, RunState, RunStore, find_differences
 from triform.train.schedule import factor, warmup_steps
 from triform.train.signals import Wish, listening
 from triform.train.validation_loss import Evaluate, Score
 
-LOOKED_AT = 256  # first steps, for the fullest of them
-LEAST_TRIED, MOST_TRIED = 2, 4  # after it
-SCATTERED = 1.3  # what texts of unequal length make of the memory that a few steps took, in time; see heap.py
-NEARLY_ALL = 0.9  # of the examples are of one length: steps are alike. The end of a running text may be shorter
-NO_TARGET = "it has nothing to learn: all its labels are ignored"
-FIRST_GUESS = 1000  # steps of a run limited by time, before its first step has been timed
+SEARCHED_STEPS = 256  # first steps, among which the one with the largest pass is tried
+MIN_TRIED, MAX_TRIED = 2, 4  # steps tried after it
+FRAGMENTATION = 1.3  # growth of memory over time with texts of unequal length; see process_memory.py
+ALIKE_SHARE = 0.9  # of the examples have one length: then steps are alike (the end of a running text may be shorter)
+NO_TARGET = "batch has no targets: all its labels are ignored"
+GUESSED_STEPS = 1000  # of a run limited by time, before its first step was timed
 
 
 class Outcome(NamedTuple):
-    """How a run ended. The network holds the best weights where there was an evaluation, else the last."""
+    """How a run ended. The network has the best weights if there was an evaluation, else the last."""
 
     step: int
     why: str
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     best_step: int | None
     skipped: int
     elapsed: float
-    signal: int = 0  # that ended it before its end: it can go on
+    signal: int = 0  # that ended it early; it can be resumed
 
     @property
     def stopped(self) -> bool:
@@ -63,8 +63,8 @@ class Outcome(NamedTuple):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal came while a run was training. It is raised, not returned, so that no caller can take half a training
-    for a whole one; nothing that only expects errors catches it."""
+    """A signal ended a run. Raised, not returned, so that no caller takes half a training for a whole one; `except
+    Exception` does not catch it."""
 
     def __init__(self, outcome: Outcome, *, number: int) -> None:
         super().__init__(outcome.why)
@@ -72,7 +72,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def ignore(event: AnyEvent) -> None:
-    """Nobody watches."""
+    """A watcher that does nothing."""
 
 
 def train(
@@ -86,9 +86,9 @@ def train(
     evaluate: Evaluate | None = None,
     watch: Watch = ignore,
 ) -> Outcome:
-    """Trains the network in place. Checkpoints and metrics.jsonl go below `folder`; None: nothing is kept on disk.
+    """Trains the network in place. Checkpoints and metrics.jsonl are written to `folder`; None: nothing is written.
 
-    Ctrl-C and SIGTERM end it after the step being made, with a checkpoint; then it raises `Interrupted`."""
+    Ctrl-C and SIGTERM end it after the current step, with a checkpoint; then it raises `Interrupted`."""
     run = ready(
         network, objective=objective, examples=examples, config=config, folder=folder, resume=resume, watch=watch
     )
@@ -108,53 +108,46 @@ def ready(
     rehearse: bool = False,
     valid: str = "",
 ) -> "Run[E, B]":
-    """A run that stands where it will begin, or go on: nothing has been computed yet, or tried out and forgotten.
-
-    `valid` is the fingerprint of what it will be judged by."""
+    """A run at its start, or at the checkpoint where it resumes. `rehearse` tries a few steps and undoes them; `valid`
+    is the fingerprint of the validation rows."""
     if config.endless:
-        raise TriformError("a run without an end: give steps, epochs or minutes")
+        raise TriformError("the run has no end; give steps, epochs or minutes")
     if any(parameter.is_inference() for parameter in network.parameters()):
         raise TriformError(
-            "the weights were made inside torch.inference_mode() and cannot learn; make or copy the network outside it"
+            "the weights were made inside torch.inference_mode() and cannot be trained; make or copy them outside it"
         )
     check_passes(objective, config)
-    keeper: Keeper = InMemory() if folder is None else OnDisk(Path(folder))
+    store = RunStore() if folder is None else DiskRunStore(Path(folder))
     try:
-        run = Run(
-            network, objective=objective, examples=examples, config=config, keeper=keeper, watch=watch, valid=valid
-        )
-        _place(run, resume=resume, rehearse=rehearse)
+        run = Run(network, objective=objective, examples=examples, config=config, store=store, watch=watch, valid=valid)
+        checkpoint = run.find_checkpoint() if resume else None
+        if not resume:
+            store.begin(run.state)
+        if rehearse and (checkpoint is None or run.last is None or checkpoint.step < run.last):
+            run.rehearsal = run.rehearse()
+        if checkpoint is not None:
+            run.damaged = run.restore(checkpoint)
+        if resume:
+            store.resume(run.state)
     except BaseException:
-        keeper.close()
+        store.close()
         raise
     return run
 
 
-def _place(run: "Run[E, B]", *, resume: bool, rehearse: bool) -> None:
-    """Where it begins, or goes on."""
-    found = run.found() if resume else None
-    if not resume:
-        run.keeper.begin(run.state)
-    if rehearse and (found is None or run.last is None or found.step < run.last):
-        run.rehearsal = run.rehearse()
-    if found is not None:
-        run.damaged = run.take_up(found)
-    if resume:
-        run.keeper.go_on(run.state)
-
-
 def check_passes(objective: Objective[E, B], config: Config) -> None:
-    """More passes a step must be the same step."""
+    """Gradient accumulation must not change the loss."""
     if config.accumulate > 1 and isinstance(objective, OfWholePass):
         raise TriformError(
             f"accumulate={config.accumulate}: {type(objective).__name__} compares the examples of a pass with one "
-            "another, so a step is one pass; use accumulate=1, and a smaller batch_tokens where memory is short"
+            "another, so gradient accumulation would change it; use accumulate=1, and a smaller batch_tokens if memory "
+            "is short"
         )
 
 
 class Rehearsal(NamedTuple):
-    """What a few steps have shown: seconds of a usual one, the most bytes that the process will hold, and those that it
-    may hold between two steps (0: not known)."""
+    """Measured on a few steps: seconds per step, peak bytes of the process, and bytes allowed between two steps (0: not
+    known)."""
 
     seconds: float
     memory: int
@@ -162,15 +155,15 @@ class Rehearsal(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the passes of a step have left in the parameters: gradients of the sum of losses."""
+    """The loss of a step, whose gradients are in the parameters."""
 
     loss: float
     targets: int
-    rows: tuple[int, ...]  # of the pass that is not finite, or of all
+    rows: tuple[int, ...]  # of the pass that is not finite, or of all passes
 
 
 class Run(Generic[E, B]):
-    """A network, what moves it, and how far it is."""
+    """A network, its optimizer and data, and the state of the training."""
 
     def __init__(
         self,
@@ -179,13 +172,13 @@ class Run(Generic[E, B]):
         objective: Objective[E, B],
         examples: Examples[E],
         config: Config,
-        keeper: Keeper,
+        store: RunStore,
         watch: Watch,
         valid: str,
     ) -> None:
         prepare(network, config)
         self.network, self.objective, self.examples, self.config = network, objective, examples, config
-        self.keeper, self.watch = keeper, watch
+        self.store, self.watch = store, watch
         self.device = network.token.weight.device
         self.optimizer = optimizers.Optimizer(network, config)
         self.average = optimizers.Average(self.optimizer.named, decay=config.ema)
@@ -195,13 +188,13 @@ class Run(Generic[E, B]):
         ends = [config.steps, None if config.epochs is None else self.feed.count(config.epochs)]
         self.last = min((end for end in ends if end is not None), default=None)
         self.heap = Heap()
-        alike = float(np.mean(examples.lengths == examples.lengths.max())) > NEARLY_ALL
-        self.scatters = config.accumulate == 1 and not alike
+        alike = float(np.mean(examples.lengths == examples.lengths.max())) > ALIKE_SHARE
+        self.fragments = config.accumulate == 1 and not alike
         if config.accumulate == 1 and alike:
             self.heap.keep()
-        if not self.scatters:
-            self.optimizer.make_room()
-        self.refused = ""  # the last step that was
+        if not self.fragments:
+            self.optimizer.allocate_state()
+        self.refused = ""  # the last step that the guard refused, and why
         self.damaged: tuple[str, ...] = ()  # checkpoints that could not be used
         self.rehearsal: Rehearsal | None = None
         self.before, self.started = 0.0, time.monotonic()
@@ -209,28 +202,28 @@ class Run(Generic[E, B]):
     # --- the whole run ----------------------------------------------------------------------------------------------
 
     def rehearse(self, *, seconds: float = 5.0) -> Rehearsal:
-        """The fullest of the first steps, then some of them, all by a rate of 0: weights stay as they are, and what the
-        optimizer remembers is forgotten. For a run that has not taken up a checkpoint yet."""
+        """Tries the largest of the first steps, then the first few, with learning rate 0: the weights stay as they are,
+        and the optimizer is reset. Only before a checkpoint is restored."""
         forget_peak()
         before = resident()
-        first = list(islice(self.feed.steps(), LOOKED_AT))
-        fullest = max(first, key=lambda step: max(int(self.feed.lengths[rows].sum()) for rows in step.passes))
+        first = list(islice(self.feed.steps(), SEARCHED_STEPS))
+        largest = max(first, key=lambda step: max(int(self.feed.lengths[rows].sum()) for rows in step.passes))
         end = time.monotonic() + seconds
-        self.try_out(fullest)  # which also pays for all that is set up once
+        self.try_out(largest)  # this also does all one-time setup
         paces: list[float] = []
-        for step in first[:MOST_TRIED]:
-            if len(paces) >= LEAST_TRIED and time.monotonic() > end:
+        for step in first[:MAX_TRIED]:
+            if len(paces) >= MIN_TRIED and time.monotonic() > end:
                 break
             paces.append(self.try_out(step))
         self.optimizer.forget_steps()
         taken = peak() - before
-        holes = round((SCATTERED - 1) * taken) if self.scatters else 0
+        holes = round((FRAGMENTATION - 1) * taken) if self.fragments else 0
         forget_peak()
         pace = self.feed.usual() * sum(paces) / len(paces)
         return Rehearsal(pace, before + taken + holes, resident() + holes)
 
     def try_out(self, step: Step) -> float:
-        """Seconds a token."""
+        """Makes a step with learning rate 0; seconds per token."""
         begun = time.monotonic()
         self.gradients(step)
         if math.isfinite(optimizers.norm_of(self.optimizer.gradients())):
@@ -240,26 +233,38 @@ class Run(Generic[E, B]):
 
     @torch.inference_mode(False)
     def go(self, evaluate: Evaluate | None) -> Outcome:
-        """To the end. Raises `Interrupted` if a signal came meanwhile, even during the last step."""
+        """Trains to the end. Raises `Interrupted` if a signal came, even during the last step."""
         try:
-            return self._go(evaluate)
+            return self._train(evaluate)
         finally:
-            self.keeper.close()
+            self.store.close()
 
-    def _go(self, evaluate: Evaluate | None) -> Outcome:
+    def _train(self, evaluate: Evaluate | None) -> Outcome:
         self.started = time.monotonic()
-        self.began()
+        self._report(
+            Began(
+                step=self.state.step,
+                total=self.last,
+                minutes=self.config.minutes,
+                parameters=sum(p.numel() for p in self.network.parameters()),
+                trained=sum(p.numel() for p in self.optimizer.named.values()),
+                examples=len(self.feed.lengths),
+                damaged=self.damaged,
+            )
+        )
         steps = self.feed.steps(Position(*self.state.position))
         try:
             with listening() as wish:
-                if evaluate is not None and self.config.base is not None and self.state.best_step is None:
-                    self.judge_start(evaluate)
-                while not (why := self.over(wish)):
+                at_start = self.state.step == 0 and self.state.best_step is None
+                if evaluate is not None and self.config.base is not None and at_start:
+                    self.evaluate(evaluate)  # the base model is a candidate for the best, like every later step
+                    self.save()
+                while not (why := self.find_end(wish)):
                     self.step(next(steps))
-                    self.look(evaluate, wish)
+                    self.evaluate_and_save(evaluate, wish)
         finally:
             self.heap.let_go()
-        self.tell(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
+        self._report(Ended(step=self.state.step, why=why, elapsed=self.elapsed))
         self.finish()
         state = self.state
         ended_by = wish.number if why.endswith(wish.name) else 0
@@ -268,40 +273,36 @@ class Run(Generic[E, B]):
             raise Interrupted(outcome, number=wish.number)
         return outcome
 
-    def judge_start(self, evaluate: Evaluate) -> None:
-        """What a run begins with may already be the best: of a known model it is a candidate like every later step."""
-        if self.state.step == 0:
-            self.evaluate(evaluate)
-            self.save()
-
-    def look(self, evaluate: Evaluate | None, wish: Wish) -> None:
-        """After a step: evaluated where it is time or the end; then saved, once, where it is time, best or the end."""
+    def evaluate_and_save(self, evaluate: Evaluate | None, wish: Wish) -> None:
+        """Evaluates if it is time or the end; then saves, once, if it is time, the best or the end."""
         at, config = self.state.step, self.config
-        ending = bool(self.over(wish)) or self.guard.enough
+        ending = bool(self.find_end(wish)) or self.guard.enough
         if evaluate is not None and (at % config.eval_every == 0 or (ending and not wish.name)):
             self.evaluate(evaluate)
-            ending = ending or bool(self.over(wish))
+            ending = ending or bool(self.find_end(wish))
         if ending or at % config.save_every == 0 or at == self.state.best_step:
             self.save()
         if self.guard.enough:
             raise TrainingStopped(f"{self.guard.in_row} unusable steps in a row; {self.refused}")
 
-    def over(self, wish: Wish) -> str:
-        """Why the run ends here; nothing while it goes on."""
+    def find_end(self, wish: Wish) -> str:
+        """Why the run ends here; empty while it continues."""
         state, config = self.state, self.config
         if self.last is not None and state.step >= self.last:
-            return f"all {self.last} steps are made" if self.last else "no step was better than the start"
+            return "finished" if self.last else "no step was better than the start"
         if config.minutes is not None and self.elapsed >= 60 * config.minutes:
-            return f"{config.minutes:g} minutes are over"
+            return f"{config.minutes:g} minutes have passed"
         if config.patience and state.since_best >= config.patience:
             return f"no better score in {state.since_best} evaluations"
         return f"stopped by {wish.name}" if wish.name else ""
 
     def finish(self) -> None:
-        """The best weights where there are some, else the last; the average of them where there is one."""
+        """Loads the best weights if there are some, else the last; their average if there is one."""
         self.heap.tidy()
-        best = self.keeper.best(self.state)
-        put(best.get("average") or best.get("weights") or self.average.tensors(), into=self.network.state_dict())
+        best = self.store.read_best(self.state)
+        copy_tensors(
+            best.get("average") or best.get("weights") or self.average.tensors(), into=self.network.state_dict()
+        )
         finish(self.network)
 
     # --- one step ---------------------------------------------------------------------------------------------------
@@ -319,14 +320,14 @@ class Run(Generic[E, B]):
             self.optimizer.step(factor=rate)
             self.average.update(at)
         self.optimizer.forget_gradients()
-        self.state = changed(self.state, step=at, position=step.after, guard=self.guard.state)
+        self.state = replace(self.state, step=at, position=step.after, guard=self.guard.state)
         if reason:
-            found = (self.examples.where(Place(self.config.seed, step.epoch, row)) for row in made.rows)
-            places = tuple(dict.fromkeys(found))
+            origins = (self.examples.where(Place(self.config.seed, step.epoch, row)) for row in made.rows)
+            places = tuple(dict.fromkeys(origins))
             self.refused = f"at step {at} the {reason} ({listed(places)})"
-            self.tell(Skipped(step=at, reason=reason, rows=made.rows, places=places))
+            self._report(Skipped(step=at, reason=reason, rows=made.rows, places=places))
             return
-        self.tell(
+        self._report(
             Stepped(
                 step=at,
                 loss=loss,
@@ -341,7 +342,7 @@ class Run(Generic[E, B]):
         )
 
     def gradients(self, step: Step) -> Gradients:
-        """Summed over the passes; a pass that is not finite ends the step, and its rows are to blame."""
+        """Sums gradients over the passes; stops at a pass whose loss is not finite, and returns its rows."""
         self.network.train()
         loss, targets = 0.0, 0
         self.tidy()
@@ -349,9 +350,9 @@ class Run(Generic[E, B]):
             if len(step.passes) > 1:
                 self.heap.tidy()
             places = [Place(self.config.seed, step.epoch, row) for row in rows.tolist()]
-            found = [self.examples.at(place) for place in places]
-            batch = self.objective.batch(found, places=places, device=self.device)
-            with chance(self.config.seed, self.state.step, number, device=self.device):
+            examples = [self.examples.at(place) for place in places]
+            batch = self.objective.batch(examples, places=places, device=self.device)
+            with fork_rng(self.config.seed, self.state.step, number, device=self.device):
                 with precision(self.config, self.device):
                     part = self.objective.loss(self.network, batch)
                 loss, targets = loss + part.total.item(), targets + part.targets
@@ -362,29 +363,28 @@ class Run(Generic[E, B]):
         return Gradients(loss, targets, tuple(row for rows in step.passes for row in rows.tolist()))
 
     def tidy(self) -> None:
-        """What lies free in the heap is given back, where something was said and more is held; and now and then, where
-        the lengths of texts scatter it."""
+        """Trims the heap if memory exceeds the forecast, and regularly if unequal lengths fragment it."""
         if self.rehearsal is not None and self.rehearsal.resting:
-            self.heap.tidy(above=self.rehearsal.resting, after=SELDOM if self.scatters else math.inf)
+            self.heap.tidy(above=self.rehearsal.resting, after=SELDOM if self.fragments else math.inf)
 
     def rate(self) -> float:
-        """The schedule's factor for the step about to be made."""
+        """The schedule's factor for the next step."""
         at, total = self.state.step, self.last
         if self.config.minutes is not None:
-            # How many steps the time will allow, as far as is known by now.
+            # The number of steps that the time allows, at the pace so far.
             share = self.elapsed / (60 * self.config.minutes)
-            allowed = max(at + 1, round(at / max(share, 1e-9))) if at else FIRST_GUESS
+            allowed = max(at + 1, round(at / max(share, 1e-9))) if at else GUESSED_STEPS
             total = allowed if total is None else min(total, allowed)
-        total = total or FIRST_GUESS
+        total = total or GUESSED_STEPS
         return factor(self.config.schedule, at, total=total, warmup=warmup_steps(self.config.warmup, total=total))
 
-    # --- looking, keeping, telling ----------------------------------------------------------------------------------
+    # --- evaluations, checkpoints, events ---------------------------------------------------------------------------
 
     def judge(self, evaluate: Evaluate) -> Score:
-        """The average where there is one, without dropout."""
+        """Evaluates the average of the weights if there is one, without dropout."""
         self.heap.tidy()
         self.network.eval()
-        with torch.no_grad(), self.average.in_place(), chance(self.config.seed, self.state.step, device=self.device):
+        with torch.no_grad(), self.average.in_place(), fork_rng(self.config.seed, self.state.step, device=self.device):
             score = evaluate(self.network)
         forget_twin(self.network)
         return score
@@ -393,87 +393,73 @@ class Run(Generic[E, B]):
         score = self.judge(evaluate)
         state, step = self.state, self.state.step
         best = score.beats(state.best)
-        self.state = changed(
+        self.state = replace(
             state,
             best=score.value if best else state.best,
             best_step=step if best else state.best_step,
             since_best=0 if best else state.since_best + 1,
         )
         others = {name: finite(value) for name, value in score.others.items()}
-        self.tell(Scored(step=step, name=score.name, value=finite(score.value), best=best, others=others))
+        self._report(Scored(step=step, name=score.name, value=finite(score.value), best=best, others=others))
 
     def save(self) -> None:
-        self.state = changed(self.state, elapsed=self.elapsed)
+        self.state = replace(self.state, elapsed=self.elapsed)
         groups = {
             "weights": self.network.state_dict(),
             "optimizer": self.optimizer.tensors(),
             "average": self.average.tensors(),
         }
-        if place := self.keeper.save(self.state, groups):
-            self.tell(Saved(step=self.state.step, folder=place))
+        if path := self.store.save(self.state, groups):
+            self._report(Saved(step=self.state.step, folder=path))
 
-    def found(self) -> Found[RunState] | None:
-        """The newest checkpoint that is whole and fits this very run; so must what was kept when it began."""
-        found = self.keeper.newest(self.check_fits)
-        if found is None and (then := self.keeper.begun()) is not None:
-            self.check_same_run(then)
-        return found
+    def find_checkpoint(self) -> Found[RunState] | None:
+        """The newest undamaged checkpoint of this very run, or None if it has none yet."""
+        checkpoint = self.store.find_newest(self._check_checkpoint)
+        if checkpoint is None and (then := self.store.read_first_state()) is not None:
+            self._check_same_run(then)
+        return checkpoint
 
-    def check_fits(self, found: Found[RunState]) -> None:
-        """Another config or other data is another run, which is said; tensors that do not fit are damage."""
-        self.check_same_run(found.state)
-        check_fits(found, network=self.network, optimizer=self.optimizer, average=self.average)
+    def _check_checkpoint(self, checkpoint: Found[RunState]) -> None:
+        """Another config or other data is an error; tensors that do not fit are damage."""
+        self._check_same_run(checkpoint.state)
+        check_fits(checkpoint, network=self.network, optimizer=self.optimizer, average=self.average)
 
-    def check_same_run(self, then: RunState) -> None:
-        if other := differences(then, self.state):
+    def _check_same_run(self, then: RunState) -> None:
+        if other := find_differences(then, self.state):
             raise CheckpointError(f"this run cannot be resumed: {'; '.join(other)}; start a new one in another folder")
 
-    def take_up(self, found: Found[RunState]) -> tuple[str, ...]:
-        """Goes on from it; names checkpoints that are damaged."""
-        then = found.state
-        put(found.groups["weights"], into=self.network.state_dict(), all_of_it=True)
-        self.optimizer.restore(found.groups["optimizer"])
-        self.average.restore(found.groups["average"])
+    def restore(self, checkpoint: Found[RunState]) -> tuple[str, ...]:
+        """Continues from a checkpoint; returns the damaged ones."""
+        then = checkpoint.state
+        copy_tensors(checkpoint.groups["weights"], into=self.network.state_dict(), complete=True)
+        self.optimizer.restore(checkpoint.groups["optimizer"])
+        self.average.restore(checkpoint.groups["average"])
         self.guard = Guard(most=self.config.skips, state=then.guard)
-        self.state, self.before = changed(then, config=self.config, valid=self.state.valid or then.valid), then.elapsed
+        self.state, self.before = replace(then, config=self.config, valid=self.state.valid or then.valid), then.elapsed
         try:
-            if best := self.keeper.best(then):
+            if best := self.store.read_best(then):
                 check_weights(best, network=self.network, average=self.average)
-        except TriformError as error:  # the next evaluation is the best then
-            self.state = changed(self.state, best=None, best_step=None)
-            return (*found.damaged, str(error))
-        return found.damaged
+        except TriformError as error:  # then the next evaluation is the best
+            self.state = replace(self.state, best=None, best_step=None)
+            return (*checkpoint.damaged, str(error))
+        return checkpoint.damaged
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the run, earlier sittings included."""
+        """Seconds of the run, with those before it was resumed."""
         return self.before + time.monotonic() - self.started
 
-    def began(self) -> None:
-        self.tell(
-            Began(
-                step=self.state.step,
-                total=self.last,
-                minutes=self.config.minutes,
-                parameters=sum(p.numel() for p in self.network.parameters()),
-                trained=sum(p.numel() for p in self.optimizer.named.values()),
-                examples=len(self.feed.lengths),
-                damaged=self.damaged,
-            )
-        )
-
-    def tell(self, event: AnyEvent) -> None:
-        self.keeper.tell(event)
+    def _report(self, event: AnyEvent) -> None:
+        self.store.record(event)
         self.watch(event)
 
 
 @torch.no_grad()
-def put(tensors: Mapping[str, Tensor], *, into: Mapping[str, Tensor], all_of_it: bool = False) -> None:
-    """Numbers copied to where they belong."""
-    strange = [name for name, tensor in tensors.items() if name not in into or into[name].shape != tensor.shape]
-    if all_of_it:
-        strange += into.keys() - tensors.keys()
-    if strange:
-        raise CheckpointError(f"the checkpoint is of another model: {listed(strange)} do not agree")
+def copy_tensors(tensors: Mapping[str, Tensor], *, into: Mapping[str, Tensor], complete: bool = False) -> None:
+    wrong = [name for name, tensor in tensors.items() if name not in into or into[name].shape != tensor.shape]
+    if complete:
+        wrong += into.keys() - tensors.keys()
+    if wrong:
+        raise CheckpointError(f"the checkpoint is of another model: {listed(wrong)} do not agree")
     for name, tensor in tensors.items():
         into[name].copy_(tensor)

@@ -1,6 +1,6 @@
-"""LoRA: a linear layer that stays as it is, and beside it a narrow one that learns; merged, it is one layer again.
+"""LoRA: a frozen linear layer plus a low-rank one that is trained; merged, it is one layer again.
 
-The paths of the layer's own weight and bias do not change. Refuses to know which model it is in.
+The paths of the layer's own weight and bias do not change.
 """
 
 import math
@@ -16,7 +16,7 @@ from triform.errors import TriformError, UnknownName
 
 
 class Adapted(nn.Linear):
-    """y = W x + b + (scale / rank) · up down x; up begins as 0, so that nothing has changed before the first step"""
+    """y = W x + b + (scale / rank) · up down x; up begins as 0, so that nothing changes before the first step"""
 
     def __init__(self, linear: nn.Linear, *, rank: int, scale: float, generator: torch.Generator) -> None:
         nn.Module.__init__(self)
@@ -42,13 +42,13 @@ class Adapted(nn.Linear):
 def adapt(network: nn.Module, *, paths: tuple[str, ...], rank: int, scale: float, seed: int = 0) -> list[str]:
     """LoRA on the linear layers with these paths (globs: `*.attention.f.qkv`); everything else is frozen.
 
-    Except a head that tells labels: it is new for its task, so it learns in full.
+    Except a classification head: it is new, so it is trained in full.
     """
     if rank < 1:
         raise TriformError(f"lora: rank={rank}; use a rank from 1 up")
-    linears = {path: each for path, each in network.named_modules() if isinstance(each, nn.Linear)}
-    inside = {path: each for path, each in linears.items() if not path.startswith("readout.")}
-    chosen = {path: each for path, each in inside.items() if any(fnmatch(path, glob) for glob in paths)}
+    linears = {path: layer for path, layer in network.named_modules() if isinstance(layer, nn.Linear)}
+    inside = {path: layer for path, layer in linears.items() if not path.startswith("readout.")}
+    chosen = {path: layer for path, layer in inside.items() if any(fnmatch(path, glob) for glob in paths)}
     if not chosen:
         raise UnknownName("path of a linear layer", ", ".join(paths), {as_glob(path) for path in inside})
     new_head = isinstance(getattr(network, "readout", None), ReadHead)
@@ -56,22 +56,22 @@ def adapt(network: nn.Module, *, paths: tuple[str, ...], rank: int, scale: float
         p.requires_grad_(new_head and path.startswith("readout."))
     generator = torch.Generator().manual_seed(seed)
     for path, linear in chosen.items():
-        _put(network, path, Adapted(linear, rank=rank, scale=scale, generator=generator))
+        _replace(network, path, Adapted(linear, rank=rank, scale=scale, generator=generator))
     return list(chosen)
 
 
 def merge(network: nn.Module) -> None:
-    """Every adapted layer becomes a plain one that computes the same."""
-    for path, each in list(network.named_modules()):
-        if isinstance(each, Adapted):
-            _put(network, path, each.merged())
+    """Merges every adapted layer into a plain one that computes the same."""
+    for path, layer in list(network.named_modules()):
+        if isinstance(layer, Adapted):
+            _replace(network, path, layer.merged())
 
 
-def _put(network: nn.Module, path: str, layer: nn.Module) -> None:
+def _replace(network: nn.Module, path: str, layer: nn.Module) -> None:
     parent, _, name = path.rpartition(".")
     setattr(network.get_submodule(parent), name, layer)
 
 
 def as_glob(path: str) -> str:
-    """One path for all blocks: their numbers become *."""
+    """One glob for all blocks: their numbers become *."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))

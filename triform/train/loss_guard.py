@@ -1,7 +1,7 @@
-"""What must never reach the weights: a loss or gradient that is not finite, or far outside of what was recent.
+"""Refuses steps whose loss or gradient norm is not finite, or far above that of recent steps.
 
-"Far" is told on a logarithmic scale against the spread of the recent steps: where steps differ much anyway (a model
-that has nearly learned its data meets a hard example), more is allowed. What was refused does not enter the window.
+"Far" is measured on a logarithmic scale against the spread of the recent steps: if steps differ much anyway (a model
+that has nearly learned its data meets a hard example), more is allowed. Refused steps do not enter the window.
 """
 
 import math
@@ -14,19 +14,19 @@ import msgspec
 
 from triform.errors import TriformError
 
-WINDOW = 64  # recent steps compared with
-FEWEST = 8  # before that nothing is known to be far
-TIMES = 100.0  # this often the usual size is never far
-SPREADS = 10.0
-TINY = 1e-12
+WINDOW = 64  # recent steps to compare with
+FEWEST = 8  # recent steps before anything counts as far
+MIN_RATIO = 100.0  # to the median, below which nothing is far
+MIN_SPREADS = 10.0  # above the median
+TINY = 1e-12  # values below have the same logarithm
 
 
 class TrainingStopped(TriformError):
-    """A run that cannot go on by itself."""
+    """A run that cannot continue by itself."""
 
 
 class GuardState(msgspec.Struct, frozen=True):
-    """What a guard knows, for a checkpoint."""
+    """The state of a guard, for a checkpoint."""
 
     losses: tuple[float, ...] = ()
     norms: tuple[float, ...] = ()
@@ -35,7 +35,7 @@ class GuardState(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """judge(loss, norm) is the reason to skip a step, or none."""
+    """judge(loss, norm) is the reason to skip a step, or empty."""
 
     def __init__(self, *, most: int, state: GuardState = GuardState()) -> None:  # noqa: B008
         self.most = most
@@ -47,7 +47,7 @@ class Guard:
         return GuardState(tuple(self.losses), tuple(self.norms), self.in_row, self.skipped)
 
     def judge(self, *, loss: float, norm: float) -> str:
-        reason = self._reason(loss, norm)
+        reason = self._find_reason(loss, norm)
         if reason:
             self.in_row += 1
             self.skipped += 1
@@ -59,10 +59,10 @@ class Guard:
 
     @property
     def enough(self) -> bool:
-        """So many in a row that the run should stop."""
+        """Too many in a row: the run should stop."""
         return self.in_row >= self.most
 
-    def _reason(self, loss: float, norm: float) -> str:
+    def _find_reason(self, loss: float, norm: float) -> str:
         for name, value, recent in (("loss", loss, self.losses), ("gradient", norm, self.norms)):
             if not math.isfinite(value):
                 return f"{name} is {value}"
@@ -72,11 +72,11 @@ class Guard:
 
 
 def limit(recent: Iterable[float]) -> float:
-    """The logarithm from which a value is far: above the median by 100 times and by 10 spreads of the recent ones."""
+    """The logarithm above which a value is far: 100 times the median and 10 spreads of the recent ones."""
     logs = [_log(value) for value in recent]
     middle = median(logs)
-    spread = 1.4826 * median(abs(value - middle) for value in logs)  # a deviation that single values do not move
-    return middle + max(math.log(TIMES), SPREADS * spread)
+    spread = 1.4826 * median(abs(value - middle) for value in logs)  # a standard deviation that ignores outliers
+    return middle + max(math.log(MIN_RATIO), MIN_SPREADS * spread)
 
 
 def _log(value: float) -> float:

@@ -1,8 +1,8 @@
-"""What an objective is: it lays examples out as a batch, and says how wrong a network is on it.
+"""Objectives: an objective makes a batch of examples and computes the loss of a network on it.
 
 A loss is a *sum* and the exact number of targets in it, so that the loop can normalise by all targets of a step however
-many passes it takes. Texts are laid side by side where all have one length and packed one behind another otherwise,
-equal lengths as neighbours: nothing is computed on padding. Refuses to know rows, files and optimizers.
+many passes it takes. Texts of one length are stacked, others are packed one after another, equal lengths as
+neighbours: nothing is computed on padding.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from triform.errors import InputError
 from triform.precision import at_least_float32
 from triform.train.examples import Ids, Place
 
-NOTHING = -100  # a target that is not one
+NOTHING = -100  # a target that is ignored
 Device: TypeAlias = torch.device | str
 
 
 class Loss(NamedTuple):
-    """The sum of the losses, and how many targets it is the sum of."""
+    """The sum of the losses, and the number of targets."""
 
     total: Tensor
     targets: int
@@ -35,7 +35,7 @@ B = TypeVar("B")
 
 
 class Objective(Protocol[E_contra, B]):
-    """`batch` may draw, from the places alone; `loss` is a function of the network and the batch."""
+    """`batch` may draw random numbers, of the places only; `loss` is a function of the network and the batch."""
 
     def batch(self, examples: Sequence[E_contra], *, places: Sequence[Place], device: Device) -> B: ...
 
@@ -43,14 +43,14 @@ class Objective(Protocol[E_contra, B]):
 
 
 class OfWholePass:
-    """An objective that compares the examples of a pass with one another: divided otherwise, it is another loss."""
+    """An objective that compares the examples of a pass with one another: gradient accumulation would change it."""
 
 
 def no_loss(network: Form) -> Loss:
     return Loss(at_least_float32(network.token.weight.new_zeros(())), 0)
 
 
-# --- laying out -----------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------------------------
 
 
 def numbers(values: Ids, *, device: Device) -> Tensor:
@@ -63,18 +63,18 @@ def sort_order(*rows: Sequence[Ids]) -> list[int]:
 
 
 def laid_out(rows: Sequence[Ids], *, device: Device, kinds: Sequence[Ids | None] = ()) -> Text:
-    """One text a row where all have one length; else packed, in this order."""
+    """One text per row if all have one length; else packed, in this order."""
     ids = numbers(np.concatenate(rows), device=device)
-    sides = torch.zeros_like(ids)
+    segments = torch.zeros_like(ids)
     if any(kind is not None for kind in kinds):
         filled = [np.zeros(len(row), np.int64) if kind is None else kind for row, kind in zip(rows, kinds, strict=True)]
-        sides = numbers(np.concatenate(filled), device=device)
-        if sides.shape != ids.shape:
-            raise InputError(f"{len(sides)} segment kinds for {len(ids)} tokens; give one kind a token")
+        segments = numbers(np.concatenate(filled), device=device)
+        if segments.shape != ids.shape:
+            raise InputError(f"{len(segments)} segment ids for {len(ids)} tokens; give one segment id per token")
     lengths = tuple(len(row) for row in rows)
     if len(set(lengths)) == 1:
-        return Text(ids.view(len(rows), -1), sides.view(len(rows), -1))
-    return PackedText(ids[None], sides[None], lengths)
+        return Text(ids.view(len(rows), -1), segments.view(len(rows), -1))
+    return PackedText(ids[None], segments[None], lengths)
 
 
 def packed(rows: Sequence[Ids], *, device: Device) -> Text:
@@ -82,7 +82,7 @@ def packed(rows: Sequence[Ids], *, device: Device) -> Text:
 
 
 def means(text: Text, x: Tensor) -> Tensor:
-    """[B, D]: the mean of each text's vectors, in float32 at least."""
+    """[B, D]: the mean vector per text, in float32 at least."""
     x = at_least_float32(x)
     if not text.lengths:
         return x.mean(1)
@@ -92,5 +92,5 @@ def means(text: Text, x: Tensor) -> Tensor:
 
 
 def apart(text: Text, x: Tensor) -> list[Tensor]:
-    """Each text's rows of x, [T, …] a text."""
+    """The part of x per text, [T, …] each."""
     return list(torch.split(x[0], list(text.lengths))) if text.lengths else list(x)

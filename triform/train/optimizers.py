@@ -1,7 +1,6 @@
-"""How gradients become steps: AdamW (fused), or Muon for the matrices inside blocks with AdamW for the rest.
+"""AdamW (fused), or Muon for the matrices inside blocks with AdamW for the rest; clipping; the EMA of weights.
 
-Owns the groups (weight decay on matrices only), clipping and the moving average of weights. State is named by the
-parameter's path, so that it can be saved as tensors. Refuses to know losses and data.
+Weight decay applies to matrices only. State is named by the parameter's path, so that it can be saved as tensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
 class Muon(torch.optim.Optimizer):
     """W ← (1 − rate · decay) W − rate · 0.2 √max(rows, columns) · orthogonal(m), m with Nesterov's momentum.
 
-    The factor gives steps the size of AdamW's (Liu et al. 2025), so that one learning rate serves both. In the weights'
+    The factor makes steps as large as AdamW's (Liu et al. 2025), so that one learning rate serves both. In the weights'
     own precision: torch's version computes in bfloat16, which many CPUs only emulate.
     """
 
@@ -59,12 +58,12 @@ def orthogonal(matrix: Tensor, *, rounds: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """One or two optimizers that step together. Paths and numbers of their state are `tensors`, both ways."""
+    """One or two optimizers that step together; their state is saved and restored as `tensors` by path."""
 
     def __init__(self, network: nn.Module, config: Config) -> None:
         self.named = {path: p for path, p in network.named_parameters() if p.requires_grad}
         if not self.named:
-            raise TriformError("every weight is frozen: there is nothing to train")
+            raise TriformError("all weights are frozen: there is nothing to train")
         self.learning_rate = config.learning_rate
         muon = config.optimizer == "muon"
         inside = {path: p for path, p in self.named.items() if muon and ".blocks." in path and p.dim() == 2}
@@ -76,10 +75,9 @@ class Optimizer:
             betas, groups = (config.beta1, config.beta2), _groups(rest, config.weight_decay)
             self.parts.append(torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=True))
 
-    def make_room(self) -> None:
-        """State before the first step, not after it, where it would lie scattered between what the passes freed: with
-        several passes a step that saves as much as they take (see heap.py); with one it costs more than it saves,
-        unless what they free is kept."""
+    def allocate_state(self) -> None:
+        """Allocates the state before the first step, since later it would lie between freed activations: this saves
+        memory with several passes per step (see process_memory.py), or if freed memory stays with the process."""
         for part in self.parts:
             for weight in (weight for group in part.param_groups for weight in group["params"]):
                 if isinstance(part, Muon):
@@ -93,7 +91,7 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = self.learning_rate * factor
             part.step()
-        # A fused step leaves the counts of changes as they were; who keeps something made of the weights looks at them.
+        # A fused step does not count versions; caches of packed weights depend on them.
         torch.autograd.graph.increment_version(list(self.named.values()))
 
     def gradients(self) -> list[Tensor]:
@@ -104,32 +102,35 @@ class Optimizer:
             p.grad = None
 
     def forget_steps(self) -> None:
-        """As before the first; in the same memory, so that the heap is as it was measured."""
+        """Resets the state to that before the first step, in the same memory, so that the heap stays as measured."""
         for tensor in self.tensors().values():
             tensor.zero_()
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for path, p in self.named.items():
-            for part in self.parts:
-                found |= {f"{path}:{name}": value for name, value in part.state.get(p, {}).items()}
-        return found
+        return {
+            f"{path}:{name}": value
+            for path, p in self.named.items()
+            for part in self.parts
+            for name, value in part.state.get(p, {}).items()
+        }
 
     def layout(self) -> Layout:
-        """Of all state there may be, whether there is some yet or not."""
+        """Shape and dtype of all state that may exist."""
         known: Layout = {}
-        for part in self.parts:
-            weights = {id(weight) for group in part.param_groups for weight in group["params"]}
-            names = ("momentum",) if isinstance(part, Muon) else ("exp_avg", "exp_avg_sq")
-            for path, p in self.named.items():
-                if id(p) in weights:
-                    known |= {f"{path}:{name}": (p.shape, p.dtype) for name in names}
-                    if not isinstance(part, Muon):
-                        known[f"{path}:step"] = (torch.Size(), torch.float32)
+        owners = self._owners()
+        for path, p in self.named.items():
+            if isinstance(owners[id(p)], Muon):
+                known[f"{path}:momentum"] = (p.shape, p.dtype)
+            else:
+                known |= {f"{path}:{name}": (p.shape, p.dtype) for name in ("exp_avg", "exp_avg_sq")}
+                known[f"{path}:step"] = (torch.Size(), torch.float32)
         return known
 
+    def _owners(self) -> dict[int, torch.optim.Optimizer]:
+        return {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}
+
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        owners = {id(p): part for part in self.parts for group in part.param_groups for p in group["params"]}
+        owners = self._owners()
         for key, value in tensors.items():
             path, name = key.rsplit(":", 1)
             p = self.named[path]
@@ -137,7 +138,7 @@ class Optimizer:
 
 
 def _groups(named: Named, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices are pulled towards 0; norms and biases are not."""
+    """Weight decay for matrices, none for norms and biases."""
     matrices = [p for p in named.values() if p.dim() >= 2]
     others = [p for p in named.values() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -145,7 +146,7 @@ def _groups(named: Named, weight_decay: float) -> list[dict[str, Any]]:
 
 
 def norm_of(gradients: list[Tensor]) -> float:
-    """The length of all gradients as one vector; not finite if any of them is not."""
+    """The norm of all gradients together; not finite if any of them is not."""
     return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
 
 
@@ -155,7 +156,7 @@ def scale(gradients: list[Tensor], by: float) -> None:
 
 
 class Average:
-    """a ← d a + (1 − d) w after every step; d rises with the steps made, so that the first weights are forgotten."""
+    """EMA of the weights: a ← d a + (1 − d) w per step; d rises with the steps, so that the first weights fade."""
 
     def __init__(self, named: Named, *, decay: float) -> None:
         self.named, self.decay = named, decay
@@ -170,7 +171,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The network has the average as its weights while the block runs."""
+        """The network has the average as its weights inside the block."""
         self._exchange()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Objectives on pairs of texts: their vectors (the mean over tokens) should be near or far."""
+"""Objectives on pairs of texts: the cosine of their embeddings (the mean over tokens)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means,
 
 
 class PairBatch(NamedTuple):
-    """All first texts and all second texts in one pass; `back[i]` is where the i-th of them was laid. Second texts that
-    are equal have the same number in `second`."""
+    """All first texts and all second texts in one pass; `back[i]` is the position of text i in it. Equal second texts
+    have the same number in `second`."""
 
     text: Text
     back: Tensor
@@ -23,8 +23,8 @@ class PairBatch(NamedTuple):
     second: Tensor
 
 
-class Likeness:
-    """Vectors of both texts of each pair, of length 1."""
+class PairObjective:
+    """Normalised embeddings of both texts per pair."""
 
     def batch(self, examples: Sequence[TwoTexts], *, places: Sequence[Place], device: Device) -> PairBatch:
         rows = [each.first for each in examples] + [each.second for each in examples]
@@ -42,22 +42,22 @@ class Likeness:
         return first, second
 
 
-class InBatchNegatives(Likeness, OfWholePass):
-    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: what else is in a pass are the wrong answers, but for
-    the same text once more (one passage answers several questions)."""
+class InBatchNegatives(PairObjective, OfWholePass):
+    """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a batch are the negatives, except
+    equal second texts (one passage answers several questions)."""
 
     def __init__(self, *, scale: float = 20.0) -> None:
         self.scale = scale
 
     def loss(self, network: Form, batch: PairBatch) -> Loss:
         first, second = self.vectors(network, batch)
-        right = torch.arange(len(first), device=first.device)
-        again = (batch.second[:, None] == batch.second) & (right[:, None] != right)
-        scores = (self.scale * first @ second.T).masked_fill(again, -torch.inf)
-        return Loss(F.cross_entropy(scores, right, reduction="sum"), len(right))
+        own = torch.arange(len(first), device=first.device)
+        duplicate = (batch.second[:, None] == batch.second) & (own[:, None] != own)
+        scores = (self.scale * first @ second.T).masked_fill(duplicate, -torch.inf)
+        return Loss(F.cross_entropy(scores, own, reduction="sum"), len(own))
 
 
-class CosineScores(Likeness):
+class CosineScores(PairObjective):
     """(cos(first, second) − score)²"""
 
     def loss(self, network: Form, batch: PairBatch) -> Loss:

@@ -1,7 +1,6 @@
-"""A network made ready for a run: dropout, frozen weights, LoRA, blocks recomputed or compiled; what precision is real.
-And an ordinary one again after it.
+"""Prepares a network for training (dropout, frozen weights, LoRA, recomputed or compiled blocks) and undoes it.
 
-Paths of weights stay as they are. Refuses to know data and objectives.
+Paths of weights stay as they are.
 """
 
 from collections.abc import Callable
@@ -26,8 +25,7 @@ Act: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def prepare(network: nn.Module, config: Config) -> None:
-    """All that the config says of the network itself, once it is known that this machine can do it; and the faster
-    GELU where that is for it."""
+    """Applies the config to the network if this machine supports it; and the faster GELU on a CPU."""
     device = next(network.parameters()).device
     check_machine(config, device)
     if device.type == "cpu" and config.precision == "float32" and not config.compile:
@@ -37,39 +35,43 @@ def prepare(network: nn.Module, config: Config) -> None:
     if config.lora:
         lora.adapt(network, paths=config.lora, rank=config.lora_rank, scale=config.lora_scale, seed=config.seed)
     freeze(network, config.freeze)
-    for block in [each for each in network.modules() if isinstance(each, Block)]:
+    for block in _blocks(network):
         if config.recompute:
-            # Kept: only what enters the block. Everything inside is computed again when its gradient is needed.
+            # Stores only the input of the block; everything inside is computed again for the backward pass.
             block.__dict__["forward"] = partial(checkpoint, block.forward, use_reentrant=False)
         if config.compile:
             block.compile()
 
 
 def finish(network: nn.Module) -> None:
-    """An ordinary network again."""
+    """Undoes `prepare`, and merges LoRA into the weights."""
     lora.merge(network)
     change_act(network, fast_gelu.gelu_tanh, build.gelu_tanh)
-    for block in [each for each in network.modules() if isinstance(each, Block)]:
+    for block in _blocks(network):
         block.__dict__.pop("forward", None)
         block._compiled_call_impl = None
     network.requires_grad_(True).eval()
 
 
+def _blocks(network: nn.Module) -> list[Block]:
+    return [module for module in network.modules() if isinstance(module, Block)]
+
+
 def change_act(network: nn.Module, old: Act, new: Act) -> None:
-    """Not of gated ones: they hold what enters the act anyway, as half of a matrix, and the slope would come on top."""
-    for each in network.modules():
-        if type(each) is FeedForward and each.act is old:
-            each.act = new
+    """Not in gated layers: they store the input anyway, as half of a matrix, and the slope would be added to it."""
+    for module in network.modules():
+        if type(module) is FeedForward and module.act is old:
+            module.act = new
 
 
 def set_dropout(network: nn.Module, share: float) -> None:
-    for each in network.modules():
-        if isinstance(each, Residual | Entry):
-            each.drop = Dropout(share) if share else nn.Identity()
+    for module in network.modules():
+        if isinstance(module, Residual | Entry):
+            module.drop = Dropout(share) if share else nn.Identity()
 
 
 def freeze(network: nn.Module, globs: tuple[str, ...]) -> None:
-    """Weights whose path fits one of these globs (`token.weight`, `encoder.blocks.0.*`) do not learn."""
+    """Freezes weights whose path matches one of these globs (`token.weight`, `encoder.blocks.0.*`)."""
     named = dict(network.named_parameters())
     for glob in globs:
         frozen = [p for path, p in named.items() if fnmatch(path, glob)]
@@ -80,21 +82,15 @@ def freeze(network: nn.Module, globs: tuple[str, ...]) -> None:
 
 
 def check_machine(config: Config, device: torch.device) -> None:
-    """An emulated bfloat16 is slower and worse; without a compiler the first step would fail."""
+    """Refuses emulated bfloat16, which is slower and worse, and compile without a compiler."""
     if config.precision == "bfloat16" and not has_bfloat16(device):
-        raise TriformError(f"precision=bfloat16: {device.type} of this machine does not compute it; use float32")
+        raise TriformError(f"precision=bfloat16: the {device.type} of this machine does not support it; use float32")
     if config.compile:
         try:
-            torch.compile(_tried)(torch.ones(2, device=device))
-        except Exception as error:  # of whatever is missing: a compiler, its headers, a kernel language
-            said = str(error).partition("\n")[0]
-            raise TriformError(
-                f"compile=true: torch cannot compile on this machine; leave it out ({one_line(said)})"
-            ) from error
-
-
-def _tried(x: Tensor) -> Tensor:
-    return x.sin() + 1
+            torch.compile(lambda x: x.sin() + 1)(torch.ones(2, device=device))
+        except Exception as error:  # a compiler, its headers or a kernel language is missing
+            reason = one_line(str(error).partition("\n")[0])
+            raise TriformError(f"compile=true: torch cannot compile here ({reason}); leave it out") from error
 
 
 def precision(config: Config, device: torch.device) -> AbstractContextManager[object]:

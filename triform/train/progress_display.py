@@ -1,6 +1,6 @@
-"""What a person sees while a run goes: a bar with the loss, its curve, the last score, tokens a second and time left.
+"""Progress of a run in the terminal: a bar with the loss, its curve, the last score, tokens per second, time left.
 
-A watcher like any other: give it to the loop as `watch`. Refuses to know how a run is computed.
+A watcher: give it to the loop as `watch`.
 """
 
 from collections import deque
@@ -16,16 +16,15 @@ from triform.files.errors import listed
 from triform.train.run_events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-CURVE = 24  # columns of the loss curve
-RECENT = 50  # steps over which speed and loss are averaged
-PAUSE = 0.2  # seconds between two drawings
+CURVE_COLUMNS = 24
+MEAN_STEPS = 50  # over which speed and loss are averaged
+REFRESH_SECONDS = 0.2
 
 
 class Display:
     """`with Display(console) as display: train(..., watch=display)`
 
-    `flops_per_second` is what the machine can do, `flops_per_token` what a token of this model takes; with both, the
-    bar shows which share of the machine is used.
+    With `flops_per_second` of the machine and `flops_per_token` of the model, the bar shows the utilisation.
     """
 
     def __init__(self, console: Console, *, flops_per_token: float = 0.0, flops_per_second: float = 0.0) -> None:
@@ -35,13 +34,13 @@ class Display:
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=console
         )
         self.task = self.bar.add_task("", total=None)
-        self.recent: deque[Stepped] = deque(maxlen=RECENT)
+        self.recent: deque[Stepped] = deque(maxlen=MEAN_STEPS)
         self.losses: list[float] = []
         self.score = ""
-        self.shown = 0.0  # when it was last drawn
-        self.told = "before the first step"  # the same in plain words
+        self.shown = 0.0  # the run's time when it was last drawn
+        self.line = "before the first step"  # the same without a bar
         self.began = Began(step=0, total=None, minutes=None, parameters=0, trained=0, examples=0)
-        self.sat_down: float | None = None  # the run's time when this sitting began
+        self.resumed_at: float | None = None  # the run's time at the first step seen
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -59,50 +58,49 @@ class Display:
             case Stepped():
                 self._step(event)
             case Scored(name=name, value=value, best=best):
-                shown = "is not a number" if value is None else f"{value:.4g}"
+                shown = "is not finite" if value is None else f"{value:.4g}"
                 self.score = f" · {name} {shown}{' ★' if best else ''}"
                 self.console.print(f"step {event.step}: {name} {shown}{', the best so far' if best else ''}")
             case Skipped(reason=reason, places=places):
-                read = escape(listed(places))
-                self.console.print(f"step {event.step} was not made: {escape(reason)}; it read {read}")
+                rows = escape(listed(places))
+                self.console.print(f"step {event.step} was skipped: {escape(reason)}; its rows: {rows}")
             case Saved():
-                pass  # every few seconds on small models; metrics.jsonl has them
+                pass  # too frequent on small models; metrics.jsonl has them
             case Ended(why=why):
                 self.console.print(f"{why}: {event.step} steps in {clock(event.elapsed)}")
 
     def describe(self) -> str:
-        """One plain line: for a log, where no bar can be drawn."""
-        return self.told
+        """One line for a log, where no bar can be drawn."""
+        return self.line
 
     def _begin(self, event: Began) -> None:
         self.began = event
-        for each in event.damaged:
-            self.console.print(f"damaged, so the one before it is used: {escape(each)}")
+        for message in event.damaged:
+            self.console.print(f"damaged, using the checkpoint before it: {escape(message)}")
         if event.step:
-            self.console.print(f"going on from step {event.step}")
+            self.console.print(f"resuming from step {event.step}")
 
     def _step(self, event: Stepped) -> None:
-        if self.sat_down is None:
-            self.sat_down = event.elapsed - event.seconds
+        if self.resumed_at is None:
+            self.resumed_at = event.elapsed - event.seconds
         self.recent.append(event)
         self.losses.append(event.loss)
-        if event.elapsed - self.shown < PAUSE and event.step != self.began.total:
+        if event.elapsed - self.shown < REFRESH_SECONDS and event.step != self.began.total:
             return
         self.shown = event.elapsed
-        seconds = sum(each.seconds for each in self.recent)
-        speed = sum(each.tokens for each in self.recent) / max(seconds, 1e-9)
-        loss = sum(each.loss for each in self.recent) / len(self.recent)
+        seconds = sum(step.seconds for step in self.recent)
+        speed = sum(step.tokens for step in self.recent) / max(seconds, 1e-9)
+        loss = sum(step.loss for step in self.recent) / len(self.recent)
         of_machine = f" ({speed * self.share:.0%} of the machine)" if self.share else ""
-        # With all that comes between steps: evaluations, checkpoints.
-        done, left = self._progress(event, (event.elapsed - self.sat_down) / max(1, event.step - self.began.step))
-        pace_told = f"{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
+        # The pace includes evaluations and checkpoints between steps.
+        done, left = self._progress(event, (event.elapsed - self.resumed_at) / max(1, event.step - self.began.step))
+        pace = f"{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
         of = f" of {self.began.total:,}" if self.began.total else ""
-        self.told = f"step {event.step:,}{of}: loss {loss:.3f}{pace_told}"
-        said = f"loss {loss:.3f} {curve(self.losses)}{pace_told}"
-        self.bar.update(self.task, description=said, total=1.0, completed=done)
+        self.line = f"step {event.step:,}{of}: loss {loss:.3f}{pace}"
+        self.bar.update(self.task, description=f"loss {loss:.3f} {curve(self.losses)}{pace}", total=1.0, completed=done)
 
     def _progress(self, event: Stepped, pace: float) -> tuple[float, float]:
-        """The share that is done and the seconds that are left: of the steps or of the time, whichever ends first."""
+        """The share done and the seconds left, by steps or by time, whichever ends first."""
         ways = []
         if self.began.total:
             ways.append((event.step / self.began.total, (self.began.total - event.step) * pace))
@@ -112,8 +110,8 @@ class Display:
 
 
 def curve(losses: list[float]) -> str:
-    """The whole run in a few columns, each the mean of its share, scaled between the lowest and the highest."""
-    columns = min(CURVE, len(losses))
+    """The losses of the whole run in a few columns, each a mean, scaled from the lowest to the highest."""
+    columns = min(CURVE_COLUMNS, len(losses))
     edges = [len(losses) * column // max(1, columns) for column in range(columns + 1)]
     means = [sum(losses[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means, default=0.0), max(means, default=0.0)

@@ -1,6 +1,6 @@
-"""Chance that belongs to a place in a run: dropout of a pass follows from the seed, the step and the pass alone.
+"""torch's random numbers within a run: those of a pass (dropout) depend on the seed, the step and the pass alone.
 
-So a checkpoint needs no random state, and the caller's own random numbers are left as they were.
+So a checkpoint needs no RNG state, and the caller's RNG is not changed.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ import torch
 
 
 @contextmanager
-def chance(*place: int, device: torch.device) -> Iterator[None]:
-    """torch draws for this place while the block runs; before and after it, as if the block were not there."""
+def fork_rng(*place: int, device: torch.device) -> Iterator[None]:
+    """Inside the block torch draws the numbers of this place; afterwards its RNG continues as before."""
     seed = int.from_bytes(hashlib.sha256(repr(place).encode()).digest()[:8], "little")
     others = [] if device.type == "cpu" else [device.index or 0]
     with torch.random.fork_rng(devices=others, device_type="cuda" if device.type == "cpu" else device.type):
-        # Not torch.manual_seed on a CPU: it would note a seed for each other device it may yet meet, every time.
+        # Not torch.manual_seed on a CPU: it would also queue a seed for every other device, each time.
         torch.manual_seed(seed) if others else torch.default_generator.manual_seed(seed)
         yield

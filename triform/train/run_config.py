@@ -1,85 +1,80 @@
-"""Everything that decides a run, in one frozen value: written beside the model as TOML, accepted back, set key by key.
-
-What it says of models and data are names to whoever makes them; needs no torch. A task gives other defaults with
-`replace`.
-"""
+"""The config of a training run: one frozen struct, stored as TOML, settable key by key. Needs no torch."""
 
 import tomllib
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 
 from triform.errors import TriformError, UnknownName
+from triform.files.format_version import KEY, check_version
 from triform.setting_values import convert, parse_value
 from triform.train.schedule import Kind as Schedule
 
 
 class ConfigError(TriformError):
-    """A config that cannot be run."""
+    """A config is not valid."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run goes. Its length is the first reached of steps, epochs and minutes."""
+    """A run ends at the first reached of steps, epochs and minutes. Tasks have other defaults (their recipe)."""
 
-    # What is made, of what
+    # Task, model and data
     task: str | None = None
-    base: str | None = None  # the model it begins with; the rest of this group is of new ones
-    family: str | None = None  # None: one that suits the task
+    base: str | None = None  # model to start from; family to vocab are of new models
+    family: str | None = None  # None: by task
     size: str = "mini"
-    width: int | None = None  # None, here and below: as the size says
+    width: int | None = None  # None, here and below: by size
     layers: int | None = None
     heads: int | None = None
     context: int | None = None
-    tokenizer: Literal["bpe", "unigram", "wordpiece", "characters"] | None = None  # None: one that suits the form
-    vocab: int = 8192  # tokens at most
-    columns: dict[str, str | int] = {}  # field of the rows → the column, where it has no usual name
-    format: str | None = None  # of the data files, where their names do not tell it
-    held_out: float = 0.05  # the share of rows that is judged on, where no validation file is given
-    # Parts that are held out in turn to choose the number of steps, before all rows are learned from; 0: none.
-    folds: int = 0
+    tokenizer: Literal["bpe", "unigram", "wordpiece", "characters"] | None = None  # None: by form
+    vocab: int = 8192  # at most
+    columns: dict[str, str | int] = {}  # field of a row → column, if it has another name
+    format: str | None = None  # of the data files, if their names do not tell it
+    held_out: float = 0.05  # share of rows for validation, if there is no validation file
+    folds: int = 0  # of the cross-validation that chooses the number of steps; 0: none
 
     seed: int = 0
     steps: int | None = None
     epochs: int | None = None
     minutes: float | None = None
 
-    # What is computed together
-    batch_tokens: int = 4096  # of a whole step
-    # Passes a step is computed in: more need less memory and change nothing else. They are refused where they would
-    # (the other pairs of a pass as wrong answers).
-    accumulate: int = 1
+    # Batches
+    batch_tokens: int = 4096  # per step
+    accumulate: int = 1  # passes per step: more need less memory; refused where they would change the loss
 
-    # How weights move
+    # Optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 3e-4
     schedule: Schedule = "cosine"
-    warmup: float = 0.05  # a share of the run below 1, steps from 1 up
+    warmup: float = 0.05  # below 1: a share of the run, else steps
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.1  # of matrices
-    clip: float = 1.0  # the largest length of all gradients together; 0: no limit
+    clip: float = 1.0  # the largest norm of all gradients together; 0: no limit
     ema: float = 0.0  # decay of the moving average of weights; 0: none
 
-    # What the model is while it learns
-    dropout: float | None = None  # None: what the model says
+    # Model during training
+    dropout: float | None = None  # None: the model's own
     label_smoothing: float = 0.0
-    freeze: tuple[str, ...] = ()  # globs of paths of weights
-    lora: tuple[str, ...] = ()  # globs of paths of linear layers
+    freeze: tuple[str, ...] = ()  # globs of weight paths
+    lora: tuple[str, ...] = ()  # globs of linear layer paths
     lora_rank: int = 8
     lora_scale: float = 16.0
 
-    # When it is looked at and kept
+    # Evaluations and checkpoints
     eval_every: int = 250
-    eval_rows: int = 500  # of the validation data at most, each time
-    patience: int = 0  # evaluations without a better one before the run ends; 0: no limit
+    eval_rows: int = 500  # per evaluation, at most
+    patience: int = 0  # evaluations without a new best before the run ends; 0: no limit
     save_every: int = 500
-    keep: int = 2  # checkpoints, beside the best one
-    skips: int = 5  # bad steps in a row before the run stops
+    keep: int = 2  # checkpoints besides the best
+    skips: int = 5  # refused steps in a row before the run stops
 
-    # How it is computed
-    recompute: bool = False  # activations made again for the backward pass: less memory, a third more time
+    # Computation
+    recompute: bool = False  # activation checkpointing: less memory, a third more time
     compile: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
 
@@ -94,25 +89,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.steps is None and self.epochs is None and self.minutes is None
 
     def replace(self, **changes: object) -> Self:
-        return made(type(self), {**msgspec.structs.asdict(self), **changes})
+        return _make(type(self), {**msgspec.structs.asdict(self), **changes})
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """`key=value` as it is typed: numbers, true and false, none, words; lists by comma or as TOML has them."""
+        """`key=value` as typed: numbers, true and false, none, words; lists with commas or in TOML."""
         changes = {}
         for setting in settings:
             key, sign, text = setting.partition("=")
             if not sign:
-                raise ConfigError(f"{setting!r} sets nothing; write key=value")
-            name = known(key.strip())
+                raise ConfigError(f"{setting!r} has no value; write key=value")
+            name = _check_key(key.strip())
             changes[name] = parse_value(type(self), name, text.strip())
         return self.replace(**changes)
 
     def with_toml(self, text: str) -> Self:
-        """Every key that the text has."""
-        return self.replace(**_values(text))
+        """Sets every key in the text."""
+        return self.replace(**_parse(text))
 
     def __hash__(self) -> int:
-        """Lessons remember what a config has made, and `columns` alone cannot be hashed."""
+        """Of the text, since `columns` cannot be hashed."""
         return hash(self.to_toml())
 
     def to_toml(self) -> str:
@@ -121,78 +116,67 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
-WHOLE = 2**63 - 1
-# All of them finite: JSON has no word for infinity, and a checkpoint that holds one could not be read again.
+LARGEST = 2**63 - 1
+# All finite: JSON has no infinity, so a checkpoint with one could not be read.
 RANGES: dict[str, tuple[float, float]] = {
-    "width": (1, 1 << 20),
-    "layers": (1, 1 << 20),
-    "heads": (1, 1 << 20),
-    "context": (1, WHOLE),
+    **dict.fromkeys(("context", "epochs", "batch_tokens", "accumulate", "eval_every", "eval_rows"), (1, LARGEST)),
+    **dict.fromkeys(("save_every", "keep", "skips"), (1, LARGEST)),
+    **dict.fromkeys(("seed", "steps", "warmup", "patience"), (0, LARGEST)),  # steps=0: the start is the best
+    **dict.fromkeys(("width", "layers", "heads"), (1, 1 << 20)),
+    **dict.fromkeys(("learning_rate", "weight_decay"), (0, 100)),
+    **dict.fromkeys(("beta1", "beta2", "ema"), (0, 0.999999)),
+    **dict.fromkeys(("dropout", "label_smoothing"), (0, 0.99)),
     "vocab": (1, 1 << 30),
     "held_out": (0, 0.9),
     "folds": (0, 100),
-    "seed": (0, WHOLE),
-    "steps": (0, WHOLE),  # 0: the weights it begins with are the best
-    "epochs": (1, WHOLE),
     "minutes": (0.01, 1e7),
-    "batch_tokens": (1, WHOLE),
-    "accumulate": (1, WHOLE),
-    "learning_rate": (0, 100),
-    "warmup": (0, WHOLE),
-    "beta1": (0, 0.999999),
-    "beta2": (0, 0.999999),
-    "weight_decay": (0, 100),
     "clip": (0, 1e9),
-    "ema": (0, 0.999999),
-    "dropout": (0, 0.99),
-    "label_smoothing": (0, 0.99),
     "lora_rank": (1, 4096),
     "lora_scale": (0, 4096),
-    "eval_every": (1, WHOLE),
-    "eval_rows": (1, WHOLE),
-    "patience": (0, WHOLE),
-    "save_every": (1, WHOLE),
-    "keep": (1, WHOLE),
-    "skips": (1, WHOLE),
 }
 
-# A run resumed with other values of these computes the same numbers; of another base only once it has made a step.
+# A run resumed with other values of these computes the same; `base` only after its first step.
 FREE = frozenset({"base", "save_every", "keep", "skips"})
 
 
-def known(name: str) -> str:
+def _check_key(name: str) -> str:
     if name not in Config.__struct_fields__:
         raise UnknownName("config key", name, Config.__struct_fields__)
     return name
 
 
-def made(kind: type[Config], values: dict[str, Any]) -> Any:
+def _make(kind: type[Config], values: dict[str, Any]) -> Any:
     for name in values:
-        known(name)
+        _check_key(name)
     return convert(kind, values)
 
 
 def from_toml(text: str) -> Config:
-    config: Config = made(Config, _values(text))
+    config: Config = _make(Config, _parse(text))
     return config
 
 
-def _values(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"this config is not TOML: {error}") from None
+        raise ConfigError(f"the config is not valid TOML: {error}") from None
+    values.pop(KEY, None)
+    return values
 
 
 def read_toml(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with suppress(tomllib.TOMLDecodeError):  # raised again where its values are read
+        check_version(tomllib.loads(text).get(KEY, 1), what=path, otherwise="start a new run in another folder")
+    return text
 
 
 def differences(then: Config, now: Config, *, free: Collection[str] = FREE) -> list[str]:
-    """What keeps a run from going on as it was: `learning_rate was 0.001, is 0.01`."""
+    """What keeps a run from being resumed: `learning_rate was 0.001, is 0.01`."""
     old, new = msgspec.structs.asdict(then), msgspec.structs.asdict(now)
     return [f"{name} was {old[name]}, is {new[name]}" for name in old if name not in free and old[name] != new[name]]
 
@@ -204,7 +188,7 @@ def _toml(value: object) -> str:
         case int() | float():
             return repr(value)
         case str():
-            return msgspec.json.encode(value).decode()  # a TOML basic string reads every escape of JSON
+            return msgspec.json.encode(value).decode()  # TOML basic strings have every escape of JSON
         case tuple() | list():
             return f"[{', '.join(_toml(each) for each in value)}]"
         case dict():

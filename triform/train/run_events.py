@@ -1,4 +1,4 @@
-"""What happens in a run, as values: the same for the record (`metrics.jsonl`), the display and a caller's own eyes."""
+"""The events of a run, for `metrics.jsonl`, the progress display and the caller's own watcher."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from triform.errors import TriformError
-from triform.files.whole_files import write_whole
+from triform.files.atomic_file import write_file
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
@@ -17,9 +17,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=st
 
 
 class Began(Event, frozen=True):
-    """What is about to run; `step` is where it goes on from, 0 for a new run."""
+    """A run begins; `step` is where it resumes, 0 for a new run."""
 
-    total: int | None  # None: until the time is over
+    total: int | None  # None: limited by time only
     minutes: float | None
     parameters: int
     trained: int
@@ -28,31 +28,31 @@ class Began(Event, frozen=True):
 
 
 class Stepped(Event, frozen=True):
-    """One step has been made."""
+    """One step was made."""
 
-    loss: float  # a target
+    loss: float  # per target
     norm: float  # of all gradients together, before clipping
     rate: float
     targets: int
     tokens: int
     epoch: int
     seconds: float  # of this step
-    elapsed: float  # of the run, earlier sittings included
+    elapsed: float  # of the run, with the time before it was resumed
 
 
 class Skipped(Event, frozen=True):
-    """A step that would have harmed the weights was not made."""
+    """A step was skipped because it would have harmed the weights."""
 
     reason: str
     rows: tuple[int, ...]  # numbers of examples
-    places: tuple[str, ...] = ()  # what they were made of: `train.csv:17`
+    places: tuple[str, ...] = ()  # their origin: `train.csv:17`
 
 
-class Scored(Event, frozen=True):
+class Scored(Event, frozen=True, tag="scored"):
     """An evaluation."""
 
     name: str
-    value: float | None  # None: not a finite number
+    value: float | None  # None: not finite
     best: bool
     others: dict[str, float | None] = {}
 
@@ -64,14 +64,14 @@ class Saved(Event, frozen=True):
 
 
 class Ended(Event, frozen=True):
-    """The run is over."""
+    """The run ended."""
 
     why: str
     elapsed: float
 
 
 def finite(value: float) -> float | None:
-    """As JSON can say it."""
+    """None if it is not finite, since JSON has only finite numbers."""
     return value if math.isfinite(value) else None
 
 
@@ -80,26 +80,26 @@ Watch: TypeAlias = Callable[[AnyEvent], None]
 
 
 class Record:
-    """`metrics.jsonl`: one line an event. On going on, lines after the checkpoint are cut: they are made again."""
+    """`metrics.jsonl`, one line per event. Events after step `keep` are removed: a resumed run makes them again."""
 
     def __init__(self, path: Path, *, keep: int) -> None:
         self.path = path
         try:
-            kept = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
+            lines = [line for line in _lines(path) if _step_of(line) <= keep] if keep else []
         except OSError as error:
             raise TriformError(f"cannot read {path}: {error.strerror or error}") from error
-        write_whole(path, data=b"".join(kept))
+        write_file(path, b"".join(lines))
 
     def __call__(self, event: AnyEvent) -> None:
         try:
             with self.path.open("ab") as file:
                 file.write(msgspec.json.encode(event) + b"\n")
         except OSError:
-            pass  # a record that cannot be written must not end the run; a checkpoint that cannot says so itself
+            pass  # this must not end the run; a checkpoint that cannot be written does
 
 
 def read_events(path: Path) -> list[AnyEvent]:
-    """All that a record holds. A line that is none was cut short, by a full disk or a kill: it is passed over."""
+    """All events of a file. A line cut short by a full disk or a kill is skipped."""
     decoder = msgspec.json.Decoder(AnyEvent)
     events: list[AnyEvent] = []
     for line in _lines(path):
@@ -113,7 +113,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _step_of(line: bytes) -> float:
-    """The step a line belongs to; a line cut short belongs to none."""
+    """The step of an event; infinity for a line cut short."""
     try:
         return msgspec.json.decode(line, type=_OfStep).step
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,20 +1,18 @@
-"""What is kept of a run: on disk (checkpoints, metrics.jsonl, run.toml, begun.json) or, where no folder is given, the
-best weights.
-
-Refuses to know how a run is computed.
-"""
+"""Where a run is stored: on disk (checkpoints, metrics.jsonl, run.toml, begun.json), or its best weights in memory."""
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from torch import Tensor
 
 from triform.errors import TriformError
+from triform.files.atomic_file import write_file
+from triform.files.format_version import FORMAT, KEY, NewerFormat, check_format
 from triform.files.locks import lock_inside
-from triform.files.whole_files import write_whole
+from triform.files.strict_json import encode_json
 from triform.train import run_config
 from triform.train.checkpoint import CheckpointError, Found, Shelf
 from triform.train.loss_guard import GuardState
@@ -32,11 +30,12 @@ BEGUN = "begun.json"
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a run that is not a tensor."""
+    """Everything of a run that is not a tensor."""
 
+    format_version: int = FORMAT
     config: Config
     data: str  # fingerprint of the examples
-    valid: str = ""  # of what it is judged by; nothing: it is not known
+    valid: str = ""  # fingerprint of the validation rows; empty: not known
     step: Count = 0
     position: tuple[Count, Count] = (0, 0)
     elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -46,12 +45,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     guard: GuardState = GuardState()
 
 
-def changed(state: RunState, **changes: object) -> RunState:
-    return msgspec.structs.replace(state, **changes)
-
-
-def differences(then: RunState, now: RunState) -> list[str]:
-    """What keeps a run from going on as it was. Before the first step the base still decides, too."""
+def find_differences(then: RunState, now: RunState) -> list[str]:
+    """What keeps a run from being resumed. Before the first step this includes the base model."""
     free = run_config.FREE if then.step else run_config.FREE - {"base"}
     other = run_config.differences(then.config, now.config, free=free)
     for name, old, new in (("training", then.data, now.data), ("validation", then.valid, now.valid)):
@@ -60,115 +55,99 @@ def differences(then: RunState, now: RunState) -> list[str]:
     return other
 
 
-class Keeper(Protocol):
-    def begin(self, state: RunState) -> None:
-        """For a new run: nothing of another may be there."""
-
-    def newest(self, fits: Fits) -> Found[RunState] | None:
-        """Where to go on: the newest checkpoint that is whole and fits; None: killed before the first checkpoint."""
-
-    def begun(self) -> RunState | None:
-        """What the run was when it began; None: killed before that was kept."""
-
-    def go_on(self, state: RunState) -> None:
-        """From here, now that it is known to be the same run: what lies behind is forgotten."""
-
-    def save(self, state: RunState, groups: Groups) -> str:
-        """Where it is kept now."""
-
-    def best(self, state: RunState) -> Groups:
-        """The tensors of the best step."""
-
-    def tell(self, event: AnyEvent) -> None: ...
-
-    def close(self) -> None:
-        """The run has ended: others may write there."""
-
-
-class InMemory:
-    """The best weights, and nothing else."""
+class RunStore:
+    """Keeps the best weights in memory and nothing else."""
 
     def __init__(self) -> None:
         self.groups: Groups = {}
 
     def begin(self, state: RunState) -> None:
-        pass
+        """Starts a new run; no other run may be stored there."""
 
-    def newest(self, fits: Fits) -> Found[RunState] | None:
-        raise CheckpointError("a run that keeps nothing on disk cannot be resumed; give a folder")
+    def find_newest(self, fits: Fits) -> Found[RunState] | None:
+        """The newest undamaged checkpoint that fits; None: the run was killed before the first."""
+        raise CheckpointError("a run without a folder cannot be resumed; give a folder")
 
-    def begun(self) -> RunState | None:
+    def read_first_state(self) -> RunState | None:
+        """The state when the run began; None: it was killed before that was stored."""
         return None
 
-    def go_on(self, state: RunState) -> None:
-        pass
+    def resume(self, state: RunState) -> None:
+        """Continues from this state; what was stored after it is deleted."""
 
     def save(self, state: RunState, groups: Groups) -> str:
+        """Stores a checkpoint; its path, if it has one."""
         if state.best_step == state.step:
-            kept = ("weights", "average")
-            self.groups = {name: {key: t.detach().clone() for key, t in groups[name].items()} for name in kept}
+            names = ("weights", "average")
+            self.groups = {name: {key: t.detach().clone() for key, t in groups[name].items()} for name in names}
         return ""
 
-    def best(self, state: RunState) -> Groups:
+    def read_best(self, state: RunState) -> Groups:
+        """The tensors of the best step."""
         return self.groups
 
-    def tell(self, event: AnyEvent) -> None:
-        pass
+    def record(self, event: AnyEvent) -> None:
+        """Appends an event to metrics.jsonl."""
 
     def close(self) -> None:
-        pass
+        """Releases the folder."""
 
 
-class OnDisk:
-    """Everything, below one folder, which no other process may write until `close`."""
+class DiskRunStore(RunStore):
+    """Stores everything in one folder, which no other process may write until `close`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, lock_inside(folder)
-        self.shelf = Shelf(folder / CHECKPOINTS, kind=RunState)
-        self.record: Record | None = None
+        self.checkpoints = Shelf(folder / CHECKPOINTS, kind=RunState)
+        self.metrics: Record | None = None
 
     def begin(self, state: RunState) -> None:
-        if steps := self.shelf.steps():
-            there = self.shelf.place(steps[0]).name
-            raise CheckpointError(f"{self.shelf.folder} already holds {there}; resume it, or give another folder")
-        self.go_on(state)
+        if steps := self.checkpoints.steps():
+            newest, folder = self.checkpoints.place(steps[0]).name, self.checkpoints.folder
+            raise CheckpointError(f"{folder} already holds {newest}; resume it, or give another folder")
+        self.resume(state)
 
-    def newest(self, fits: Fits) -> Found[RunState] | None:
-        found = self.shelf.newest(fits)
-        if found is None and not (self.folder / CONFIG).exists():
+    def find_newest(self, fits: Fits) -> Found[RunState] | None:
+        checkpoint = self.checkpoints.newest(fits)
+        if checkpoint is None and not (self.folder / CONFIG).exists():
             raise CheckpointError(f"{self.folder} holds no run to resume; start it without resume")
-        return found
+        return checkpoint
 
-    def begun(self) -> RunState | None:
-        place = self.folder / BEGUN
-        if not place.exists():
+    def read_first_state(self) -> RunState | None:
+        path = self.folder / BEGUN
+        if not path.exists():
             return None
         try:
-            return msgspec.json.decode(place.read_bytes(), type=RunState)
+            data = path.read_bytes()
+            check_format(data, what=path, otherwise="start a new run in another folder")
+            return msgspec.json.decode(data, type=RunState)
+        except NewerFormat:
+            raise
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, TriformError) as error:
-            raise CheckpointError(f"cannot read {place}: {error}; start a new run in another folder") from error
+            raise CheckpointError(f"cannot read {path}: {error}; start a new run in another folder") from error
 
-    def go_on(self, state: RunState) -> None:
-        """run.toml first: with it alone a run that is killed here can be resumed, and then begins."""
-        write_whole(self.folder / CONFIG, data=state.config.to_toml().encode())
+    def resume(self, state: RunState) -> None:
+        """Writes run.toml first: a run that is killed after it can be resumed, from its start."""
+        write_file(self.folder / CONFIG, f"{KEY} = {FORMAT}\n{state.config.to_toml()}".encode())
         if not state.step:
-            write_whole(self.folder / BEGUN, data=msgspec.json.format(msgspec.json.encode(state)))
-        self.record = Record(self.folder / METRICS, keep=state.step)
-        self.shelf.prune(last=state.step, keep=state.config.keep, best=state.best_step)
+            write_file(self.folder / BEGUN, encode_json(state))
+        self.metrics = Record(self.folder / METRICS, keep=state.step)
+        self._prune(state)
 
     def save(self, state: RunState, groups: Groups) -> str:
-        place = self.shelf.save(state.step, state=state, groups=groups)
-        self.shelf.prune(last=state.step, keep=state.config.keep, best=state.best_step)
-        return os.path.relpath(place, self.folder)
+        path = self.checkpoints.save(state.step, state=state, groups=groups)
+        self._prune(state)
+        return os.path.relpath(path, self.folder)
 
-    def best(self, state: RunState) -> Groups:
-        if state.best_step is None:
-            return {}
-        return self.shelf.load(state.best_step).groups
+    def _prune(self, state: RunState) -> None:
+        self.checkpoints.prune(last=state.step, keep=state.config.keep, best=state.best_step)
 
-    def tell(self, event: AnyEvent) -> None:
-        if self.record is not None:
-            self.record(event)
+    def read_best(self, state: RunState) -> Groups:
+        return {} if state.best_step is None else self.checkpoints.load(state.best_step).groups
+
+    def record(self, event: AnyEvent) -> None:
+        if self.metrics is not None:
+            self.metrics(event)
 
     def close(self) -> None:
         self.lock.release()

@@ -1,6 +1,6 @@
-"""How the learning rate goes: pure functions of the step, as factors of the rate in the config.
+"""Learning rate schedules: pure functions of the step, as factors of the config's learning rate.
 
-`at` is the step about to be made, from 0; `total` all steps of the run; `warmup` the steps on which it rises.
+`at` is the number of the next step, from 0; `total` all steps of the run; `warmup` the steps on which the rate rises.
 """
 
 import math
@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["cosine", "linear", "inverse-sqrt", "constant", "stable-decay"]
 
-FLOOR = 0.1  # where cosine ends: a model still learns a little at the end
+FLOOR = 0.1  # factor at the end of cosine
 DECAY = 0.2  # the last share of a stable-decay run
 
 
 def factor(kind: Kind, at: int, *, total: int, warmup: int) -> float:
-    """(at + 1) / warmup while warming up; then as the kind says."""
+    """(at + 1) / warmup during warm-up; then by kind."""
     if at < warmup:
         return (at + 1) / warmup
     left = max(0.0, (total - at) / max(1, total - warmup))  # 1 after the warm-up, 0 at the end

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to save and stop; a second one ends it at once."""
+"""Ctrl-C and SIGTERM make a run save and stop; a second signal ends it at once."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Wish:
-    """What a signal has asked for: its number, or 0."""
+    """The number of the signal that was received, or 0."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -19,26 +19,26 @@ class Wish:
 
 
 def exit_code(number: int) -> int:
-    """Of a command that a signal ended, as shells count it: 130 after SIGINT, 143 after SIGTERM."""
+    """The exit code of a command that a signal ended: 130 after SIGINT, 143 after SIGTERM."""
     return 128 + number
 
 
 @contextmanager
 def listening() -> Iterator[Wish]:
-    """Signals reach only the main thread; elsewhere nobody can ask."""
+    """Catches the signals inside the block; outside the main thread, which alone receives them, it does nothing."""
     wish = Wish()
     if threading.current_thread() is not threading.main_thread():
         yield wish
         return
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if wish.name:
             raise KeyboardInterrupt
         wish.number = number
 
-    before = {each: signal.signal(each, heard) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield wish
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

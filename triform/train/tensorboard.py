@@ -1,4 +1,4 @@
-"""The same events for TensorBoard, where it is installed."""
+"""A run's events for TensorBoard, if it is installed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from triform.train.run_events import AnyEvent, Began, Ended, Scored, Skipped, St
 
 
 def board_in(folder: str | Path) -> Watch | None:
-    """A watcher that writes loss, norm, rate and scores below `folder`; None where TensorBoard is not installed."""
+    """A watcher that writes loss, norm, rate and scores to `folder`; None if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -17,7 +17,7 @@ def board_in(folder: str | Path) -> Watch | None:
 
 
 class Board:
-    """Nothing is written before a run has begun: until then it may still be refused."""
+    """Writes nothing before a run has begun: until then it may still be refused."""
 
     def __init__(self, writer: Callable[[], Any]) -> None:
         self.make = writer
@@ -28,14 +28,14 @@ class Board:
             case Began():
                 self.writer = self.make()
             case Stepped():
-                self.put({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
+                self._add({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
             case Scored(name=name, value=value) if value is not None:
-                self.put({f"valid/{name}": value}, step=event.step)
+                self._add({f"valid/{name}": value}, step=event.step)
             case Skipped():
-                self.writer.flush()  # several in a row stop the run, and nothing ends it
+                self.writer.flush()  # several in a row stop the run without an `Ended`
             case Ended() if self.writer is not None:
                 self.writer.close()
 
-    def put(self, values: dict[str, float], *, step: int) -> None:
+    def _add(self, values: dict[str, float], *, step: int) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)

@@ -1,6 +1,6 @@
-"""Objectives whose targets are tokens: continue, fill in, translate, restore spans. Each is one way to make an item.
+"""Objectives whose targets are tokens: next token, masked tokens, sequence to sequence, spans.
 
-An item is what goes in and, for each token of it, what should come out (or nothing); the loss is the same for all.
+Each makes inputs and, per input token, a target (or none) of an example; the loss is the same for all.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from triform.train.objectives import NOTHING, Device, Loss, laid_out, no_loss, n
 
 
 class Item(NamedTuple):
-    """ids[t] goes in, targets[t] should come out; with a source where the model has two sides."""
+    """ids[t] is the input, targets[t] the target; `source` is the encoder's input in an encoder–decoder."""
 
     ids: Ids
     targets: npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ class Item(NamedTuple):
 
 
 class LanguageBatch(NamedTuple):
-    """What a network reads, and where among all its positions the targets stand."""
+    """The input of a network, the positions that have targets, and the targets."""
 
     text: Text | Pair
     where: Tensor
@@ -45,25 +45,25 @@ class Language(Generic[E]):
         raise NotImplementedError
 
     def batch(self, examples: Sequence[E], *, places: Sequence[Place], device: Device) -> LanguageBatch | None:
-        """None where there is nothing to learn; a text without targets is not computed."""
-        made = [self.item(example, place) for example, place in zip(examples, places, strict=True)]
-        made = [item for item in made if (item.targets != NOTHING).any()]
-        if not made:
+        """None if there are no targets; texts without targets are left out."""
+        items = [self.item(example, place) for example, place in zip(examples, places, strict=True)]
+        items = [item for item in items if (item.targets != NOTHING).any()]
+        if not items:
             return None
-        items = [made[i] for i in sort_order([item.source for item in made], [item.ids for item in made])]
+        items = [items[i] for i in sort_order([item.source for item in items], [item.ids for item in items])]
         ids, sources = [item.ids for item in items], [item.source for item in items]
-        goal = both_sides(sources, ids, device=device) if len(sources[0]) else laid_out(ids, device=device)
+        text = both_sides(sources, ids, device=device) if len(sources[0]) else laid_out(ids, device=device)
         targets = np.concatenate([item.targets for item in items])
         where = np.flatnonzero(targets != NOTHING)
-        return LanguageBatch(goal, numbers(where, device=device), numbers(targets[where], device=device))
+        return LanguageBatch(text, numbers(where, device=device), numbers(targets[where], device=device))
 
     def loss(self, network: Form, batch: LanguageBatch | None) -> Loss:
         if batch is None:
             return no_loss(network)
         head = network.readout
         if not isinstance(head, LanguageHead):
-            raise InputError(f"a model with the head {type(head).__name__} has no words to learn; use a language head")
-        x = network.hidden(batch.text).flatten(0, 1)  # type: ignore[arg-type]  # one text or a pair, as the form reads
+            raise InputError(f"the head {type(head).__name__} predicts no tokens; use a language-model head")
+        x = network.hidden(batch.text).flatten(0, 1)  # type: ignore[arg-type]  # a text or a pair, as the form needs
         if len(batch.where) < len(x):
             x = x[batch.where]
         weight, bias = head.weight(network.token.weight), head.bias()
@@ -72,18 +72,18 @@ class Language(Generic[E]):
 
 
 def both_sides(sources: Sequence[Ids], targets: Sequence[Ids], *, device: Device) -> Pair:
-    """Both sides in rows where each has one length, else both packed."""
+    """Both stacked if each has texts of one length, else both packed."""
     pair = Pair(laid_out(sources, device=device), laid_out(targets, device=device))
     if bool(pair.source.lengths) == bool(pair.target.lengths):
         return pair
     return Pair(packed(sources, device=device), packed(targets, device=device))
 
 
-# --- the kinds ------------------------------------------------------------------------------------------------------
+# --- objectives -----------------------------------------------------------------------------------------------------
 
 
 class NextToken(Language[Tokens]):
-    """Each token is predicted from those before it; with `learn`, only some are (the answers of a chat)."""
+    """Predicts each token from those before it; with `learn`, only some (the answers of a chat)."""
 
     def item(self, example: Tokens, place: Place) -> Item:
         ids = np.asarray(example.ids, dtype=np.int64)
@@ -91,53 +91,51 @@ class NextToken(Language[Tokens]):
         if example.learn is not None:
             learn = np.asarray(example.learn, dtype=bool)
             if learn.shape != ids.shape:
-                raise InputError(f"{len(learn)} marks of what to learn for {len(ids)} tokens; give one a token")
+                raise InputError(f"{len(learn)} values of learn for {len(ids)} tokens; give one per token")
             targets = np.where(learn[1:], targets, NOTHING)
         return Item(ids[:-1], targets)
 
 
 class MaskedToken(Language[Tokens]):
-    """15% of the tokens are to be told: of these 80% are masked, 10% replaced by any token, 10% left (BERT)."""
+    """Predicts 15% of the tokens: 80% of these are masked, 10% replaced by a random token, 10% left (BERT)."""
 
     def __init__(
         self, *, mask: int, vocab: int, never: Sequence[int] = (), share: float = 0.15, smoothing: float = 0.0
     ) -> None:
         super().__init__(smoothing=smoothing)
         self.mask, self.vocab, self.share = mask, vocab, share
-        self.never = np.asarray(
-            list(never), dtype=np.int64
-        )  # tokens with a duty ([CLS], [SEP]) are neither told nor masked
+        self.never = np.asarray(list(never), dtype=np.int64)  # special tokens: neither masked nor predicted
 
     def item(self, example: Tokens, place: Place) -> Item:
         ids = np.asarray(example.ids, dtype=np.int64)
-        may = ~np.isin(ids, self.never)
+        allowed = ~np.isin(ids, self.never)
         if example.learn is not None:
-            may &= np.asarray(example.learn, dtype=bool)
+            allowed &= np.asarray(example.learn, dtype=bool)
         which, how, what = place.uniform(3 * len(ids)).reshape(3, -1)
-        candidates = np.flatnonzero(may)
+        candidates = np.flatnonzero(allowed)
         count = min(len(candidates), max(1, round(self.share * len(candidates))))
         chosen = candidates[np.argsort(which[candidates], kind="stable")[:count]]
-        told, targets = ids.copy(), np.full_like(ids, NOTHING)
+        inputs, targets = ids.copy(), np.full_like(ids, NOTHING)
         targets[chosen] = ids[chosen]
         masked, other = chosen[how[chosen] < 0.8], chosen[how[chosen] >= 0.9]
-        told[masked] = self.mask
-        told[other] = (what[other] * self.vocab).astype(np.int64)
-        return Item(told, targets)
+        inputs[masked] = self.mask
+        inputs[other] = (what[other] * self.vocab).astype(np.int64)
+        return Item(inputs, targets)
 
 
 class Translate(Language[SourceTarget]):
-    """Teacher forcing: the target is predicted from the source and the target before it; it begins with `start`."""
+    """Teacher forcing: predicts each target token from the source and the target before it, after `start`."""
 
     def __init__(self, *, start: int, smoothing: float = 0.0) -> None:
         super().__init__(smoothing=smoothing)
         self.start = start
 
     def item(self, example: SourceTarget, place: Place) -> Item:
-        return teacher_forced(example.source, example.target, start=self.start)
+        return shift_targets(example.source, example.target, start=self.start)
 
 
 class RestoreSpans(Language[Tokens]):
-    """Spans of a text are each replaced by a sentinel; the target names each sentinel and its span (T5)."""
+    """Span corruption: each span is replaced by a sentinel; the target lists each sentinel and its span (T5)."""
 
     def __init__(
         self,
@@ -160,8 +158,8 @@ class RestoreSpans(Language[Tokens]):
         lost = min(max(round(self.share * len(ids)), 1), len(ids) - 1)
         spans = min(max(round(lost / self.mean_span), 1), len(self.sentinels), lost, len(ids) - lost)
         draws = place.uniform(len(ids))
-        away, kept = segments(lost, spans, draws[:lost]), segments(len(ids) - lost, spans, draws[lost:])
-        cuts = np.cumsum(np.stack([kept, away], axis=1).ravel())[:-1]
+        removed, visible = split_lengths(lost, spans, draws[:lost]), split_lengths(len(ids) - lost, spans, draws[lost:])
+        cuts = np.cumsum(np.stack([visible, removed], axis=1).ravel())[:-1]
         pieces = np.split(ids, cuts)
         source: list[npt.NDArray[np.int64]] = []
         target: list[npt.NDArray[np.int64]] = []
@@ -169,18 +167,18 @@ class RestoreSpans(Language[Tokens]):
             source += [keep, np.array([sentinel])]
             target += [np.array([sentinel]), lose]
         tail = [np.array([self.end])]
-        return teacher_forced(np.concatenate(source + tail), np.concatenate(target + tail), start=self.start)
+        return shift_targets(np.concatenate(source + tail), np.concatenate(target + tail), start=self.start)
 
 
-def teacher_forced(source: Ids, target: Ids, *, start: int) -> Item:
-    """What should come out at t goes in at t + 1."""
+def shift_targets(source: Ids, target: Ids, *, start: int) -> Item:
+    """The target at t is the input at t + 1."""
     targets = np.asarray(target, dtype=np.int64)
     if not len(source) or not len(targets):
         return Item((), targets[:0])
     return Item(np.concatenate([[start], targets[:-1]]), targets, source)
 
 
-def segments(total: int, count: int, draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """`total` shared out into `count` lengths of at least 1, every way equally likely."""
+def split_lengths(total: int, count: int, draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Splits `total` into `count` lengths of at least 1; every split is equally likely."""
     cuts = np.sort(np.argsort(draws[: total - 1], kind="stable")[: count - 1]) + 1
     return np.diff(np.concatenate([[0], cuts, [total]])).astype(np.int64)

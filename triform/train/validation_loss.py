@@ -1,4 +1,4 @@
-"""What an evaluation says, and the one that every objective has: the mean loss on examples not learned from."""
+"""The result of an evaluation, and the evaluation that every objective has: the mean loss on validation examples."""
 
 import math
 from collections.abc import Callable
@@ -14,27 +14,27 @@ from triform.train.objectives import B, Objective
 
 
 class Score(NamedTuple):
-    """What an evaluation says: one number that decides, and others to look at."""
+    """The main value, which decides what is best, and others for information."""
 
     name: str
     value: float
-    higher: bool = True  # is better
+    higher: bool = True  # whether higher is better
     others: dict[str, float] = {}  # noqa: RUF012
 
     def beats(self, best: float | None) -> bool:
-        if not math.isfinite(self.value):  # nor could a checkpoint write it down
+        if not math.isfinite(self.value):  # JSON has no infinity or NaN
             return False
         return best is None or (self.value > best if self.higher else self.value < best)
 
 
 Evaluate: TypeAlias = Callable[[Form], Score]
 
-SEED = 0  # what is drawn for validation (masks, spans) is the same in every run
+SEED = 0  # of validation (masks, spans): the same in every run
 
 
 @torch.no_grad()
 def mean_loss(network: Form, *, objective: Objective[E, B], examples: Examples[E], batch_tokens: int = 4096) -> Score:
-    """Σ losses / Σ targets, once over all examples; lower is better."""
+    """Σ losses / Σ targets over all examples; lower is better."""
     feed, device = Feed(examples.lengths, seed=SEED, batch_tokens=batch_tokens), network.token.weight.device
     total, targets = 0.0, 0
     for rows in feed.epoch(0):

@@ -1,4 +1,4 @@
-"""Released weights, both ways: name tables (one file a family), and the safe reading and writing of a model folder.
+"""Released weights, both ways: name tables (one file per family), and reading and writing model folders.
 
-The only room that knows other projects' words. `folder.read` and `folder.write` are its doors.
+The only package that knows other projects' names. `model_folder.read` and `model_folder.write` are its entry points.
 """

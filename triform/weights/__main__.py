@@ -1,4 +1,4 @@
-"""A window into this room: `python -m triform.weights bert` draws the name table of a family, at a tiny size."""
+"""`python -m triform.weights bert` prints the name table of a family, at a tiny size."""
 
 import sys
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from triform.errors import UnsupportedName
-from triform.files.errors import LONGEST, WeightsError, shown
+from triform.files.errors import MAX_VALUE_CHARS, WeightsError, shown
 from triform.spec import ModelSpec
 from triform.weights.config_fields import TEXT, Config, get
 from triform.weights.family_table import Family
@@ -38,7 +38,7 @@ def named(config: Config) -> Architecture:
     model_type = get(config, "model_type", TEXT)
     families = [family for family in FAMILIES if family.model_type == model_type]
     if not families:
-        raise UnsupportedName("model type", model_type[:LONGEST], {family.model_type for family in FAMILIES})
+        raise UnsupportedName("model type", model_type[:MAX_VALUE_CHARS], {family.model_type for family in FAMILIES})
     family = next((family for family in families if family.when(config)), families[0])
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
@@ -46,12 +46,12 @@ def named(config: Config) -> Architecture:
             f"config.json: architectures is {shown(names)}; it must name one of {', '.join(family.heads)}"
         )
     if names[0] not in family.heads:
-        raise UnsupportedName(f"architecture of {model_type}", names[0][:LONGEST], family.heads)
+        raise UnsupportedName(f"architecture of {model_type}", names[0][:MAX_VALUE_CHARS], family.heads)
     return Architecture(family, names[0])
 
 
 class Written(NamedTuple):
-    """The architecture a spec is written as, and the fields that say it."""
+    """The architecture a spec is written as, and its fields of config.json."""
 
     architecture: Architecture
     config: Config
@@ -62,19 +62,17 @@ class Written(NamedTuple):
 
 
 def expressing(spec: ModelSpec, origin: Config) -> Written:
-    """The config it came with where that still describes it; else the first that, written and read back, does.
-
-    Our own family comes last and describes everything.
-    """
-    return next(way for way in _ways(spec, origin) if way.describes(spec))
+    """The config it was read with where that still describes it; else the first that, written and read back, does. Our
+    own family comes last and describes every spec."""
+    return next(candidate for candidate in _list_candidates(spec, origin) if candidate.describes(spec))
 
 
-def _ways(spec: ModelSpec, origin: Config) -> Iterator[Written]:
+def _list_candidates(spec: ModelSpec, origin: Config) -> Iterator[Written]:
     for family in sorted(FAMILIES, key=lambda family: family.model_type != origin.get("model_type")):
         carried = origin if family.model_type == origin.get("model_type") else {}
-        kept = {field: value for field, value in carried.items() if field not in family.dropped}
+        others = {field: value for field, value in carried.items() if field not in family.dropped}
         for name in sorted(family.heads, key=lambda name: [name] != origin.get("architectures")):
             if family.heads[name].written and [name] == carried.get("architectures"):
                 yield Written(Architecture(family, name), carried)
             if family.heads[name].written:
-                yield Written(Architecture(family, name), kept | family.config(name, spec))
+                yield Written(Architecture(family, name), others | family.config(name, spec))

@@ -1,7 +1,5 @@
-"""config.json as a table: each field names a place in the spec, and is read and written through it.
-
-Owns the kinds of values a field may have and what is said when it has another. Refuses to know families and files.
-"""
+"""config.json as a table: each field names its places in the spec and the kind of its value; one table reads and
+writes, and refuses other values by name."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
@@ -14,23 +12,15 @@ from triform.spec import ModelSpec
 Config: TypeAlias = dict[str, Any]
 Tree: TypeAlias = dict[str, Any]  # a spec as plain values, while it is being filled in
 
-LARGEST = 2**31  # no released size comes near; a damaged one must not be computed with
+MAX_SIZE = 2**31  # no released size comes near; a damaged one must not be computed with
 
 # Their names of activations; the first name of each of ours is the one written.
-ACTS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "silu": "silu",
-    "swish": "silu",
-    "tanh": "tanh",
-}
+ACTS = {"relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu-tanh"}
+ACTS |= {"gelu_pytorch_tanh": "gelu-tanh", "silu": "silu", "swish": "silu", "tanh": "tanh"}
 
 
 class Kind(NamedTuple):
-    """What a value may be: `fits` says whether it is, `read` and `write` change it from theirs to ours and back."""
+    """Values of a field: `fits` tests one, `read` and `write` convert from theirs to ours and back."""
 
     what: str
     fits: Callable[[Any], bool]
@@ -52,8 +42,8 @@ def _whole(low: int, high: int) -> Kind:
     return Kind(f"a whole number from {low} to {high}", fits)
 
 
-SIZE = _whole(1, LARGEST)
-COUNT = _whole(0, LARGEST)
+SIZE = _whole(1, MAX_SIZE)
+COUNT = _whole(0, MAX_SIZE)
 NUMBER = _number(-1e12, 1e12)
 POSITIVE = _number(1e-9, 1e12)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
@@ -68,31 +58,32 @@ ACT = Kind(
 
 
 class Field(NamedTuple):
-    """Their field, and the places in our spec that it decides."""
+    """Their field, the places in our spec that it decides, and what the reference assumes where it is missing."""
 
     theirs: str
     ours: tuple[str, ...]
     kind: Kind
+    default: int | float | str | None = None
 
 
-def size(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, SIZE)
+def size(theirs: str, *ours: str, default: int | None = None) -> Field:
+    return Field(theirs, ours, SIZE, default)
 
 
-def number(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, NUMBER)
+def number(theirs: str, *ours: str, default: float) -> Field:
+    return Field(theirs, ours, NUMBER, default)
 
 
-def flag(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, FLAG)
+def flag(theirs: str, *ours: str, default: bool) -> Field:
+    return Field(theirs, ours, FLAG, default)
 
 
-def act(theirs: str, *ours: str) -> Field:
-    return Field(theirs, ours, ACT)
+def act(theirs: str, *ours: str, default: str) -> Field:
+    return Field(theirs, ours, ACT, default)
 
 
 def get(config: Config, name: str, kind: Kind, *, inside: str = "") -> Any:
-    """The field's value in our words; refused by name where it is of another kind."""
+    """The field's value as ours; refused by name where it is of another kind."""
     if name not in config:
         raise WeightsError(f"config.json: {inside}{name} is missing; it must be {kind.what}")
     if not kind.fits(config[name]):
@@ -101,7 +92,7 @@ def get(config: Config, name: str, kind: Kind, *, inside: str = "") -> Any:
 
 
 def fill(tree: Tree, config: Config, fields: Iterable[Field]) -> None:
-    """Every field that is there, put into its places; places the model does not have are passed over."""
+    """Every field that is there, put into its places; places that the model does not have are skipped."""
     for field in fields:
         if field.theirs not in config:
             continue
@@ -128,7 +119,7 @@ def emit(spec: ModelSpec, fields: Iterable[Field]) -> Config:
 
 
 def check_fixed(config: Config, fixed: Config) -> None:
-    """Fields that would change the numbers in a way this model cannot follow."""
+    """Refuses fields that would change the numbers in a way that is not implemented."""
     wrong = [
         f"{name} is {shown(config[name])} (only {shown(value)} is supported)"
         for name, value in fixed.items()
@@ -136,7 +127,7 @@ def check_fixed(config: Config, fixed: Config) -> None:
     ]
     if wrong:
         raise WeightsError(
-            f"config.json: {listed(wrong)}; such a model gives other numbers here: use the library it was made with"
+            f"config.json: {listed(wrong)}; this model would give other numbers here: use the library it was made with"
         )
 
 

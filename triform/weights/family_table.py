@@ -1,7 +1,7 @@
-"""What a family is to this room: one table of names, one table of config fields, one row a head.
+"""A family: one table of tensor names, one table of config fields, one row per head.
 
-Owns the two directions. Reading: config and names → spec. Writing: a spec belongs to an architecture exactly if its
-config, read back, gives that spec again; nothing else decides. Refuses to know files and tensors' numbers.
+Reading: config and names → spec. Writing: a spec belongs to an architecture exactly if its config, read back, gives
+that spec again.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ import msgspec
 
 from triform.errors import TriformError
 from triform.files.errors import WeightsError, listed
-from triform.spec import Classify, Head, ModelSpec, NoHead, Own, Tag, Tied
+from triform.spec import Classify, Head, ModelSpec, NoHead, Own, Span, Tag, Tied
 from triform.weights.config_fields import (
     FLAG,
     Config,
@@ -25,7 +25,7 @@ from triform.weights.config_fields import (
     labels_of,
     to_spec,
 )
-from triform.weights.name_rules import Rule, Table
+from triform.weights.name_rules import Rule, Table, same, twin
 
 T = TypeVar("T")
 Has: TypeAlias = Callable[[str], bool]  # is there a tensor of this name in the file?
@@ -33,7 +33,7 @@ Choose: TypeAlias = Callable[[Config, Has], Head]
 
 NOTHING: Config = {}
 
-# Whatever the family: code or quantisation that came with the model.
+# Of every family: code or quantisation that came with the model.
 FIXED: Config = {"auto_map": None, "quantization_config": None, "pruned_heads": {}}
 
 
@@ -43,7 +43,7 @@ class HeadRow(NamedTuple):
     choose: Choose
     names: tuple[Rule, ...] = ()
     bare: bool = False  # written without the family's prefix
-    written: bool = True  # False: read only, since it has more tensors than we keep
+    written: bool = True  # False: read only, since it has more tensors than we store
 
 
 def nothing_more(spec: ModelSpec) -> Config:
@@ -51,15 +51,15 @@ def nothing_more(spec: ModelSpec) -> Config:
 
 
 class Family(NamedTuple):
-    """`defaults` are what the reference assumes of a field that is missing; `fixed` is what we cannot vary."""
+    """`defaults` are used where a field is missing, before the field's own default; `fixed` is what we cannot vary."""
 
     model_type: str
     template: ModelSpec
-    defaults: Config
     fields: tuple[Field, ...]
     names: tuple[Rule, ...]
     heads: dict[str, HeadRow]
     derive: Callable[[Tree, Config], None]  # what no single field says
+    defaults: Config = NOTHING
     when: Callable[[Config], bool] = lambda config: True  # of two with one model_type, this is the one
     fixed: Config = NOTHING
     prefix: str = ""  # of all names but the head's; files of a bare model have none
@@ -68,9 +68,9 @@ class Family(NamedTuple):
     dropped: tuple[str, ...] = ()  # other spellings of what we write: not carried along
 
     def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
-        known = {name: value for name, value in (self.defaults | config).items() if value is not None}
-        needed = {field.theirs for field in self.fields} & self.defaults.keys()
-        if nulls := needed - known.keys():
+        usual = {field.theirs: field.default for field in self.fields if field.default is not None} | self.defaults
+        known = {name: value for name, value in (usual | config).items() if value is not None}
+        if nulls := ({field.theirs for field in self.fields} & usual.keys()) - known.keys():
             raise WeightsError(f"config.json: {listed(sorted(nulls))} must not be null")
         check_fixed(known, FIXED | self.fixed)
         tree: Tree = msgspec.to_builtins(self.template)
@@ -133,14 +133,12 @@ def tag(config: Config, has: Has) -> Head:
 
 
 def tie_flag(spec: ModelSpec) -> Config:
-    """Said only where there is a language head to tie."""
-    match spec.head:
-        case Tied():
-            return {"tie_word_embeddings": True}
-        case Own():
-            return {"tie_word_embeddings": False}
-        case _:
-            return {}
+    """Only where there is a language-model head."""
+    return {"tie_word_embeddings": isinstance(spec.head, Tied)} if isinstance(spec.head, Tied | Own) else {}
 
 
 NO_HEAD = HeadRow(always(NoHead()), bare=True)
+TAGGER = HeadRow(tag, (same("readout.out", "classifier"),))
+QUESTION_ANSWERING = HeadRow(always(Span()), (same("readout.out", "qa_outputs"),))
+LANGUAGE_HEAD = HeadRow(tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight")))
+LAST_TOKEN = HeadRow(classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),))

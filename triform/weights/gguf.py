@@ -1,7 +1,7 @@
 """GGUF files as float32 models: Llama and its relatives, whatever their quantisation.
 
-Owns GGUF's names and how its metadata says a spec, a tokenizer and a template; `gguf_file.py` reads the file itself.
-Refuses other architectures by name, before any tensor is read.
+GGUF's tensor names, and how its metadata becomes a spec, a tokenizer and a template; `gguf_file.py` reads the file
+itself. Other architectures are refused by name, before any tensor is read.
 """
 
 from pathlib import Path
@@ -21,8 +21,8 @@ from triform.text.chat_template import ChatTemplate
 from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, core_of
 from triform.text.tokenizer import Tokenizer
 from triform.weights.gguf_file import GgufFile
-from triform.weights.name_rules import Part, Rule, Table, same, stack
-from triform.weights.rotary_layout import half_split
+from triform.weights.llama2c import half_split
+from triform.weights.name_rules import Rule, Table, same, stack
 
 NAMES: tuple[Rule, ...] = (
     same("token", "token_embd"),
@@ -42,14 +42,8 @@ IGNORED = {"rope_freqs.weight"}  # a table that the scaling in the metadata give
 # Architecture: does it have biases on q, k and v; norms on q and k; neighbouring rotary pairs?
 ARCHITECTURES = {"llama": (False, False, True), "qwen2": (True, False, False), "qwen3": (False, True, False)}
 
-SPLITS: dict[str, Split] = {
-    "gpt-2": "gpt2",
-    "default": "gpt2",
-    "smollm": "smollm",
-    "llama-bpe": "llama3",
-    "llama3": "llama3",
-    "qwen2": "qwen2",
-}
+SPLITS: dict[str, Split] = {"gpt-2": "gpt2", "default": "gpt2", "smollm": "smollm"}
+SPLITS |= {"llama-bpe": "llama3", "llama3": "llama3", "qwen2": "qwen2"}
 
 
 def read(path: Path) -> Model:
@@ -76,7 +70,7 @@ def read(path: Path) -> Model:
         raise WeightsError(f"{path}: its metadata is damaged ({str(error)[:200]})") from None
 
 
-# --- what the model is ------------------------------------------------------------------------------------------------
+# --- spec -------------------------------------------------------------------------------------------------------------
 
 
 def spec_of(file: GgufFile, kind: str) -> ModelSpec:
@@ -106,12 +100,12 @@ def spec_of(file: GgufFile, kind: str) -> ModelSpec:
 
 
 def scaling_of(file: GgufFile, kind: str) -> Scaling:
-    said = file.metadata.get(f"{kind}.rope.scaling.type", "none")
+    scaling = file.metadata.get(f"{kind}.rope.scaling.type", "none")
     factor = float(file.metadata.get(f"{kind}.rope.scaling.factor", 1.0))
     trained = int(file.metadata.get(f"{kind}.rope.scaling.original_context_length", 0))
     if "rope_freqs.weight" in file.tensors:
-        return _llama3(file, trained or 8192)
-    match said:
+        return _read_llama3_scaling(file, trained or 8192)
+    match scaling:
         case "none":
             return NoScaling()
         case "linear":
@@ -119,16 +113,16 @@ def scaling_of(file: GgufFile, kind: str) -> Scaling:
         case "yarn":
             return YarnScaling(factor=factor, trained=trained)
         case _:
-            raise WeightsError(f"{file.path}: rotary scaling {said!r} is not known; known are linear and yarn")
+            raise WeightsError(f"{file.path}: rotary scaling {scaling!r} is not known; known are linear and yarn")
 
 
-def _llama3(file: GgufFile, trained: int) -> Llama3Scaling:
-    """GGUF keeps what each frequency is divided by; the last is the whole factor."""
+def _read_llama3_scaling(file: GgufFile, trained: int) -> Llama3Scaling:
+    """GGUF stores what each frequency is divided by; the largest is the factor."""
     factor = round(float(file.tensors["rope_freqs.weight"].dequantize().max()))
     return Llama3Scaling(factor=float(factor), low=1.0, high=4.0, trained=trained)
 
 
-# --- its numbers ------------------------------------------------------------------------------------------------------
+# --- weights ----------------------------------------------------------------------------------------------------------
 
 
 def numbers(file: GgufFile, spec: ModelSpec, *, neighbours: bool) -> Any:
@@ -148,26 +142,17 @@ def numbers(file: GgufFile, spec: ModelSpec, *, neighbours: bool) -> Any:
             f"left over {listed(over) or 'nothing'}; of the wrong shape {listed(wrong) or 'nothing'}"
         )
     network = skeleton(spec).to_empty(device="cpu")
-    ours = dict(network.named_parameters())
+    ours, a = dict(network.named_parameters()), spec.stacks["decoder"].attention
     with torch.no_grad():
         for part in parts:
             x = torch.from_numpy(file.tensors[part.name].dequantize())
-            if neighbours and _turns(part):
-                x = half_split(x, heads=_heads(part, spec))
+            if neighbours and part.name.endswith(("attn_q.weight", "attn_k.weight")):
+                x = half_split(x, heads=a.heads if part.name.endswith("attn_q.weight") else a.kv_heads)
             part.view(ours[part.path]).copy_(x)
     return network.eval()
 
 
-def _turns(part: Part) -> bool:
-    return part.name.endswith(("attn_q.weight", "attn_k.weight"))
-
-
-def _heads(part: Part, spec: ModelSpec) -> int:
-    a = spec.stacks["decoder"].attention
-    return a.heads if part.name.endswith("attn_q.weight") else a.kv_heads
-
-
-# --- its tokenizer ----------------------------------------------------------------------------------------------------
+# --- tokenizer --------------------------------------------------------------------------------------------------------
 
 
 def tokenizer_of(file: GgufFile) -> Tokenizer:
@@ -180,7 +165,7 @@ def tokenizer_of(file: GgufFile) -> Tokenizer:
             special[role] = tokens[int(id)]
     match file.get("tokenizer.ggml.model"):
         case "gpt2":
-            core = _byte_level(file, tokens)
+            core = _read_byte_level(file, tokens)
         case "llama":
             scores = [float(score) for score in file.get("tokenizer.ggml.scores")]
             pieces = tuple(map(Piece, tokens, scores, kinds))
@@ -199,7 +184,7 @@ def tokenizer_of(file: GgufFile) -> Tokenizer:
     return Tokenizer(core, special=special)
 
 
-def _byte_level(file: GgufFile, tokens: list[str]) -> Any:
+def _read_byte_level(file: GgufFile, tokens: list[str]) -> Any:
     kind = str(file.metadata.get("tokenizer.ggml.pre", "default"))
     if kind not in SPLITS:
         raise UnsupportedName("way of splitting words", kind, SPLITS)

@@ -1,7 +1,6 @@
-"""How GGUF stores numbers: blocks of 32 or 256 quantised values with their scales, and what they stand for in float32.
+"""How GGUF stores numbers: blocks of 32 or 256 quantised values with their scales, and their values in float32.
 
-Owns the layout of each block type, as ggml defines it. Knows nothing of files: bytes come in, float32 goes out. The
-order of the float32 operations is ggml's, so that the results are equal to the bit.
+The layout of each block type is ggml's; so is the order of the float32 operations, so that results are bit-identical.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.float32]
 
-SMALL, LARGE = 32, 256  # values per block
+SMALL_BLOCK, LARGE_BLOCK = 32, 256  # values
 
 
 class BlockType(NamedTuple):
@@ -60,7 +59,7 @@ def _packed_scales(packed: Bytes) -> tuple[Floats, Floats]:
     return scales.astype(np.float32), minima.astype(np.float32)
 
 
-def _scaled(scales: Floats, values: NDArray[np.generic]) -> Floats:
+def _scale(scales: Floats, values: NDArray[np.generic]) -> Floats:
     """Each of a block's scales times its share of the block's values."""
     shares = values.reshape(*scales.shape, -1).astype(np.float32)
     return scales[:, :, None] * shares
@@ -111,10 +110,8 @@ def _q8_0(blocks: Bytes) -> Floats:
 
 def _q2_k(blocks: Bytes) -> Floats:
     scales, values = blocks[:, :16], _bit_planes(blocks[:, 16:80], width=2, group=32)
-    d, minimum = _half(blocks, 80), _half(blocks, 82)
-    return (
-        _scaled(d * (scales & 15).astype(np.float32), values) - (minimum * (scales >> 4).astype(np.float32))[..., None]
-    )
+    minima = _half(blocks, 82) * (scales >> 4).astype(np.float32)
+    return _scale(_half(blocks, 80) * (scales & 15).astype(np.float32), values) - minima[..., None]
 
 
 def _q3_k(blocks: Bytes) -> Floats:
@@ -123,26 +120,26 @@ def _q3_k(blocks: Bytes) -> Floats:
     # A high bit that is not set means 4 less; all bits 0 of the 32 bytes come first, then all bits 1, …
     values = low.astype(np.int8) - 4 * (1 - _bit_planes(high, width=1, group=32).astype(np.int8))
     scales = _nibbles(packed[:, :8], group=8) | _bit_planes(packed[:, 8:], width=2, group=4) << 4
-    return _scaled(_half(blocks, 108) * (scales.astype(np.float32) - 32), values)
+    return _scale(_half(blocks, 108) * (scales.astype(np.float32) - 32), values)
 
 
 def _q4_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
     values = _nibbles(blocks[:, 16:], group=32)
-    return _scaled(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
+    return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q5_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
     values = _nibbles(blocks[:, 48:], group=32) | _bit_planes(blocks[:, 16:48], width=1, group=32) << 4
-    return _scaled(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
+    return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q6_k(blocks: Bytes) -> Floats:
     low = _nibbles(blocks[:, :128], group=64)
     values = (low | _bit_planes(blocks[:, 128:192], width=2, group=32) << 4).astype(np.int8) - 32
     scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
-    return _scaled(_half(blocks, 208) * scales, values)
+    return _scale(_half(blocks, 208) * scales, values)
 
 
 # --- four bits that choose one of sixteen fixed numbers ---------------------------------------------------------------
@@ -157,42 +154,29 @@ def _iq4_nl(blocks: Bytes) -> Floats:
 def _iq4_xs(blocks: Bytes) -> Floats:
     low = _nibbles(blocks[:, 4:8], group=1)
     scales = (low | _bit_planes(blocks[:, 2:4], width=2, group=1) << 4).astype(np.float32) - 32
-    return _scaled(_half(blocks, 0) * scales, IQ4_VALUES[_nibbles(blocks[:, 8:], group=16)])
+    return _scale(_half(blocks, 0) * scales, IQ4_VALUES[_nibbles(blocks[:, 8:], group=16)])
 
 
 # The numbers are those that GGUF files hold; a type that is known by name alone cannot be read.
 BLOCK_TYPES: dict[int, BlockType] = {
     0: BlockType("F32", 1, 4, _float32),
     1: BlockType("F16", 1, 2, _float16),
-    2: BlockType("Q4_0", SMALL, 18, _q4_0),
-    3: BlockType("Q4_1", SMALL, 20, _q4_1),
-    6: BlockType("Q5_0", SMALL, 22, _q5_0),
-    7: BlockType("Q5_1", SMALL, 24, _q5_1),
-    8: BlockType("Q8_0", SMALL, 34, _q8_0),
-    10: BlockType("Q2_K", LARGE, 84, _q2_k),
-    11: BlockType("Q3_K", LARGE, 110, _q3_k),
-    12: BlockType("Q4_K", LARGE, 144, _q4_k),
-    13: BlockType("Q5_K", LARGE, 176, _q5_k),
-    14: BlockType("Q6_K", LARGE, 210, _q6_k),
-    20: BlockType("IQ4_NL", SMALL, 18, _iq4_nl),
-    23: BlockType("IQ4_XS", LARGE, 136, _iq4_xs),
+    2: BlockType("Q4_0", SMALL_BLOCK, 18, _q4_0),
+    3: BlockType("Q4_1", SMALL_BLOCK, 20, _q4_1),
+    6: BlockType("Q5_0", SMALL_BLOCK, 22, _q5_0),
+    7: BlockType("Q5_1", SMALL_BLOCK, 24, _q5_1),
+    8: BlockType("Q8_0", SMALL_BLOCK, 34, _q8_0),
+    10: BlockType("Q2_K", LARGE_BLOCK, 84, _q2_k),
+    11: BlockType("Q3_K", LARGE_BLOCK, 110, _q3_k),
+    12: BlockType("Q4_K", LARGE_BLOCK, 144, _q4_k),
+    13: BlockType("Q5_K", LARGE_BLOCK, 176, _q5_k),
+    14: BlockType("Q6_K", LARGE_BLOCK, 210, _q6_k),
+    20: BlockType("IQ4_NL", SMALL_BLOCK, 18, _iq4_nl),
+    23: BlockType("IQ4_XS", LARGE_BLOCK, 136, _iq4_xs),
     30: BlockType("BF16", 1, 2, _bfloat16),
 }
 
 UNREAD_TYPES: dict[int, str] = {
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-}
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
+    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip

@@ -1,17 +1,15 @@
-"""A GGUF file: its header, its metadata and where its tensors lie, read without allocating more than the file bears.
+"""A GGUF file: its header, its metadata and where its tensors are, read without allocating more than the file has.
 
     file = GgufFile.open(path)
     file.metadata["general.architecture"]
     file.check_tensors()                       # every tensor of a known type and inside the file
     file.tensors["token_embd.weight"].dequantize()
 
-Tensors stay in the mapped file as the blocks they are; `dequantize` makes float32 of one. Versions 2 and 3,
-little-endian. Knows no architectures and no torch.
+Tensors stay in the mapped file as blocks; `dequantize` makes float32 of one. Versions 2 and 3, little-endian.
 """
 
 import math
 import mmap
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,26 +22,16 @@ from triform.weights.gguf_blocks import BLOCK_TYPES, UNREAD_TYPES, BlockType, By
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_METADATA = 128 << 20  # bytes; the largest released vocabularies take about 20 MB
-MAX_NAME = 64 << 10  # bytes of a key or a tensor's name, as the format's description bounds them
+MAX_METADATA_BYTES = 128 << 20  # bytes; the largest released vocabularies take about 20 MB
+MAX_NAME_BYTES = 64 << 10  # bytes of a key or a tensor's name, as the format's description bounds them
 MAX_AXES = 4
 MAX_ALIGNMENT = 1 << 20
-VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
+MAX_VALUES_AT_ONCE = 1 << 20  # dequantised together: bounds the temporary arrays
 
 STRING, ARRAY = 8, 9
 NUMBERS: dict[int, str] = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    7: "?",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
 
 
 class Damaged(Exception):
@@ -51,7 +39,7 @@ class Damaged(Exception):
 
 
 class GgufTensor(NamedTuple):
-    """A tensor as it lies in the file; `shape` has rows first, GGUF's own order is the other way round."""
+    """A tensor in the file; `shape` has rows first, GGUF's own order is the other way round."""
 
     name: str
     type_number: int
@@ -68,10 +56,8 @@ class GgufTensor(NamedTuple):
         known = BLOCK_TYPES.get(self.type_number)
         if known is None:
             name = UNREAD_TYPES.get(self.type_number, f"number {self.type_number}")
-            readable = ", ".join(each.name for each in BLOCK_TYPES.values())
-            raise WeightsError(
-                f"{shown(self.name)} has the GGUF type {name}; the types that can be read are {readable}"
-            )
+            readable = ", ".join(kind.name for kind in BLOCK_TYPES.values())
+            raise WeightsError(f"{shown(self.name)} has the GGUF type {name}; known types are {readable}")
         return known
 
     @property
@@ -86,7 +72,7 @@ class GgufTensor(NamedTuple):
         """All its numbers in float32."""
         kind, blocks = self.block_type, self.raw()
         out = np.empty((len(blocks), kind.values), np.float32)
-        step = VALUES_AT_ONCE // kind.values
+        step = MAX_VALUES_AT_ONCE // kind.values
         for at in range(0, len(blocks), step):
             out[at : at + step] = kind.dequantize(blocks[at : at + step]).reshape(-1, kind.values)
         return out.reshape(self.shape)
@@ -149,112 +135,97 @@ class GgufFile(NamedTuple):
 
 
 class _Cursor:
-    """A place in the mapped file that moves on; it never reads past the end, nor past what metadata may take."""
+    """A position in the mapped file; it never reads past the end, nor past MAX_METADATA_BYTES."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
         self.at = len(MAGIC)
-        self.end = min(len(data), MAX_METADATA)
+        self.end = min(len(data), MAX_METADATA_BYTES)
 
     def skip(self, size: int) -> int:
-        """Where `size` bytes begin that are there."""
+        """The position before `size` bytes, which must be there."""
         start = self.at
         if size > self.end - start:
             if self.end < len(self.data):
-                raise Damaged(f"its metadata is longer than {MAX_METADATA >> 20} MiB")
+                raise Damaged(f"its metadata is longer than {MAX_METADATA_BYTES >> 20} MiB")
             raise Damaged(f"its header ends behind the file, which has {len(self.data):,} bytes; fetch it again")
         self.at += size
         return start
 
-    def whole(self, form: str) -> int:
-        return int(struct.unpack_from(form, self.data, self.skip(struct.calcsize(form)))[0])
+    def read_u32(self) -> int:
+        return int.from_bytes(self.data[(start := self.skip(4)) : start + 4], "little")
 
-    def u32(self) -> int:
-        return self.whole("<I")
+    def read_u64(self) -> int:
+        return int.from_bytes(self.data[(start := self.skip(8)) : start + 8], "little")
 
-    def u64(self) -> int:
-        return self.whole("<Q")
-
-    def text(self) -> str:
-        size = self.u64()
+    def read_text(self) -> str:
+        size = self.read_u64()
         start = self.skip(size)
         try:
             return self.data[start : start + size].decode()
         except UnicodeDecodeError:
             raise Damaged(f"the string at byte {start:,} is not UTF-8") from None
 
-    def name(self) -> str:
-        name = self.text()
-        if len(name) > MAX_NAME:
+    def read_name(self) -> str:
+        name = self.read_text()
+        if len(name) > MAX_NAME_BYTES:
             raise Damaged(f"a name has {len(name):,} characters")
         return name
 
-    def value(self, kind: int) -> Any:
+    def read_value(self, kind: int) -> Any:
         if kind == STRING:
-            return self.text()
+            return self.read_text()
         if kind == ARRAY:
-            return self.array(self.u32(), self.u64())
-        return self.numbers(kind, 1)[0].item()
+            return self.read_array(self.read_u32(), self.read_u64())
+        return self.read_numbers(kind, 1)[0].item()
 
-    def array(self, kind: int, count: int) -> list[str] | NDArray[Any]:
+    def read_array(self, kind: int, count: int) -> list[str] | NDArray[Any]:
         if kind == STRING:
-            self.check_room(count * 8)  # each string has its length before it
-            return [self.text() for _ in range(count)]
-        return self.numbers(kind, count)
+            self.at = self.skip(count * 8)  # each string has its length before it: so many must be there
+            return [self.read_text() for _ in range(count)]
+        return self.read_numbers(kind, count)
 
-    def numbers(self, kind: int, count: int) -> NDArray[Any]:
+    def read_numbers(self, kind: int, count: int) -> NDArray[Any]:
         """Not copied: a long array takes no memory beside the file's own."""
         if kind not in NUMBERS:
             raise Damaged(f"its metadata has a value of type {kind}, which there is not, or an array of arrays")
         dtype = np.dtype(NUMBERS[kind])
         return np.frombuffer(self.data, dtype, count, self.skip(dtype.itemsize * count))
 
-    def check_room(self, size: int) -> None:
-        start = self.skip(size)
-        self.at = start
-
 
 def _read_header(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
-    version = cursor.u32()
+    version = cursor.read_u32()
     if version not in VERSIONS:
         big_endian = version and not version & 0xFFFF
         raise Damaged("it is big-endian" if big_endian else f"its version is {version}, not 2 or 3")
-    tensor_count, pair_count = cursor.u64(), cursor.u64()
+    tensor_count, pair_count = cursor.read_u64(), cursor.read_u64()
     metadata: dict[str, Any] = {}
     for _ in range(pair_count):
-        key = cursor.name()
+        key = cursor.read_name()
         if key in metadata:
             raise Damaged(f"its metadata has {shown(key)} twice")
-        metadata[key] = cursor.value(cursor.u32())
-    infos: dict[str, _Info] = {}
-    for _ in range(tensor_count):
-        info = _read_info(cursor)
-        if info.name in infos:
-            raise Damaged(f"it has the tensor {shown(info.name)} twice")
-        infos[info.name] = info
-    base = _data_start(cursor.at, metadata.get("general.alignment", 32))
+        metadata[key] = cursor.read_value(cursor.read_u32())
+    tensors: dict[str, GgufTensor] = {}
     mapped = np.frombuffer(cursor.data, np.uint8)
-    return metadata, {
-        name: GgufTensor(name, info.type_number, info.shape, base + info.offset, mapped) for name, info in infos.items()
-    }
+    for _ in range(tensor_count):
+        tensor = _read_tensor(cursor, mapped)
+        if tensor.name in tensors:
+            raise Damaged(f"it has the tensor {shown(tensor.name)} twice")
+        tensors[tensor.name] = tensor
+    base = _find_data_start(cursor.at, metadata.get("general.alignment", 32))
+    return metadata, {name: tensor._replace(start=base + tensor.start) for name, tensor in tensors.items()}
 
 
-class _Info(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-    type_number: int
-    offset: int  # from where the tensors begin
-
-
-def _read_info(cursor: _Cursor) -> _Info:
-    name, axes = cursor.name(), cursor.u32()
+def _read_tensor(cursor: _Cursor, mapped: Bytes) -> GgufTensor:
+    """Its start is counted from where the tensors begin."""
+    name, axes = cursor.read_name(), cursor.read_u32()
     if axes > MAX_AXES:
         raise Damaged(f"{shown(name)} has {axes} axes")
-    shape = tuple(cursor.u64() for _ in range(axes))
-    return _Info(name, shape[::-1], cursor.u32(), cursor.u64())
+    shape = tuple(cursor.read_u64() for _ in range(axes))
+    return GgufTensor(name, type_number=cursor.read_u32(), shape=shape[::-1], start=cursor.read_u64(), data=mapped)
 
 
-def _data_start(end: int, alignment: object) -> int:
+def _find_data_start(end: int, alignment: object) -> int:
     """Behind the header, on the next multiple of the alignment."""
     if not isinstance(alignment, int) or not 1 <= alignment <= MAX_ALIGNMENT:
         raise Damaged(f"general.alignment is {shown(alignment)}")

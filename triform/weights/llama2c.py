@@ -1,7 +1,6 @@
 """llama2.c's files: seven whole numbers, then the tensors of a Llama one behind another in float32.
 
-Owns the order of the tensors and how its rotary pairs are laid out. The file is checked by its length before anything
-is read.
+The length of the file is checked before anything is read.
 """
 
 import struct
@@ -20,14 +19,13 @@ from triform.spec import ModelSpec
 from triform.text.build_tokenizer import put_ends
 from triform.text.sentencepiece import core_of, parse_llama2c
 from triform.text.tokenizer import Tokenizer
-from triform.weights.rotary_layout import half_split
 
 HEAD = struct.Struct("<7i")
-MOST_TOKENIZER = 16 << 20
+MAX_TOKENIZER_BYTES = 16 << 20
 
 
 class Sizes(NamedTuple):
-    """The seven numbers at the beginning; a negative vocabulary says that the output matrix is its own."""
+    """The seven numbers at the beginning; with a negative vocabulary the output matrix is not tied."""
 
     width: int
     ff_width: int
@@ -38,31 +36,23 @@ class Sizes(NamedTuple):
     context: int
 
     def spec(self) -> ModelSpec:
-        return families.llama(
-            vocab=abs(self.vocab),
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            ff_width=self.ff_width,
-            context=self.context,
-            tied=self.vocab > 0,
-        )
+        sizes = self._asdict() | {"vocab": abs(self.vocab)}
+        return families.llama(**sizes, tied=self.vocab > 0)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Names of our own choosing, in the order of the file."""
-        each, kv = self.layers, self.width // self.heads * self.kv_heads
+        """Shapes in the order of the file; the names are ours."""
+        layers, kv = self.layers, self.width // self.heads * self.kv_heads
         shapes: dict[str, tuple[int, ...]] = {
             "token": (abs(self.vocab), self.width),
-            "attention norm": (each, self.width),
-            "q": (each, self.width, self.width),
-            "k": (each, kv, self.width),
-            "v": (each, kv, self.width),
-            "out": (each, self.width, self.width),
-            "feedforward norm": (each, self.width),
-            "gate": (each, self.ff_width, self.width),
-            "down": (each, self.width, self.ff_width),
-            "up": (each, self.ff_width, self.width),
+            "attention norm": (layers, self.width),
+            "q": (layers, self.width, self.width),
+            "k": (layers, kv, self.width),
+            "v": (layers, kv, self.width),
+            "out": (layers, self.width, self.width),
+            "feedforward norm": (layers, self.width),
+            "gate": (layers, self.ff_width, self.width),
+            "down": (layers, self.width, self.ff_width),
+            "up": (layers, self.ff_width, self.width),
             "final": (self.width,),
             "cos": (self.context, self.width // self.heads // 2),  # tables that can be computed
             "sin": (self.context, self.width // self.heads // 2),
@@ -124,9 +114,15 @@ def _state(read: dict[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
     return state
 
 
+def half_split(x: Tensor, *, heads: int) -> Tensor:
+    """Rows of q or k with neighbouring rotary pairs (x0, x1), in the order of halves (x0, xK/2) that our core and
+    Hugging Face files use. Meta's files, llama2.c and GGUF have neighbours."""
+    return x.view(heads, -1, 2, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
+
+
 def read_tokenizer(path: Path, *, vocab: int) -> Tokenizer:
     try:
-        if path.stat().st_size > MOST_TOKENIZER:
+        if path.stat().st_size > MAX_TOKENIZER_BYTES:
             raise WeightsError(f"{path} is larger than any tokenizer of llama2.c")
         model = parse_llama2c(path.read_bytes(), what=str(path))
     except OSError as error:

@@ -1,7 +1,5 @@
-"""From files to a network: each tensor is read when its turn comes, and copied into its place.
-
-So the peak is the model and little more. What lies where is known by then (`outline.py`).
-"""
+"""From files to a network: tensors are read one by one and copied into their places, so the peak is little more than
+the model. Where each is stored is known before (`verify_folder.py`)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,7 +23,7 @@ def load(outline: Outline, *, box: Box, dtype: torch.dtype | None, device: torch
     entries = inventory(outline.spec).values()
     ours = {entry.path: torch.empty(entry.shape, dtype=kind, device=device) for entry in entries}
     wrong: list[str] = []
-    # Copying waits for memory, not for Python: a few threads share it out.
+    # Copying waits for memory, not for Python: a few threads share the work.
     with ThreadPoolExecutor(min(4, torch.get_num_threads())) as pool:
         for name in sorted({place.file for place in outline.places.values()}):
             here = [match for match in outline.matches if outline.places[match.name].file == name]
@@ -49,10 +47,10 @@ def precision(outline: Outline, device: torch.device) -> torch.dtype:
 
 
 def copied(match: Match, *, ours: dict[str, Tensor], file: TensorFile, places: dict[str, Stored]) -> int:
-    """How many of the numbers copied are none."""
+    """Copies one tensor; returns how many of its numbers are NaN or infinite."""
     place = places[match.name]
     piece = match.part.put(file.tensor(place), ours[match.part.path])
-    # A sum is finite only if every number is; they are counted only where it is not.
+    # A sum is finite only if every number is; they are counted only if it is not.
     return 0 if bool(piece.sum().isfinite()) else int((~piece.isfinite()).sum())
 
 

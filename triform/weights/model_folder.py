@@ -1,8 +1,7 @@
-"""A model folder, read and written: config.json, generation_config.json, safetensors, tokenizer files, our manifest.
+"""A model folder, read and written: config.json, generation_config.json, safetensors, tokenizer files, manifest.
 
-`read` takes folders from the hub, of sentence-transformers and of our own; `write` gives back what the reference
-implementation loads. Owns the order of the steps: all is checked before anything is allocated, and a folder appears
-under its name only when every byte of it is on disk. Refuses to know families, networks and tokens.
+`read` takes folders from the hub, of sentence-transformers and of our own; `write` makes one that transformers loads.
+Everything is checked before anything is allocated, and a folder gets its name only when every byte of it is on disk.
 """
 
 import math
@@ -10,17 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import torch
 
 from triform.core.forms import Form
 from triform.devices import usable_device
-from triform.files import manifest, safetensors_data
+from triform.files import manifest
 from triform.files.atomic_folder import appearing, moving_in
 from triform.files.errors import WeightsError, shown
+from triform.files.format_version import FORMAT, KEY, check_version
 from triform.files.safe_folder import Box
-from triform.files.safetensors_data import Outgoing
+from triform.files.safetensors_data import DTYPES, outgoing, write_shards
+from triform.files.safetensors_header import Outgoing
 from triform.files.stable_read import read_steadily
+from triform.files.strict_json import encode_json
 from triform.model import Model
 from triform.precision import dtype_named
 from triform.spec import Classify, ModelSpec, Own, Tag, Tied, Transformed
@@ -28,7 +29,7 @@ from triform.weights import generation_config, load_tensors, model_store, senten
 from triform.weights.architectures import Architecture, expressing
 from triform.weights.config_fields import Config, label_fields, labels_of
 from triform.weights.family_table import NOTHING
-from triform.weights.head_temperature import TEMPERATURE, divide_head, text_labels
+from triform.weights.label_heads import TEMPERATURE, divide_head, text_labels
 from triform.weights.verify_folder import CONFIG, opened, outline_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ GENERATION = generation_config.FILE
 MEMO = "triform.json"
 SHARD_BYTES = 5_000_000_000
 
-# Where one of these is there, the folder has a tokenizer.
+# A folder that holds one of these has a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
 
 
@@ -63,13 +64,9 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
     seen = manifest.verify(box, always=(CONFIG,))
     outline = outline_of(box)
     spec, config = outline.spec, outline.config
-    said = box.json(GENERATION) if box.has(GENERATION) else None
-    labels, defaults, pooling = (
-        _labels(spec, config),
-        generation_config.read(config, said),
-        sentence_transformers.read(box),
-    )
-    tokenizer, template = _words(box, spec)
+    defaults = box.json(GENERATION) if box.has(GENERATION) else None
+    labels, generation = _read_labels(spec, config), generation_config.read(config, defaults)
+    pooling, (tokenizer, template) = sentence_transformers.read(box), _read_tokenizer(box, spec)
     network = load_tensors.load(outline, box=box, dtype=dtype, device=device)
     model = Model(
         spec=spec,
@@ -77,30 +74,31 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
         tokenizer=tokenizer,
         template=template,
         labels=labels,
-        generation=defaults,
+        generation=generation,
         pooling=pooling,
         config=config,
-        others={name: value for name, value in (said or {}).items() if name not in generation_config.THEIRS},
+        others={name: value for name, value in (defaults or {}).items() if name not in generation_config.THEIRS},
         left_aside=outline.left_aside,
-        memo=_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
+        memo=_read_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
         own_folders={Path(folder).resolve()},
     )
     manifest.check_unchanged(box, seen)
     return model
 
 
-def _memo(box: Box, spec: ModelSpec, network: Form, labels: tuple[str, ...]) -> Config:
-    """An older folder's temperature is not kept beside the head but written into it."""
+def _read_memo(box: Box, spec: ModelSpec, network: Form, labels: tuple[str, ...]) -> Config:
+    """An older folder's temperature is written into the head."""
     memo = dict(box.json(MEMO))
-    found = memo.pop(TEMPERATURE, 1.0)
-    if not isinstance(found, int | float) or not 0 < found < math.inf:
-        raise WeightsError(f"{MEMO}: temperature={found!r} is not a number above 0")
-    if found != 1.0 and labels:
-        divide_head(network, found, labels=text_labels(spec, labels))
+    check_version(memo.pop(KEY, 1), what=box.root / MEMO, otherwise="fetch or save the model again with this one")
+    temperature = memo.pop(TEMPERATURE, 1.0)
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise WeightsError(f"{MEMO}: temperature={temperature!r} is not a number above 0")
+    if temperature != 1.0 and labels:
+        divide_head(network, temperature, labels=text_labels(spec, labels))
     return memo
 
 
-def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
+def _read_labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
     if not isinstance(spec.head, Classify | Tag):
         return ()
     labels = labels_of({"num_labels": spec.head.labels} | config)
@@ -109,7 +107,7 @@ def _labels(spec: ModelSpec, config: Config) -> tuple[str, ...]:
     return labels
 
 
-def _words(box: Box, spec: ModelSpec) -> "tuple[Tokenizer | None, ChatTemplate | None]":
+def _read_tokenizer(box: Box, spec: ModelSpec) -> "tuple[Tokenizer | None, ChatTemplate | None]":
     if not any(box.has(name) for name in TOKENIZER_FILES):
         return None, None
     from triform.text.chat_template import ChatTemplate
@@ -131,14 +129,14 @@ def _words(box: Box, spec: ModelSpec) -> "tuple[Tokenizer | None, ChatTemplate |
 def write(
     folder: str | Path, *, model: Model, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES
 ) -> None:
-    """The model as a folder the reference implementation loads; in the network's own precision unless asked."""
-    precision = _checked(model, dtype)
+    """The model as a folder that transformers loads; in the network's own precision unless `dtype` is given."""
+    _check_writable(model, dtype)
     with appearing(Path(folder)) as draft:
-        _fill(draft, model, precision, shard_bytes)
+        fill(draft, model=model, dtype=dtype, shard_bytes=shard_bytes)
 
 
 def check_free(folder: str | Path) -> None:
-    """Nothing stands there that a new folder would take the place of."""
+    """Refuses a place that already holds something."""
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise WeightsError(
@@ -147,58 +145,51 @@ def check_free(folder: str | Path) -> None:
 
 
 def finish(folder: str | Path, *, model: Model) -> None:
-    """The model into the folder of its run, beside all that is there."""
-    precision = _checked(model, None)
+    """The model into the folder of its run, beside the run's files."""
+    _check_writable(model, None)
     with moving_in(Path(folder), last=(CONFIG, manifest.NAME)) as draft:
-        _fill(draft, model, precision, SHARD_BYTES)
+        fill(draft, model=model)
 
 
-def _checked(model: Model, dtype: torch.dtype | None) -> torch.dtype:
+def _check_writable(model: Model, dtype: torch.dtype | None) -> torch.dtype:
     """The precision it is to be written in."""
     if isinstance(model.spec.head, Classify | Tag) and model.labels and len(model.labels) != model.spec.head.labels:
-        raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are given")
+        raise WeightsError(f"the head has {model.spec.head.labels} labels, but {len(model.labels)} names are known")
     precision = dtype or model.network.token.weight.dtype
-    if precision not in safetensors_data.DTYPE_NAMES:
-        raise WeightsError(f"{precision} is not a precision weights are kept in; use one of float64 to bfloat16")
+    if precision not in DTYPES.values():
+        raise WeightsError(f"{precision} is not a precision of weights; use one of float64 to bfloat16")
     return precision
 
 
-def fill(draft: Path, *, model: Model) -> None:
-    """The model's files into a draft that is not under its name yet, for a caller that adds others."""
-    _fill(draft, model, _checked(model, None), SHARD_BYTES)
-
-
-def _fill(draft: Path, model: Model, precision: torch.dtype, shard_bytes: int) -> None:
+def fill(draft: Path, *, model: Model, dtype: torch.dtype | None = None, shard_bytes: int = SHARD_BYTES) -> None:
+    """The model's files into a draft, to which the caller may add others."""
+    precision = _check_writable(model, dtype)
     architecture, described = expressing(model.spec, model.config)
-    _save(draft / CONFIG, _config(model, described, precision))
-    if said := model.others | generation_config.write(model.generation):
-        _save(draft / GENERATION, said)
+    (draft / CONFIG).write_bytes(encode_json(_config_fields(model, described, precision)))
+    if defaults := model.others | generation_config.write(model.generation):
+        (draft / GENERATION).write_bytes(encode_json(defaults))
     if model.memo:
-        _save(draft / MEMO, model.memo)
-    safetensors_data.write(draft, _outgoing(model, architecture), dtype=precision, shard_bytes=shard_bytes)
+        (draft / MEMO).write_bytes(encode_json({KEY: FORMAT} | model.memo))
+    write_shards(draft, _outgoing(model, architecture, precision), shard_bytes=shard_bytes)
     if model.pooling is not None:
         sentence_transformers.write(draft, model.pooling, width=model.spec.width)
-    for words in (model.tokenizer, model.template):
-        if words is not None:
-            words.save(draft)
+    for part in (model.tokenizer, model.template):
+        if part is not None:
+            part.save(draft)
     manifest.write(draft)
 
 
-def _config(model: Model, described: Config, dtype: torch.dtype) -> Config:
-    """What describes the model, its labels and tokens, and its precision in both generations of spelling."""
-    tokens = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
-    said = {field: value for field, value in generation_config.write(model.generation).items() if field in tokens}
+def _config_fields(model: Model, described: Config, dtype: torch.dtype) -> Config:
+    """What describes the model, its labels and tokens, and its precision as both versions of transformers spell it."""
+    defaults = generation_config.write(model.generation)
+    tokens = {field: value for field, value in defaults.items() if field in generation_config.SPECIAL}
     labels = label_fields(model.labels) if model.labels else {}
     precision = str(dtype).removeprefix("torch.")
-    return said | described | labels | {"dtype": precision, "torch_dtype": precision}
+    return tokens | described | labels | {"dtype": precision, "torch_dtype": precision}
 
 
-def _outgoing(model: Model, architecture: Architecture) -> list[Outgoing]:
+def _outgoing(model: Model, architecture: Architecture, dtype: torch.dtype) -> list[Outgoing]:
     family, name = architecture
     ours = dict(model.network.named_parameters()) | dict(model.network.named_buffers())
     parts = family.table(name, bare=family.heads[name].bare).parts(model.spec)
-    return [Outgoing(part.name, part.shape, partial(part.view, ours[part.path])) for part in parts]
-
-
-def _save(path: Path, value: Config) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value)))
+    return [outgoing(part.name, part.shape, dtype, partial(part.view, ours[part.path])) for part in parts]

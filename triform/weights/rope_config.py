@@ -1,7 +1,7 @@
 """Rotary positions in config.json, in both generations of spelling.
 
-The fourth generation of the reference says `rope_theta` and `rope_scaling`, the fifth `rope_parameters`. Files of
-either kind are read; ours are written with both, so that each generation finds the same angles.
+Version 4 of transformers writes `rope_theta` and `rope_scaling`, version 5 `rope_parameters`. Both are read; ours are
+written with both, so that each version computes the same angles.
 """
 
 import math
@@ -11,88 +11,80 @@ from triform.files.errors import WeightsError, listed, shown
 from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NoScaling, Rotary, Scaling, YarnScaling
 from triform.weights.config_fields import FLAG, POSITIVE, SIZE, TEXT, TREE, Config, Kind, check_fixed, get
 
-# What each kind may say besides its base; anything else would change the angles unseen.
+YARN_FIELDS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
+# Fields of each kind besides its base; any other field could change the angles without notice.
 KNOWN: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "yarn": (
-        "factor",
-        "original_max_position_embeddings",
-        "beta_fast",
-        "beta_slow",
-        "attention_factor",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    ),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor", "original_max_position_embeddings", *YARN_FIELDS),
 }
 ALWAYS = ("rope_theta", "rope_type", "type", "partial_rotary_factor")
 FIELDS = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings")
 
 
 def read(config: Config) -> Rotary:
-    given = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    rope = {name: value for name, value in get({given: {}} | config, given, TREE).items() if value is not None}
-    said = Said(rope, given)
-    kind = said.get("rope_type", TEXT, rope.get("type", "default"))
+    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    rope = {field: value for field, value in get({name: {}} | config, name, TREE).items() if value is not None}
+    table = RopeTable(rope, name)
+    kind = table.get("rope_type", TEXT, rope.get("type", "default"))
     if kind not in KNOWN:
-        raise WeightsError(f"config.json: {given} is of kind {shown(kind)}; known are {', '.join(KNOWN)}")
-    if extra := [name for name in rope if name not in (*KNOWN[kind], *ALWAYS)]:
-        raise WeightsError(f"config.json: {given} of kind {kind!r} has {listed(extra)}, which is not known here")
+        raise WeightsError(f"config.json: {name} is of kind {shown(kind)}; known are {', '.join(KNOWN)}")
+    if extra := [field for field in rope if field not in (*KNOWN[kind], *ALWAYS)]:
+        raise WeightsError(f"config.json: {name} of kind {kind!r} has {listed(extra)}, which is not known here")
     check_fixed(config, {"partial_rotary_factor": 1.0})
     check_fixed(rope, {"partial_rotary_factor": 1.0})
-    return Rotary(base=_base(config, rope), scaling=_scaling(kind, said, config))
+    return Rotary(base=_read_base(config, rope), scaling=_read_scaling(kind, table, config))
 
 
-class Said(NamedTuple):
-    """The inner table of a config, and what it is called there."""
+class RopeTable(NamedTuple):
+    """The inner table of a config, and its name there."""
 
     rope: Config
-    called: str
+    name: str
 
     def get(self, name: str, kind: Kind, default: object = None) -> Any:
         rope = self.rope if default is None else {name: default} | self.rope
-        return get(rope, name, kind, inside=f"{self.called}.")
+        return get(rope, name, kind, inside=f"{self.name}.")
 
 
-def _base(config: Config, rope: Config) -> float:
+def _read_base(config: Config, rope: Config) -> float:
     bases = {get(place, "rope_theta", POSITIVE) for place in (config, rope) if "rope_theta" in place}
     if len(bases) > 1:
-        raise WeightsError(f"config.json: rope_theta is said twice and differs: {listed(map(str, sorted(bases)))}")
+        raise WeightsError(f"config.json: rope_theta is there twice and differs: {listed(map(str, sorted(bases)))}")
     return float(bases.pop()) if bases else 10_000.0
 
 
-def _scaling(kind: str, said: Said, config: Config) -> Scaling:
+def _read_scaling(kind: str, table: RopeTable, config: Config) -> Scaling:
     if kind == "default":
         return NoScaling()
-    factor = said.get("factor", POSITIVE)
+    factor = table.get("factor", POSITIVE)
     if kind == "linear":
         return LinearScaling(factor=factor)
     length = "original_max_position_embeddings"
-    trained = config.get(length) or said.rope.get(length) or config["max_position_embeddings"]
+    trained = config.get(length) or table.rope.get(length) or config["max_position_embeddings"]
     trained = get({length: trained}, length, SIZE)
     if kind == "llama3":
-        low, high = said.get("low_freq_factor", POSITIVE), said.get("high_freq_factor", POSITIVE)
+        low, high = table.get("low_freq_factor", POSITIVE), table.get("high_freq_factor", POSITIVE)
         return Llama3Scaling(factor=factor, low=low, high=high, trained=trained)
     return YarnScaling(
         factor=factor,
         trained=trained,
-        fast=said.get("beta_fast", POSITIVE, 32.0),
-        slow=said.get("beta_slow", POSITIVE, 1.0),
-        sharpen=_sharpen(said, factor),
-        whole=said.get("truncate", FLAG, True),
+        fast=table.get("beta_fast", POSITIVE, 32.0),
+        slow=table.get("beta_slow", POSITIVE, 1.0),
+        sharpen=_read_sharpen(table, factor),
+        whole=table.get("truncate", FLAG, True),
     )
 
 
-def _sharpen(said: Said, factor: float) -> float | None:
-    """Said outright, or as a ratio of two of the paper's terms, or left to the paper."""
-    if "attention_factor" in said.rope:
-        return float(said.get("attention_factor", POSITIVE))
-    if not said.rope.get("mscale") or not said.rope.get("mscale_all_dim"):
+def _read_sharpen(table: RopeTable, factor: float) -> float | None:
+    """The factor itself, or a ratio of two of the paper's terms, or None: the paper's own."""
+    if "attention_factor" in table.rope:
+        return float(table.get("attention_factor", POSITIVE))
+    if not table.rope.get("mscale") or not table.rope.get("mscale_all_dim"):
         return None
     over, under = (
-        0.1 * said.get(name, POSITIVE) * math.log(max(factor, 1.0)) + 1.0 for name in ("mscale", "mscale_all_dim")
+        0.1 * table.get(name, POSITIVE) * math.log(max(factor, 1.0)) + 1.0 for name in ("mscale", "mscale_all_dim")
     )
     return float(over / under)
 
@@ -100,24 +92,18 @@ def _sharpen(said: Said, factor: float) -> float | None:
 def write(spec: ModelSpec) -> Config:
     if not isinstance(spec.position, Rotary):
         return {}
-    base, scaling = {"rope_theta": spec.position.base}, _named(spec.position.scaling)
+    base, scaling = {"rope_theta": spec.position.base}, _scaling_fields(spec.position.scaling)
     return base | {"rope_scaling": scaling, "rope_parameters": base | (scaling or {"rope_type": "default"})}
 
 
-def _named(scaling: Scaling) -> Config | None:
-    match scaling:
-        case NoScaling():
-            return None
-        case LinearScaling(factor=factor):
-            return {"rope_type": "linear", "factor": factor}
-        case Llama3Scaling(factor=factor, low=low, high=high, trained=trained):
-            ends = {"low_freq_factor": low, "high_freq_factor": high}
-            return {"rope_type": "llama3", "factor": factor, **ends, "original_max_position_embeddings": trained}
-        case YarnScaling() as yarn:
-            said: Config = {
-                "rope_type": "yarn",
-                "factor": yarn.factor,
-                "original_max_position_embeddings": yarn.trained,
-            }
-            said |= {"beta_fast": yarn.fast, "beta_slow": yarn.slow, "truncate": yarn.whole}
-            return said if yarn.sharpen is None else said | {"attention_factor": yarn.sharpen}
+def _scaling_fields(scaling: Scaling) -> Config | None:
+    if isinstance(scaling, NoScaling):
+        return None
+    fields: Config = {"factor": scaling.factor}
+    if isinstance(scaling, LinearScaling):
+        return {"rope_type": "linear"} | fields
+    fields |= {"original_max_position_embeddings": scaling.trained}
+    if isinstance(scaling, Llama3Scaling):
+        return {"rope_type": "llama3"} | fields | {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
+    fields |= {"rope_type": "yarn", "beta_fast": scaling.fast, "beta_slow": scaling.slow, "truncate": scaling.whole}
+    return fields if scaling.sharpen is None else fields | {"attention_factor": scaling.sharpen}

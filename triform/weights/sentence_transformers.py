@@ -1,7 +1,7 @@
-"""Sentence-transformers folders: how the tokens' vectors become one vector for the text.
+"""The pooling of sentence-transformers folders, read and written: how the tokens' vectors become one vector per text.
 
-Owns `modules.json`, `1_Pooling/config.json`, `2_Normalize` and `sentence_bert_config.json`, read and written. Anything
-else between the tokens and the sentence (a dense layer, a second model) is refused, since it would change the vector.
+A module that we do not have between the tokens and the text (a dense layer, a second model) is refused, since it would
+change the vector.
 """
 
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import Any, get_args
 import msgspec
 
 from triform.files.errors import WeightsError, listed, shown
-from triform.files.safe_folder import Box, parse
+from triform.files.safe_folder import Box
+from triform.files.strict_json import encode_json
 from triform.pooling import Kind, Pooling
 
 MODULES = "modules.json"
@@ -20,7 +21,7 @@ TOKENIZER = "tokenizer_config.json"
 POOLING = "1_Pooling"
 NORMALIZE = "2_Normalize"
 
-UNLIMITED = 10**9  # tokenizer_config.json of a model without a limit says 10³⁰
+UNLIMITED_TOKENS = 10**9  # tokenizer_config.json of a model without a limit has 10³⁰
 KINDS: dict[str, Kind] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # as older files spell them
 
 
@@ -33,45 +34,45 @@ def read(box: Box) -> Pooling | None:
     """None where the folder is a plain model."""
     if not box.has(MODULES):
         return None
-    modules = parse(box.read(MODULES), MODULES, list[_Module])
+    modules = box.parse(MODULES, list[_Module])
     kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise WeightsError(
             f"{MODULES} asks for {listed(map(shown, kinds))}; known are Transformer and Pooling, then perhaps Normalize"
         )
     if modules[0].path not in ("", ".") or modules[1].path != POOLING:
-        raise WeightsError(f"{MODULES}: the model must lie in the folder itself and the pooling in {POOLING}")
-    config, (prompts, default) = box.json(f"{POOLING}/config.json"), _prompts(box)
+        raise WeightsError(f"{MODULES}: the model must be in the folder itself and the pooling in {POOLING}")
+    config, (prompts, default) = box.json(f"{POOLING}/config.json"), _read_prompts(box)
     if config.get("include_prompt") is False and any(text for _, text in prompts):
         raise WeightsError(f"{POOLING}/config.json: include_prompt is false; only vectors of whole texts are supported")
-    return Pooling(_kind(config), len(kinds) == 3, _longest(box), prompts, default)
+    return Pooling(_read_kind(config), len(kinds) == 3, _read_max_tokens(box), prompts, default)
 
 
-def _kind(config: dict[str, Any]) -> Kind:
-    """Newer files say one word, older ones have a field a kind."""
+def _read_kind(config: dict[str, Any]) -> Kind:
+    """Newer files have one word, older ones one field per kind."""
     fields = [name.removeprefix("pooling_mode_") for name, value in config.items() if value is True]
-    words = [config["pooling_mode"]] if "pooling_mode" in config else [KINDS.get(name, name) for name in fields]
+    kinds = [config["pooling_mode"]] if "pooling_mode" in config else [KINDS.get(name, name) for name in fields]
     for kind in get_args(Kind):
-        if [name for name in words if name != "include_prompt"] == [kind]:
+        if [name for name in kinds if name != "include_prompt"] == [kind]:
             return kind
-    raise WeightsError(f"{POOLING}/config.json pools by {listed(map(shown, words))}; known is one of mean, cls, max")
+    raise WeightsError(f"{POOLING}/config.json pools by {listed(map(shown, kinds))}; known is one of mean, cls, max")
 
 
-def _longest(box: Box) -> int | None:
+def _read_max_tokens(box: Box) -> int | None:
     config = box.json(SENTENCE) if box.has(SENTENCE) else {}
     if config.get("do_lower_case"):
         raise WeightsError(f"{SENTENCE}: do_lower_case is set; only texts as they are can be read")
     place, name, longest = SENTENCE, "max_seq_length", config.get("max_seq_length")
-    if longest is None and box.has(TOKENIZER):  # where sentence-transformers keeps it since version 6
+    if longest is None and box.has(TOKENIZER):  # sentence-transformers writes it there since version 6
         place, name = TOKENIZER, "model_max_length"
         longest = box.json(TOKENIZER).get(name)
-        longest = None if isinstance(longest, int | float) and longest >= UNLIMITED else longest
+        longest = None if isinstance(longest, int | float) and longest >= UNLIMITED_TOKENS else longest
     if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
         raise WeightsError(f"{place}: {name} is {shown(longest)}; it must be a whole number from 1 up")
     return longest
 
 
-def _prompts(box: Box) -> tuple[tuple[tuple[str, str], ...], str | None]:
+def _read_prompts(box: Box) -> tuple[tuple[tuple[str, str], ...], str | None]:
     config = box.json(PROMPTS) if box.has(PROMPTS) else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -89,14 +90,11 @@ def write(folder: Path, pooling: Pooling, *, width: int) -> None:
     ]
     modes = {f"pooling_mode_{name}": kind == pooling.kind for name, kind in KINDS.items()}
     (folder / POOLING).mkdir()
-    _save(folder / POOLING / "config.json", {"word_embedding_dimension": width} | modes)
-    _save(folder / MODULES, modules)
+    (folder / POOLING / "config.json").write_bytes(encode_json({"word_embedding_dimension": width} | modes))
+    (folder / MODULES).write_bytes(encode_json(modules))
     if pooling.normalise:
         (folder / NORMALIZE).mkdir()
-    _save(folder / SENTENCE, {"max_seq_length": pooling.longest, "do_lower_case": False})
+    (folder / SENTENCE).write_bytes(encode_json({"max_seq_length": pooling.longest, "do_lower_case": False}))
     if pooling.prompts:
-        _save(folder / PROMPTS, {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt})
-
-
-def _save(path: Path, value: object) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value)))
+        prompts = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
+        (folder / PROMPTS).write_bytes(encode_json(prompts))

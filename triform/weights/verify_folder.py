@@ -1,7 +1,7 @@
 """What the model in a folder is: its config compared with the headers of its files, before anything is allocated.
 
-Every key that is missing, left over or of the wrong shape is said in one error. Refuses to know torch, so that a folder
-can be described at once.
+Every tensor that is missing, left over or of the wrong shape is named in one error. No torch is imported, so that a
+folder can be described at once.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from triform.files.errors import WeightsError, listed, shown
 from triform.files.safe_folder import Box
-from triform.files.safetensors_header import FLOATS, Stored, stored
+from triform.files.safetensors_header import FLOATS, Stored, read_headers
 from triform.files.stable_read import read_steadily
 from triform.spec import ModelSpec
 from triform.weights.architectures import named
@@ -28,7 +28,7 @@ class Match(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """A model whose config and files agree: what it is, and where every number of it lies."""
+    """A model whose config and files agree: its spec, and where every tensor is stored."""
 
     spec: ModelSpec
     config: Config
@@ -50,16 +50,16 @@ def outline(spec: ModelSpec, config: Config, *, table: Table, places: dict[str, 
         for name in names
         if places[name].shape != part.shape or places[name].dtype not in FLOATS
     ]
-    said = {"missing": missing, "left over": over, "of the wrong shape": wrong}
-    if any(said.values()):
-        kinds = "; ".join(f"{len(names)} {kind}: {listed(names)}" for kind, names in said.items() if names)
+    problems = {"missing": missing, "left over": over, "of the wrong shape": wrong}
+    if any(problems.values()):
+        kinds = "; ".join(f"{len(names)} {kind}: {listed(names)}" for kind, names in problems.items() if names)
         raise WeightsError(f"the files do not hold the model that config.json describes. {kinds}")
     matches = tuple(Match(part, names[0], tuple(names[1:])) for part, names in zip(parts, there, strict=True))
     return Outline(spec, config, matches, places, tuple(name for name in places if name not in named))
 
 
 def check_layers(spec: ModelSpec, places: dict[str, Stored]) -> None:
-    """Before anything is counted out layer by layer: each layer needs tensors, so there cannot be more layers."""
+    """Before anything is listed layer by layer: each layer needs tensors, so there cannot be more layers."""
     layers = sum(stack.layers for stack in spec.stacks.values())
     if layers > len(places):
         raise WeightsError(f"config.json asks for {layers} layers, the files hold {len(places)} tensors in all")
@@ -81,7 +81,7 @@ def outline_of(box: Box) -> Outline:
     """Config and headers compared: nothing is allocated yet."""
     config = box.json(CONFIG)
     family, name = named(config)
-    places = family.renamed(stored(box))
+    places = family.renamed(read_headers(box))
     bare = family.is_bare(places)
     spec = family.spec(name, config, lambda full: (full.removeprefix(family.prefix) if bare else full) in places)
     return outline(spec, config, table=family.table(name, bare=bare), places=places)

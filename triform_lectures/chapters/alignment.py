@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
-from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, numbers, slip
-from triform_lectures.lesson_charts import heat
+from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, numbers, wrong_claim
 
 SENTENCE = "Three dark scars were treated by a young nurse."
 TRANSLATION = "Drei dunkle Narben wurden von einer jungen Krankenschwester behandelt."
@@ -26,8 +26,8 @@ GOLD = {
 }
 
 
-def hits(weights: Tensor, written: Sequence[str], sources: Sequence[str]) -> int:
-    """How many words about to be written look hardest at the word they translate."""
+def count_hits(weights: Tensor, written: Sequence[str], sources: Sequence[str]) -> int:
+    """How many target words have their largest weight on the word they translate."""
     return sum(sources[int(row.argmax())] == GOLD.get(word) for word, row in zip(written, weights, strict=True))
 
 
@@ -45,7 +45,7 @@ def not_one_word() -> Evidence:
     """In a translator trained on the little world more than half of the heads of the first query look hardest at the
     first word, but not all of them, and no weight is 0. Nor could one word be enough: German has 'der', 'die' and 'das'
     for 'the', and the noun behind it decides. Change only that noun, and the first word written changes with it."""
-    model, own = trained_models.little("pair"), trained_models.world().both
+    model, own = trained_models.load_little_model("pair"), trained_models.load_world().both_tokenizer
     sources = ("The doctor looked at the small dark mole.", "The nurse looked at the small dark mole.")
     views = [look(model, source, start=model.generation.first) for source in sources]
     words = views[0].texts["encoder"].labels
@@ -57,7 +57,7 @@ def not_one_word() -> Evidence:
     written = [own.decode([int(view.logits[0, 0].argmax())]) for view in views]
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "the first query looks at one source word only",
                 len(looked_at) == 1,
                 f"the heads look hardest at: {', '.join(looked_at)}; largest weight in each head: "
@@ -98,14 +98,14 @@ def not_one_word() -> Evidence:
 )
 def alignment() -> Evidence:
     """Averaged over the heads of a layer, the translator's cross-attention draws the alignment of a sentence and its
-    translation: in one of the two layers most target words look hardest at the source word they translate, though
-    nobody told them which. For Bahdanau's attention, in an RNN, see the experiment `rnn-world`."""
-    model = trained_models.little("pair")
+    translation: in one of the two layers most target words attend most to the source word they translate, though no
+    alignment was given in training. For Bahdanau's attention, in an RNN, see the experiment `rnn-world`."""
+    model = trained_models.load_little_model("pair")
     view = look(model, SENTENCE, TRANSLATION, start=model.generation.first)
     maps = torch.stack([torch.tensor(view.attention(layer, kind="cross").values).mean(0) for layer in range(2)])
     sources = list(view.texts["encoder"].labels)
     written = [*view.texts["decoder"].labels[1:], "</s>"]  # the word each query is about to write
-    by_layer = [hits(weights, written, sources) for weights in maps]
+    by_layer = [count_hits(weights, written, sources) for weights in maps]
     layer, found = by_layer.index(max(by_layer)), max(by_layer)
     chance = len(GOLD) / len(sources)
     return Evidence(

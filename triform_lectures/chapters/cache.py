@@ -2,6 +2,7 @@
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.build import cache_for
 from triform.costs.predict import cost
 from triform.costs.workload import Phase
@@ -9,9 +10,8 @@ from triform.families import gpt2, llama, named
 from triform.inspect.view import look
 from triform.spec import ModelSpec
 from triform_lectures import slides
-from triform_lectures.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import curve, lines
-from triform_lectures.random_models import decoder, ids, pair, random, same, writer
+from triform_lectures.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, table, wrong_claim
+from triform_lectures.random_models import decoder, decoder_network, ids, pair, random, same
 
 
 @lesson(
@@ -21,12 +21,12 @@ from triform_lectures.random_models import decoder, ids, pair, random, same, wri
     slide="ChatGPT is decoder-only; in inference keys and values are cached, and (QKᵀ)V is computed with the cache.",
 )
 def cached() -> Evidence:
-    """Step by step with a cache, a decoder gives the very logits of reading the whole text again at each step, within
+    """Step by step with a cache, a decoder gives the same logits as reading the whole text again at each step, within
     rounding; and each step computes one position instead of all."""
     model = decoder()
     view = look(model, [3, 1, 4])
     steps = view.steps(5, k=3)
-    network = writer()
+    network = decoder_network()
     cache = cache_for(model.spec, dtype=torch.float64)
     tokens = (3, 1, 4, 1, 5, 9)
     with torch.no_grad():
@@ -90,7 +90,7 @@ def saved() -> Evidence:
                 without[-1] > 10 * with_cache[-1],
                 f"64 tokens: {without[-1]:,} against {with_cache[-1]:,} FLOPs",
             ),
-            slip(
+            wrong_claim(
                 "k_new = W_k x[:, :−1]",
                 printed_slice.shape == right.shape and same(printed_slice, keys[:, -1:]),
                 f"{printed_slice.shape[1]} old keys instead of 1 new one",
@@ -117,8 +117,8 @@ def saved() -> Evidence:
     )
 
 
-def cache_numbers(spec: ModelSpec, n: int, *, rows: int = 1) -> int:
-    """Numbers in a real cache with room for n positions."""
+def count_cache_numbers(spec: ModelSpec, n: int, *, rows: int = 1) -> int:
+    """Numbers in an allocated cache with a capacity of n positions."""
     return cache_for(spec, rows=rows, capacity=n, dtype=torch.float32).bytes // 4
 
 
@@ -136,9 +136,9 @@ def cache_size() -> Evidence:
     spec = gpt2(vocab=40, width=64, layers=3, heads=4, context=128)
     n, d, layers = 32, 64, 3
     options = {"2nL": 2 * n * layers, "2dL": 2 * d * layers, "ndL": n * d * layers, "2ndL": 2 * n * d * layers}
-    counted = cache_numbers(spec, n)
+    counted = count_cache_numbers(spec, n)
     shared = llama(vocab=40, width=64, layers=3, heads=4, kv_heads=1, context=128)
-    grouped = cache_numbers(shared, n)
+    grouped = count_cache_numbers(shared, n)
     two = pair().spec
     both = cost(two, phase="step", length=n, source=20, batch=2).memory
     return Evidence(
@@ -152,7 +152,7 @@ def cache_size() -> Evidence:
             ),
         ),
         facts=(
-            claim("times the batch", cache_numbers(spec, n, rows=5) == 5 * counted, "5 rows"),
+            claim("times the batch", count_cache_numbers(spec, n, rows=5) == 5 * counted, "5 rows"),
             claim("shared key heads: 2 · n · h_kv · d_h · L", grouped == 2 * n * 1 * 16 * layers, f"{grouped:,}"),
             claim(
                 "an encoder-decoder adds 2 · m · d · L for the source",

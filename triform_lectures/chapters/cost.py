@@ -1,4 +1,4 @@
-"""Cost: what each operation takes, exactly, and torch's own count beside it."""
+"""Cost: the exact FLOPs of each operation, compared with torch's own count."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from triform.families import gpt2, vaswani
 from triform.spec import NoHead, replace
 from triform_lectures import slides
 from triform_lectures.chapters.cost_measured import crossover, intensity, parallel
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, numbers, slip, table
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, numbers, table, wrong_claim
 from triform_lectures.random_models import decoder
 
 B, N, D = 2, 24, 32  # of the texts counted here: batch, positions, width
@@ -45,8 +45,8 @@ LAYER = {
 }
 
 
-def layer(phase: Phase = "reading", *, n: int = N, d: int = D) -> dict[str, Operation]:
-    """The operations of one plain layer, as the cost model of this house counts them."""
+def count_layer(phase: Phase = "reading", *, n: int = N, d: int = D) -> dict[str, Operation]:
+    """The operations of one plain layer, as Triform's cost model counts them."""
     spec = gpt2(vocab=40, width=d, layers=1, heads=4, context=64)
     found = cost(spec, phase=phase, batch=B, length=n)
     return {name: found.row(name, stack="decoder") for name in LAYER}
@@ -75,7 +75,9 @@ def products() -> Evidence:
         claims=(
             claim("matrix × vector: 2mn", vector == 2 * n * m, f"{vector} = 2·{n}·{m}"),
             claim("AB: 2nmk", matrix == 2 * n * m * k, f"{matrix} = 2·{n}·{m}·{k}"),
-            slip("writing AB: n × m", (a @ b).numel() == n * m, f"AB has {(a @ b).numel()} numbers, n·m is {n * m}"),
+            wrong_claim(
+                "writing AB: n × m", (a @ b).numel() == n * m, f"AB has {(a @ b).numel()} numbers, n·m is {n * m}"
+            ),
         ),
         facts=(claim("writing AB: n × k", (a @ b).numel() == n * k, f"{n}·{k} = {n * k}"),),
     )
@@ -94,7 +96,7 @@ def training_table() -> Evidence:
     """Counted over one layer: 6bnd² + 2bn²d + 2bn²d + 2bnd² + 16bnd² = 24bnd² + 4bn²d. The orders on the slide are
     right; its constants are not of one kind: the feed-forward keeps its 16 while the other rows drop theirs, and its
     memory access leaves out the hidden layer, which is 4d wide: 8bnd more to write and read."""
-    rows, longer, wider = layer(), layer(n=2 * N), layer(d=2 * D)
+    rows, longer, wider = count_layer(), count_layer(n=2 * N), count_layer(d=2 * D)
     grown = {
         name: (longer[name].forward / row.forward, wider[name].forward / row.forward) for name, row in rows.items()
     }
@@ -158,9 +160,9 @@ def training_table() -> Evidence:
 def decoding_table() -> Evidence:
     """Counted for one step: 24bd² + 4bnd, exactly the training table divided by n. The cache is read as a whole at each
     step: 2bnd numbers."""
-    rows, whole, longer = layer("step"), layer(), layer("step", n=2 * N)
+    rows, whole, longer = count_layer("step"), count_layer(), count_layer("step", n=2 * N)
     grown = [longer[name].forward / row.forward for name, row in rows.items()]
-    read = sum(rows[name].moved for name in SCORES) // 4 - 2 * B * D  # float32; a query is read, an answer written
+    read = sum(rows[name].moved for name in SCORES) // 4 - 2 * B * D  # float32; a query is read, an output written
     return Evidence(
         claims=(
             claim(
@@ -183,7 +185,7 @@ def decoding_table() -> Evidence:
             claim(
                 "the whole cache is read: 2bnd numbers",
                 read == 2 * B * N * D,
-                f"{read:,}, beside one query and one answer",
+                f"{read:,}, besides one query and one output",
             ),
         ),
         tables=(
@@ -239,15 +241,15 @@ def pair_cost() -> Evidence:
                 (encoder, decoder, cross) == (4 * m * m * D, 4 * n * n * D, 4 * n * m * D),
                 f"4m²d, 4n²d, 4nmd = {encoder:,}, {decoder:,}, {cross:,}",
             ),
-            slip(
+            wrong_claim(
                 "n² is the encoder, m² the decoder",
                 encoder == 4 * n * n * D,
                 f"n = {n} is the summary, and the encoder took {encoder:,}",
             ),
-            slip("cross-attention: nmmd", cross == 4 * n * m * m * D, f"{cross:,} = 4nmd"),
+            wrong_claim("cross-attention: nmmd", cross == 4 * n * m * m * D, f"{cross:,} = 4nmd"),
         ),
         facts=(
-            claim("the source's keys and values cost 4md² a layer", projected == 4 * m * D * D, f"{projected:,}"),
+            claim("the source's keys and values cost 4md² per layer", projected == 4 * m * D * D, f"{projected:,}"),
             claim(
                 "a layer of each: 24md² + 4m²d + 28nd² + 4n²d + 4nmd + 4md²",
                 all(one == other for one, other in grid.values()),
@@ -268,7 +270,7 @@ CHAPTER = Chapter(
     name="cost",
     title="What it costs",
     opening="Every product of matrices can be counted before it is computed. The lecture's two tables, for a whole "
-    "text and for one token with a cache, are counted here three times: by formula, by this house's cost model, and "
+    "text and for one token with a cache, are counted here three times: by formula, by Triform's cost model, and "
     "by torch.",
     lessons=(products, training_table, crossover, decoding_table, intensity, pair_cost, parallel),
 )

@@ -1,8 +1,9 @@
-"""Cost met by a machine: where the n² overtakes, FLOPs for each byte, and what goes on at once. Part of the chapter on
+"""Cost on a machine: where the n² part dominates, FLOPs per byte, and what runs in parallel. Part of the chapter on
 cost."""
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.attention import Attend
 from triform.core.initial_weights import build
 from triform.core.masks import Sight
@@ -15,9 +16,8 @@ from triform.costs.scaling import slope
 from triform.families import gpt2, named
 from triform.spec import ModelSpec, replace
 from triform_lectures import slides
-from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table, timed_claim
-from triform_lectures.lesson_charts import curve, lines
-from triform_lectures.timing import processor_seconds
+from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, table, timed_claim, wrong_claim
+from triform_lectures.timing import measure_processor_seconds
 
 WIDTH = 128  # of the layer that is timed
 
@@ -29,15 +29,15 @@ def quadratic_share(spec: ModelSpec, n: int) -> float:
 
 
 @torch.no_grad()
-def layer_seconds(n: int) -> tuple[float, float]:
+def time_layer(n: int) -> tuple[float, float]:
     """Processor time of one layer over n positions: its matrices, and its scores with their use."""
     network = build(gpt2(vocab=8, width=WIDTH, layers=1, heads=2, context=8), seed=0)
     block = network.get_submodule("decoder.blocks.0")
     qkv, out, forward = (block.get_submodule(name) for name in ("attention.f.qkv", "attention.f.out", "feedforward.f"))
     x, q = torch.rand(1, n, WIDTH), torch.rand(1, 2, n, WIDTH // 2)
     kernel = Attend(scale=1.0)
-    matrices = processor_seconds(lambda: (qkv(x), out(x), forward(x, None)), seconds=0.1)
-    return matrices, processor_seconds(lambda: kernel(q, q, q, Sight(False, None)), seconds=0.1)
+    matrices = measure_processor_seconds(lambda: (qkv(x), out(x), forward(x, None)), seconds=0.1)
+    return matrices, measure_processor_seconds(lambda: kernel(q, q, q, Sight(False, None)), seconds=0.1)
 
 
 @lesson(
@@ -59,13 +59,13 @@ def crossover() -> Evidence:
     wide = replace(small, context=100_000)
     lengths = (256, 768, 2048, 4608, 10_000, 30_000)
     share = {n: quadratic_share(wide, n) for n in lengths}
-    timed = {times: layer_seconds(times * WIDTH) for times in (1, 2, 4, 6, 8, 12)}
+    timed = {times: time_layer(times * WIDTH) for times in (1, 2, 4, 6, 8, 12)}
     lengths_timed = [times * WIDTH for times in timed]
     over = [times for times, (matrices, scores) in timed.items() if scores > matrices]
     d = slides.CROSSOVER_IN_WIDTHS * small.width
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "n² dominates from n = d on",
                 share[d] > 0.5,
                 f"at n = d = {d} it is {100 * share[d]:.0f} % of the FLOPs",
@@ -117,10 +117,10 @@ def crossover() -> Evidence:
     kind="measured",
 )
 def intensity() -> Evidence:
-    """FLOPs for each byte moved. Reading a text with GPT-2 small, each weight that is fetched serves a thousand tokens;
-    writing, it serves one: half a FLOP a byte. A machine is busy computing only above its ridge, the FLOPs it can do in
-    the time of fetching a byte; this machine's was measured. Below the ridge it waits for memory. That is why writing
-    is slow and why batching helps."""
+    """FLOPs per byte moved. In the prefill of GPT-2 small each weight serves a thousand tokens; in decoding
+    it serves one: half a FLOP per byte. A machine is limited by computing only above its ridge, the FLOPs it can do
+    while it reads one byte; this machine's was measured. Below the ridge it waits for memory. That is why decoding is
+    slow and why batching helps."""
     small = named("gpt2-small")
     ways = {
         "prefill of 1,024": cost(small, phase="prefill", length=1024),
@@ -137,17 +137,17 @@ def intensity() -> Evidence:
             timed_claim(
                 "writing is bound by memory",
                 step < machine.ridge,
-                f"{step:.2f} FLOPs a byte; this machine's ridge is at {machine.ridge:.1f}: "
+                f"{step:.2f} FLOPs per byte; this machine's ridge is at {machine.ridge:.1f}: "
                 f"{machine.peak_flops / 1e9:.0f} GFLOP/s over {machine.bandwidth / 1e9:.1f} GB/s",
             ),
-            timed_claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs a byte"),
+            timed_claim("reading a text is not", read > machine.ridge, f"{read:.0f} FLOPs per byte"),
         ),
         facts=(claim("a batch raises it", batch > 2 * step, f"{batch:.2f} at 16 rows; the cache is each row's own"),),
-        tables=(table("FLOPs a byte, GPT-2 small, float32", ["operation", *ways], rows),),
+        tables=(table("FLOPs per byte, GPT-2 small, float32", ["operation", *ways], rows),),
         plots=(
             lines(
                 "The roofline of this machine",
-                "FLOPs a byte",
+                "FLOPs per byte",
                 "GFLOP/s at most",
                 [
                     curve("limit", at, [min(machine.peak_flops, x * machine.bandwidth) / 1e9 for x in at]),
@@ -174,7 +174,7 @@ def parallel() -> Evidence:
         network = build(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
         text = Text.of(torch.zeros(1, n, dtype=torch.long))
         with torch.no_grad():
-            return processor_seconds(lambda: network(text), seconds=0.15)
+            return measure_processor_seconds(lambda: network(text), seconds=0.15)
 
     depth = {layers: seconds(layers, 16) for layers in (2, 4, 8, 16)}
     one, many = seconds(4, 1), seconds(4, 64)

@@ -1,4 +1,4 @@
-"""Cross-attention: the decoder asks the encoder."""
+"""Cross-attention: queries from the decoder, keys and values from the encoder."""
 
 import torch
 
@@ -10,7 +10,7 @@ from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.chapters.alignment import alignment, not_one_word
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, table
-from triform_lectures.random_models import compare, count, ids, pair, random, same, translator
+from triform_lectures.random_models import compare, count_true, ids, pair, random, same, translator_network
 
 
 @lesson(
@@ -30,12 +30,12 @@ def two_uses() -> Evidence:
     return Evidence(
         claims=(
             claim(
-                "source-target: as many answers as queries, whatever the source",
+                "source-target: as many outputs as queries, whatever the source",
                 across.shape[2] == 3,
-                "3 queries, 5 keys → 3 answers",
+                "3 queries, 5 keys → 3 outputs",
             ),
             claim(
-                "self: queries, keys and values from one sequence", own.shape[2] == 5, "5 queries, 5 keys → 5 answers"
+                "self: queries, keys and values from one sequence", own.shape[2] == 5, "5 queries, 5 keys → 5 outputs"
             ),
         ),
         facts=(claim("both are one class", len(kinds) == 1, kinds.pop().__name__),),
@@ -53,7 +53,7 @@ def two_uses() -> Evidence:
 )
 def no_mask() -> Evidence:
     """No causal mask, right: every target word may see the whole source. But in a batch of sources of unequal length
-    the filling at the end must be hidden, or the shorter source is answered differently in company than alone."""
+    the padding must be masked, or the shorter source gives other logits in the batch than alone."""
     model = pair()
     long, short = [5, 6, 7, 8, 9], [5, 6, 7]
     target = [[1, 2], [1, 2]]
@@ -79,17 +79,17 @@ def no_mask() -> Evidence:
             claim(
                 "no masking is needed",
                 same(beside, alone),
-                "two sources of one length: each answered as alone",
-                only_if="no source is filled up to another's length",
+                "two sources of one length: the same logits as alone",
+                only_if="no source is padded to another's length",
                 anyway=same(unmasked, alone, within=1e-6),
             ),
         ),
         facts=(
-            claim("with the filling hidden: as alone", *compare(masked, alone)),
+            claim("with the padding masked: as alone", *compare(masked, alone)),
             claim(
-                "with the filling seen: not",
+                "with the padding not masked: not",
                 not same(unmasked, alone, within=1e-3),
-                f"off by {float((unmasked - alone).abs().max()):.2f}",
+                f"differs by {float((unmasked - alone).abs().max()):.2f}",
             ),
         ),
     )
@@ -140,7 +140,7 @@ def origins() -> Evidence:
 def feeds_every() -> Evidence:
     """With the other ways stopped, a gradient still flows from each decoder block back to the last encoder block. And a
     block of the encoder reaches the decoder only through the last one."""
-    model, network = pair(layers=3), translator(layers=3)
+    model, network = pair(layers=3), translator_network(layers=3)
     both = Pair(ids(5, 6, 7), ids(1, 2))
     memory = network.encode(both.source)
     leaves = [(k.detach().requires_grad_(), v.detach().requires_grad_()) for k, v in memory.layers]
@@ -164,7 +164,7 @@ def feeds_every() -> Evidence:
         ),
         tables=(
             table(
-                "Gradient from the answer into each decoder block's view of the source",
+                "Gradient from the output to each decoder block's keys and values of the source",
                 ["block", "reached"],
                 [[i + 1, "yes" if x > 0 else "no"] for i, x in enumerate(reached)],
             ),
@@ -193,15 +193,19 @@ def patterns() -> Evidence:
     return Evidence(
         claims=(
             claim(
-                "the encoder attends to both sides", bool(cells["encoder"].all()), f"{count(cells['encoder'])} cells"
+                "the encoder attends to both sides",
+                bool(cells["encoder"].all()),
+                f"{count_true(cells['encoder'])} cells",
             ),
             claim(
                 "the decoder attends to its own past",
                 bool(cells["decoder"].equal(torch.ones(3, 3, dtype=torch.bool).tril())),
-                f"{count(cells['decoder'])} cells",
+                f"{count_true(cells['decoder'])} cells",
             ),
             claim(
-                "the decoder attends to the whole encoder", bool(cells["cross"].all()), f"{count(cells['cross'])} cells"
+                "the decoder attends to the whole encoder",
+                bool(cells["cross"].all()),
+                f"{count_true(cells['cross'])} cells",
             ),
         ),
         facts=(
@@ -225,7 +229,7 @@ def patterns() -> Evidence:
 CHAPTER = Chapter(
     name="cross",
     title="Cross-attention",
-    opening="A translator reads one text and writes another. Between the two stands cross-attention: the text being "
-    "written asks, the text that was read answers.",
+    opening="A translator reads one text and writes another. Cross-attention connects the two: queries come from the "
+    "text being written, keys and values from the text that was read.",
     lessons=(two_uses, no_mask, origins, feeds_every, patterns, not_one_word, alignment),
 )

@@ -1,14 +1,14 @@
-"""Embeddings and context: one word, one arrow at the start; another in each context at the end."""
+"""Embeddings and context: a word has one vector at the start, and another in each context at the end."""
 
 import torch
 from torch import Tensor
 
+from triform.charts import curve, heat, lines
 from triform.families import gpt2, named
 from triform.model import Model
 from triform_lectures import slides, trained_models
-from triform_lectures.assets import standing
+from triform_lectures.assets import find_model
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import curve, heat, lines
 
 
 @lesson(
@@ -43,19 +43,21 @@ def widths() -> Evidence:
     )
 
 
-def streams(model: Model, texts: tuple[str, ...], word: str) -> tuple[tuple[str, ...], Tensor]:
+def read_streams(model: Model, texts: tuple[str, ...], word: str) -> tuple[tuple[str, ...], Tensor]:
     """The places of the stream, and the word's vector at each place in each text: [texts, places, width]"""
     found: list[Tensor] = []
     places: tuple[str, ...] = ()
     for text in texts:
-        stream = trained_models.glance(model, text).stream(stack="encoder" if model.spec.encoder is not None else None)
+        stream = trained_models.look_at_text(model, text).stream(
+            stack="encoder" if model.spec.encoder is not None else None
+        )
         at = [label.strip() for label in stream.axes[1].labels].index(word)
         places = stream.axes[0].labels
         found.append(torch.tensor(stream.values[:, at]))
     return places, torch.stack(found).double()
 
 
-def cosines(x: Tensor) -> Tensor:
+def mean_cosines(x: Tensor) -> Tensor:
     """The mean cosine between different texts, at each place: [places]"""
     unit = x / x.norm(dim=-1, keepdim=True)
     grid = torch.einsum("ipd,jpd->pij", unit, unit)
@@ -74,15 +76,16 @@ def cosines(x: Tensor) -> Tensor:
 )
 def moles() -> Evidence:
     """The animal, the spot on the skin and the unit of amount begin as one and the same vector, cosine exactly 1. Layer
-    by layer they part. In a model with positions, place alone already parts them a little, before any attention."""
+    by layer they diverge. In a model with positions, the position alone separates them a little, before any
+    attention."""
     texts = tuple(f"{text}." for text in slides.MOLES)
-    places, x = streams(trained_models.little("pair"), texts, "mole")
-    found = cosines(x)
+    places, x = read_streams(trained_models.load_little_model("pair"), texts, "mole")
+    found = mean_cosines(x)
     curves = [curve("our encoder", range(len(places)), found.tolist())]
-    minilm = standing("minilm")
+    minilm = find_model("minilm")
     if minilm is not None:
-        more, y = streams(minilm, texts, "mole")
-        curves.append(curve("MiniLM", range(len(more)), cosines(y).tolist()))
+        more, y = read_streams(minilm, texts, "mole")
+        curves.append(curve("MiniLM", range(len(more)), mean_cosines(y).tolist()))
     return Evidence(
         claims=(
             claim(
@@ -129,8 +132,8 @@ def lions() -> Evidence:
     'lion'. There it is 'toy' that must carry the meaning."""
     texts = ("A lion.", "A sea lion.", "A sea lion cuddly toy.")
     both = {
-        "encoder": streams(trained_models.little("pair"), texts, "lion"),
-        "decoder": streams(trained_models.little("decoder"), texts, "lion"),
+        "encoder": read_streams(trained_models.load_little_model("pair"), texts, "lion"),
+        "decoder": read_streams(trained_models.load_little_model("decoder"), texts, "lion"),
     }
     rows, last = [], {}
     for name, (_, x) in both.items():
@@ -184,10 +187,10 @@ def lions() -> Evidence:
 def two_pictures() -> Evidence:
     """The same pictures, from the encoder of our translator: what 'mole' looks at, averaged over the heads of the last
     layer, in the two sentences. The three tokens it attends to most are not the same three."""
-    model = trained_models.little("pair")
+    model = trained_models.load_little_model("pair")
     plots, tops = [], []
     for text in slides.MOLES[:2]:
-        view = trained_models.glance(model, f"{text}.")
+        view = trained_models.look_at_text(model, f"{text}.")
         labels = list(view.texts["encoder"].labels)
         weights = torch.tensor(view.attention(1, stack="encoder").values).mean(0)
         row = weights[labels.index("mole")]
@@ -211,7 +214,7 @@ def two_pictures() -> Evidence:
 CHAPTER = Chapter(
     name="embeddings",
     title="Embeddings and context",
-    opening="A word enters a Transformer as a list of numbers, an arrow in a space of many dimensions. The same word "
-    "always enters as the same arrow; what the layers do is to move it to where its context says it belongs.",
+    opening="A word enters a Transformer as a vector, an arrow in a space of many dimensions. The same word always "
+    "enters as the same vector; the layers move it according to its context.",
     lessons=(widths, moles, lions, two_pictures),
 )

@@ -3,15 +3,15 @@
 import torch
 from torch.nn import functional as F
 
+from triform.charts import bars, heat
 from triform.families import bert, named
 from triform.inspect.view import look
 from triform.parameters import Part, inventory
 from triform.spec import ModelSpec
 from triform_lectures import slides, trained_models
-from triform_lectures.experiments.facts import fact_losses
+from triform_lectures.experiments.facts import measure_fact_losses
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import bars, heat
-from triform_lectures.random_models import compare, count, decoder, encoder, random, same
+from triform_lectures.random_models import compare, count_true, decoder, encoder, random, same
 
 ATTENTION: tuple[Part, ...] = ("attention", "cross-attention")
 # attention : feed-forward : embeddings and head, in percent of all weight matrices
@@ -25,15 +25,19 @@ SHARES = {
 }
 
 
-def matrices(spec: ModelSpec, *parts: Part, beside: str = "readout.dense") -> int:
+def count_matrices(spec: ModelSpec, *parts: Part, without: str = "readout.dense") -> int:
     """Numbers in the weight matrices of these parts; biases, norms and BERT's pooler are left out."""
     found = inventory(spec).values()
-    return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(beside))
+    return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(without))
 
 
-def shares(spec: ModelSpec) -> tuple[float, float, float]:
+def share_of_parts(spec: ModelSpec) -> tuple[float, float, float]:
     """Attention, feed-forward, embeddings and head: percent of all weight matrices."""
-    each = matrices(spec, *ATTENTION), matrices(spec, "feed-forward"), matrices(spec, "embeddings", "head")
+    each = (
+        count_matrices(spec, *ATTENTION),
+        count_matrices(spec, "feed-forward"),
+        count_matrices(spec, "embeddings", "head"),
+    )
     attention, forward, rest = (100 * part / sum(each) for part in each)
     return attention, forward, rest
 
@@ -52,12 +56,14 @@ def thirds() -> Evidence:
     there is no cross-attention, every head has its own keys, and embeddings are not counted. The 2017 model itself is
     43 : 57, and 30 : 40 : 30 with its embeddings."""
     plain = bert(width=64, layers=1, heads=4, vocab=10, context=8)
-    layer = matrices(plain, "attention") / matrices(plain, "attention", "feed-forward")
+    layer = count_matrices(plain, "attention") / count_matrices(plain, "attention", "feed-forward")
     base = named("vaswani-base")
-    attention, forward = matrices(base, *ATTENTION), matrices(base, "feed-forward")
-    block = matrices(base, "attention", "cross-attention") - matrices(base, "attention") // 2  # of the decoder
-    whole = shares(base)
-    found = {name: shares(named(name)) for name in SHARES}
+    attention, forward = count_matrices(base, *ATTENTION), count_matrices(base, "feed-forward")
+    block = (
+        count_matrices(base, "attention", "cross-attention") - count_matrices(base, "attention") // 2
+    )  # of the decoder
+    whole = share_of_parts(base)
+    found = {name: share_of_parts(named(name)) for name in SHARES}
     rows = [[name, *(f"{x:.1f}" for x in each)] for name, each in found.items()]
     largest = [name for name, each in ({"vaswani-base": whole} | found).items() if each[1] == max(each)]
     return Evidence(
@@ -141,10 +147,10 @@ def each_position() -> Evidence:
             claim(
                 "all positions share one set of weights",
                 same(everywhere, everywhere[:1].expand(6, -1)),
-                "one vector put at six positions: six equal answers",
+                "one vector put at six positions: six equal outputs",
             ),
         ),
-        facts=(claim("reordering positions reorders answers (a running model's layer)", *moved),),
+        facts=(claim("reordering positions reorders outputs (a running model's layer)", *moved),),
     )
 
 
@@ -156,8 +162,8 @@ def each_position() -> Evidence:
     "position by itself; a classroom discussion, then a talk with each student.",
 )
 def global_local() -> Evidence:
-    """Nudge one token and see who moves. Through attention all positions do; through the feed-forward only the one that
-    was nudged."""
+    """Change one token's vector and see which outputs change. Through attention all do; through the feed-forward only
+    the changed position does."""
     call = look(encoder(), [1, 2, 3, 4, 5]).record.call("encoder.blocks.0")
     block, flow = encoder().network.get_submodule("encoder.blocks.0"), call.inputs[1]
     x = random(1, 5, 32, seed=1)
@@ -167,26 +173,26 @@ def global_local() -> Evidence:
             layer = block.get_submodule(f"{part}.f")
             rows = []
             for j in range(5):
-                nudged = x.clone()
-                nudged[0, j] += random(32, seed=9)
-                rows.append(((layer(nudged, flow) - layer(x, flow))[0].norm(dim=-1) > 1e-12).double())
+                changed = x.clone()
+                changed[0, j] += random(32, seed=9)
+                rows.append(((layer(changed, flow) - layer(x, flow))[0].norm(dim=-1) > 1e-12).double())
             moves[part] = torch.stack(rows, dim=1)
     names = [str(i) for i in range(5)]
     return Evidence(
         claims=(
             claim(
-                "attention: a nudge of one token moves all",
+                "attention: changing one token changes all outputs",
                 bool(moves["attention"].all()),
-                f"{count(moves['attention'])} pairs",
+                f"{count_true(moves['attention'])} pairs",
             ),
             claim(
-                "feed-forward: it moves only that one",
+                "feed-forward: it changes only that one",
                 moves["feedforward"].equal(torch.eye(5, dtype=torch.float64)),
-                f"{count(moves['feedforward'])} pairs",
+                f"{count_true(moves['feedforward'])} pairs",
             ),
         ),
         plots=tuple(
-            heat(f"Who (row) moves when a token (column) is nudged: {part}", each.tolist(), names, names)
+            heat(f"Which output (row) changes with which token (column): {part}", each.tolist(), names, names)
             for part, each in moves.items()
         ),
     )
@@ -243,19 +249,19 @@ def hidden_width() -> Evidence:
 
 @lesson(
     "0.20",
-    title="Where facts are kept",
+    title="Where facts are stored",
     where=slides.ANATOMY,
     slide="The MLP holds 2/3 of the parameters; knowledge is baked in there; it is a source of "
     "hallucinations; facts are added to the embeddings; each vector is processed independently.",
     expects=CONDITION,
     kind="trained",
 )
-def facts_kept() -> Evidence:
+def stored_facts() -> Evidence:
     """Our decoder has learned facts of the little world (a mole is a mammal). With the feed-forwards switched off it
-    forgets them. It forgets them with attention switched off as well, because then it does not know what it is asked
-    about: a fact needs both. And asked nonsense (the same words backwards) it still gives some word a probability far
-    above even shares, though a lower one than after the words in order: it answers what has no answer."""
-    found = fact_losses(trained_models.little("decoder"))
+    forgets them. It forgets them with attention switched off as well, because then it does not know what the sentence
+    is about: a fact needs both. And after nonsense (the same words backwards) it still gives some word a probability
+    far above uniform, though a lower one than after the words in order: it predicts a word where none is right."""
+    found = measure_fact_losses(trained_models.load_little_model("decoder"))
     spoilt = found.feedforward - found.whole
     return Evidence(
         claims=(
@@ -297,7 +303,8 @@ def facts_kept() -> Evidence:
 CHAPTER = Chapter(
     name="feedforward",
     title="The feed-forward network",
-    opening="Attention gathers; then each position thinks by itself. The feed-forward network is two matrices and a "
-    "bend between them, the same at every position, and in most models here it is the largest part.",
-    lessons=(each_position, global_local, thirds, hidden_width, facts_kept),
+    opening="Attention gathers from other positions; then each position is processed by itself. The feed-forward "
+    "network is two matrices with a nonlinearity between them, the same at every position, and in most models here it "
+    "is the largest part.",
+    lessons=(each_position, global_local, thirds, hidden_width, stored_facts),
 )

@@ -14,7 +14,7 @@ from triform.model import Model
 from triform.parameters import parameters
 from triform_lectures import slides, trained_models
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, numbers, table
-from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator
+from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator_network
 
 TASKS = {
     "encoder": ("text classification", "named entity recognition", "question answering", "semantic search"),
@@ -39,7 +39,7 @@ EXAMPLES = {
 )
 def one_block() -> Evidence:
     """All three forms here are built from one block class. An encoder's and a decoder's block have the same parts; what
-    differs is who may see whom, and that a decoder with a source has one part more."""
+    differs is the mask, and that a decoder with a source has cross-attention, too."""
     networks = {"encoder": encoder().network, "decoder": decoder().network, "encoder-decoder": pair().network}
     blocks = {name: [m for m in network.modules() if isinstance(m, Block)] for name, network in networks.items()}
     parts = {name: [part for part, _ in each[-1].named_children()] for name, each in blocks.items()}
@@ -80,8 +80,8 @@ def one_block() -> Evidence:
     expects=CONDITION,
 )
 def what_for() -> Evidence:
-    """What a form is able to do follows from who sees whom: an encoder reads both sides of a gap and cannot write on; a
-    decoder writes on. The lists are habits, not laws: question answering stands under encoders here and under decoders
+    """What a form can do follows from its mask: an encoder reads both sides of a gap and cannot continue a text; a
+    decoder can. The lists are habits, not laws: question answering stands under encoders here and under decoders
     in another lecture, and both are right (cut out of a text, or written freely)."""
     with torch.no_grad():
         reads = [hidden(encoder(), 5, 7, left, right)[1] for left, right in ((1, 2), (1, 3), (4, 2))]
@@ -128,10 +128,10 @@ def what_for() -> Evidence:
     "representation (B), the decoder outputs tokens from it (C); false: always one block each (D).",
 )
 def how_many_blocks() -> Evidence:
-    """Asked of the 2017 model and of a running translator: six blocks each, vectors between the two, tokens at the
+    """Measured on the 2017 model and on a running translator: six blocks each, vectors between the two, tokens at the
     end."""
     base = named("vaswani-base")
-    network = translator()
+    network = translator_network()
     with torch.no_grad():
         memory = network.encode(ids(5, 6, 7))
         out = network(Pair(ids(5, 6, 7), ids(1, 2)))
@@ -161,7 +161,7 @@ def how_many_blocks() -> Evidence:
     )
 
 
-class Translated(NamedTuple):
+class TranslatedSentence(NamedTuple):
     """A sentence of the little world, its translation by the grammar, and what a model wrote."""
 
     source: str
@@ -169,10 +169,10 @@ class Translated(NamedTuple):
     written: str
 
 
-def translate_unseen(model: Model, *, count: int) -> list[Translated]:
+def translate_unseen(model: Model, *, count: int) -> list[TranslatedSentence]:
     pairs = list(rows("translate", split="test", seed=2, count=count))
     answers = complete(model, [each["source"] for each in pairs], max_tokens=40, temperature=0.0)
-    return [Translated(p["source"], p["target"], a.text) for p, a in zip(pairs, answers, strict=True)]
+    return [TranslatedSentence(p["source"], p["target"], a.text) for p, a in zip(pairs, answers, strict=True)]
 
 
 @lesson(
@@ -187,7 +187,7 @@ def translation() -> Evidence:
     """One sentence through our translator: ids, vectors, memory, scores, words. The translator is small and its
     training was short: the last line of the table says how many of 100 sentences it has not seen come out word for word
     as the grammar of the little world translates them. The one shown is the first of those."""
-    model = trained_models.little("pair")
+    model = trained_models.load_little_model("pair")
     found = translate_unseen(model, count=100)
     right = [each for each in found if each.written == each.target]
     source, target, written = (right or found)[0]
@@ -288,7 +288,7 @@ def models_named() -> Evidence:
 CHAPTER = Chapter(
     name="forms",
     title="The three forms and their models",
-    opening="Encoder, decoder, or both: three ways to put the same block to work. Which one a model is decides what "
-    "it can see, and so what it is good for.",
+    opening="Encoder, decoder, or both: three ways to use the same block. The form decides what a model can see, and "
+    "so what it is good for.",
     lessons=(one_block, what_for, how_many_blocks, translation, origins_and_bert, models_named),
 )

@@ -1,17 +1,17 @@
-"""Multi-head attention: several questions at once, in parts of the width."""
+"""Multi-head attention: several attentions at once, each in its part of the width."""
 
 import torch
 
+from triform.charts import bars
 from triform.core.attention import join
 from triform.costs.predict import cost
 from triform.families import named
 from triform.inspect.interventions import without_heads
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
-from triform_lectures.experiments.adjectives import best_head
+from triform_lectures.experiments.adjectives import find_best_head
 from triform_lectures.formula import attention
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import bars
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, table, wrong_claim
 from triform_lectures.random_models import compare, decoder, random
 
 
@@ -37,7 +37,7 @@ def formula() -> Evidence:
         heads.append((q @ k.T / 8**0.5 + mask).softmax(-1) @ v)
     mine = torch.cat(heads, dim=1) @ weights["out.weight"].T + weights["out.bias"]
     return Evidence(
-        claims=(claim("Concat(heads) W^O is the layer's answer", *compare(mine, out)),),
+        claims=(claim("Concat(heads) W^O is the layer's output", *compare(mine, out)),),
         tables=(
             table(
                 "Four heads of a width of 32",
@@ -94,7 +94,7 @@ def own_values() -> Evidence:
     slide = torch.cat([attention(x @ q, x @ k, whole) for q, k in zip(w["q"], w["k"], strict=True)], dim=1)
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "Z_h = V softmax(…), joined, has the width of the model",
                 slide.shape[1] == x.shape[1],
                 f"{slide.shape[1]} instead of {x.shape[1]}",
@@ -202,11 +202,11 @@ def equal_cost() -> Evidence:
     kind="trained",
 )
 def noun_to_adjective() -> Evidence:
-    """The little world's grammar knows which adjective belongs to which noun, so every head can be asked. The best head
-    of our translator's encoder leans that way: a noun's adjective gets more of its attention than even shares would
-    give. But it leans, and no more: no head is there for adjectives alone. 'In reality, this is much more abstract',
-    says the slide itself."""
-    found = best_head(trained_models.little("pair"))
+    """The little world's grammar knows which adjective belongs to which noun, so every head can be measured. The best
+    head of our translator's encoder tends that way: a noun's adjective gets more of its attention than uniform
+    attention would give. But it is only a tendency: no head serves adjectives alone. 'In reality, this is much more
+    abstract', says the slide itself."""
+    found = find_best_head(trained_models.load_little_model("pair"))
     return Evidence(
         claims=(
             claim(
@@ -236,7 +236,7 @@ def noun_to_adjective() -> Evidence:
 CHAPTER = Chapter(
     name="heads",
     title="Multi-head attention",
-    opening="One head asks one kind of question. A layer has several, each in its own part of the width; their "
-    "answers are joined and mapped back, which is the same as adding them up.",
+    opening="One head computes one pattern of attention. A layer has several, each in its own part of the width; their "
+    "outputs are concatenated and projected, which is the same as adding them up.",
     lessons=(formula, added, own_values, eight_heads, equal_cost, noun_to_adjective),
 )

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import torch
 
+from triform.charts import bars
 from triform.generate.api import complete
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
-from triform_lectures.assets import standing
+from triform_lectures.assets import find_model
 from triform_lectures.chapters.cache import cache_size, cached, saved
-from triform_lectures.chapters.similarity import cosines_of, vectors
-from triform_lectures.lesson import MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import bars
+from triform_lectures.chapters.similarity import cosine_matrix, slide_vectors
+from triform_lectures.lesson import MISTAKE, Chapter, Evidence, claim, lesson, near, table, wrong_claim
 from triform_lectures.random_models import compare, decoder, hidden, ids, random, same
 
 
@@ -72,8 +72,8 @@ def logits() -> Evidence:
     order = p.sort(descending=True).values
     return Evidence(
         claims=(
-            slip("x W_E with W_E in R^(V×d)", fits, "1×32 times 40×32 does not fit"),
-            slip(
+            wrong_claim("x W_E with W_E in R^(V×d)", fits, "1×32 times 40×32 does not fit"),
+            wrong_claim(
                 "the logits are probabilities",
                 near(sum(slides.LOGITS), 1.0, 0.01),
                 f"the three printed ones alone sum to {sum(slides.LOGITS):.2f}",
@@ -113,11 +113,11 @@ def logits() -> Evidence:
     kind="trained",
 )
 def token_by_token() -> Evidence:
-    """Our little decoder writes on from 'The fat'. Each step is one pass, what it writes becomes its input, and the
-    probabilities change with every word added. It stops at </s>, or after as many tokens as it was allowed."""
-    model = trained_models.little("decoder")
-    own = trained_models.world().tokenizer
-    begin = [trained_models.end_of(own), *own.encode("The fat", special=False).ids]
+    """Our little decoder continues 'The fat'. Each step is one pass, its output becomes its input, and the
+    probabilities change with every word added. It stops at </s>, or at the maximum number of tokens."""
+    model = trained_models.load_little_model("decoder")
+    own = trained_models.load_world().tokenizer
+    begin = [trained_models.end_token(own), *own.encode("The fat", special=False).ids]
     view = look(model, begin)
     steps = view.steps(10, k=3)
     rows = [
@@ -164,16 +164,16 @@ def wish() -> Evidence:
     """A linear map can bring two words together or apart: stretched along 'technology', apple and phone look alike,
     along 'fruitness' apple and orange. And for the next word: after 'I want to buy a', our decoder finds things one can
     buy many times likelier than words that fit no such gap (adjectives, which may come first, are likelier still)."""
-    words = vectors(("Orange", "Phone", "Apple"))
+    words = slide_vectors(("Orange", "Phone", "Apple"))
     tech, fruit = (
-        cosines_of(words @ torch.diag(torch.tensor(scale, dtype=torch.float64)))
+        cosine_matrix(words @ torch.diag(torch.tensor(scale, dtype=torch.float64)))
         for scale in ((3.0, 1.0, 1.0), (1.0, 3.0, 1.0))
     )
-    model = trained_models.little("decoder")
-    own = trained_models.world().tokenizer
+    model = trained_models.load_little_model("decoder")
+    own = trained_models.load_world().tokenizer
 
     def chances(text: str, candidates: tuple[str, ...]) -> dict[str, float]:
-        view = look(model, [trained_models.end_of(own), *own.encode(text, special=False).ids])
+        view = look(model, [trained_models.end_token(own), *own.encode(text, special=False).ids])
         p = view.logits[0, -1].softmax(-1)
         return {word: float(p[own.encode(word, special=False).ids[0]]) for word in candidates}
 
@@ -181,7 +181,7 @@ def wish() -> Evidence:
     an = chances("I want to buy an", ("apple",))
     adjectives = chances(slides.WISH, ("small", "new"))
     found = a | an
-    real = standing("smollm2")
+    real = find_model("smollm2")
     rows = []
     if real is not None and real.tokenizer is not None:
         view = look(real, slides.WISH)
@@ -217,7 +217,8 @@ def wish() -> Evidence:
 CHAPTER = Chapter(
     name="inference",
     title="Inference and the cache",
-    opening="A trained decoder gives, for every position, a distribution over the next token. Writing is a loop "
-    "around that: pick a token, add it, ask again. The cache keeps the loop from doing everything again at each step.",
+    opening="A trained decoder gives, for every position, a distribution over the next token. Decoding is a loop "
+    "around that: pick a token, append it, run the model again. The KV cache avoids computing everything again at each "
+    "step.",
     lessons=(to_words, logits, token_by_token, wish, cached, saved, cache_size),
 )

@@ -1,19 +1,19 @@
-"""The mask: who may see whom, and what that is for."""
+"""The mask: which keys a query may see, and what that is for."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.costs.flop_counter import count_flops
 from triform.inspect.interventions import with_mask
 from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.chapters.mask_table import after_softmax, not_multiplied, twelve
-from triform_lectures.formula import causal
+from triform_lectures.formula import causal_mask
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, table
-from triform_lectures.lesson_charts import heat
-from triform_lectures.random_models import compare, count, decoder, ids, random, writer
+from triform_lectures.random_models import compare, count_true, decoder, decoder_network, ids, random
 
 
 @lesson(
@@ -29,7 +29,7 @@ def corner() -> Evidence:
     """It depends on how the table is written. With queries as rows, as QKᵀ gives it, the upper right is masked; the
     slide writes queries as columns, and there it is the lower left. The rule without corners: query i sees keys j ≤
     i."""
-    rows_are_queries = causal(6) == 0
+    rows_are_queries = causal_mask(6) == 0
     rows_are_keys = rows_are_queries.T
     lower_left = torch.ones(6, 6, dtype=torch.bool).tril(-1)
 
@@ -79,9 +79,9 @@ def corner() -> Evidence:
     slide="M(i,j) = 0 where j ≤ i and −∞ where j > i, added to the scores; predictions come from the past only.",
 )
 def causality() -> Evidence:
-    """Change a token: every answer before it keeps its very bits. And the gradient of an answer by a later token's
-    vector is exactly 0. This is what 'autoregressive' rests on."""
-    network = writer()
+    """Change a token: every output before it stays the same, bit for bit. And the gradient of an output with respect to
+    a later token's vector is exactly 0. This is what 'autoregressive' rests on."""
+    network = decoder_network()
     before, after = ids(3, 1, 4, 1, 5, 9), ids(3, 1, 4, 2, 5, 9)
     with torch.no_grad():
         one, other = network(before)[0], network(after)[0]
@@ -91,7 +91,7 @@ def causality() -> Evidence:
     reach = torch.stack([torch.autograd.grad(out[0, i, 0], x, retain_graph=True)[0][0].abs().sum(-1) for i in range(6)])
     past = torch.ones(6, 6, dtype=torch.bool).tril()
     earlier, later = reach[past] > 0, reach[~past] > 0
-    rule = causal(6)
+    rule = causal_mask(6)
     written = torch.tensor([[0.0 if j <= i else -math.inf for j in range(6)] for i in range(6)], dtype=torch.float64)
     return Evidence(
         claims=(
@@ -99,16 +99,18 @@ def causality() -> Evidence:
             claim(
                 "a changed token changes nothing before it",
                 bool((one[:3] == other[:3]).all()),
-                f"token 3 changed; the first answer that differs is number {first}",
+                f"token 3 changed; the first output that differs is number {first}",
             ),
         ),
         facts=(
-            claim("∂ answer i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count(later)} pairs"),
-            claim("and not 0 for j ≤ i", bool(earlier.all()), f"not 0: {count(earlier)} pairs"),
+            claim(
+                "∂ output i / ∂ token j = 0 for j > i, exactly", not later.any(), f"not 0: {count_true(later)} pairs"
+            ),
+            claim("and not 0 for j ≤ i", bool(earlier.all()), f"not 0: {count_true(earlier)} pairs"),
         ),
         plots=(
             heat(
-                "How much each token (column) moves each answer (row)",
+                "How much each token (column) changes each output (row)",
                 (reach / reach.max(dim=1, keepdim=True).values).tolist(),
                 [str(i) for i in range(6)],
                 [str(i) for i in range(6)],
@@ -124,8 +126,8 @@ def causality() -> Evidence:
     slide="At each time step all words so far go into the decoder, not only the last; what comes later is masked.",
 )
 def steps() -> Evidence:
-    """Position t is fed by positions 0 to t, and by all of them. Reading the whole text at once behind the mask gives
-    at every position what reading only that beginning gives: the mask lets one pass do the work of all steps."""
+    """Position t attends to positions 0 to t, and to all of them. One masked pass over the whole text gives at every
+    position what a pass over only that prefix gives: the mask lets one pass do the work of all steps."""
     network = decoder().network
     tokens = (3, 1, 4, 1, 5, 9, 2, 6, 7)
     with torch.no_grad():
@@ -136,10 +138,10 @@ def steps() -> Evidence:
     past = torch.ones(9, 9, dtype=torch.bool).tril()
     return Evidence(
         claims=(
-            claim("all words so far feed each step", bool(feeds[past].all()), f"{count(feeds[past])} pairs"),
-            claim("no later word does", not feeds[~past].any(), f"{count(feeds[~past])} pairs"),
+            claim("all words so far feed each step", bool(feeds[past].all()), f"{count_true(feeds[past])} pairs"),
+            claim("no later word does", not feeds[~past].any(), f"{count_true(feeds[~past])} pairs"),
         ),
-        facts=(claim("one masked pass = nine passes over growing texts", *compare(whole, each)),),
+        facts=(claim("one masked pass = nine passes over growing prefixes", *compare(whole, each)),),
         tables=(
             table(
                 "Which positions feed which step",
@@ -157,9 +159,9 @@ def steps() -> Evidence:
     slide="Quiz: masking speeds training up (A), hides future tokens (B), or highlights important ones (C)? B.",
 )
 def purpose() -> Evidence:
-    """A: by itself the mask saves nothing, all scores are computed and then thrown away. C: it raises no token above
-    another, allowed weights keep their ratios. B is what it does."""
-    scores, mask = random(6, 6, seed=2), causal(6)
+    """A: by itself the mask saves nothing, all scores are computed and some are then discarded. C: it raises no token
+    above another, allowed weights keep their ratios. B is what it does."""
+    scores, mask = random(6, 6, seed=2), causal_mask(6)
     before, after = scores.softmax(-1), (scores + mask).softmax(-1)
     ratio = [float(after[5, j] / after[5, 0]) - float(before[5, j] / before[5, 0]) for j in range(6)]
     network = decoder().network
@@ -188,8 +190,8 @@ def purpose() -> Evidence:
 CHAPTER = Chapter(
     name="mask",
     title="The mask",
-    opening="A language model learns to say the next word. If it could look at it, there would be nothing to learn. "
-    "The mask hides the future, and this chapter shows on the lecture's own 12×12 table how: by adding −inf, before "
-    "the softmax.",
+    opening="A language model learns to predict the next word. If it could see that word, there would be nothing to "
+    "learn. The mask hides the future; this chapter shows on the lecture's own 12×12 table how: by adding −inf, "
+    "before the softmax.",
     lessons=(corner, causality, twelve, not_multiplied, after_softmax, steps, purpose),
 )

@@ -6,10 +6,21 @@ import math
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform_lectures import slides
-from triform_lectures.formula import causal
-from triform_lectures.lesson import CONDITION, MISTAKE, Evidence, claim, lesson, near, numbers, printed, slip, table
-from triform_lectures.lesson_charts import heat
+from triform_lectures.formula import causal_mask
+from triform_lectures.lesson import (
+    CONDITION,
+    MISTAKE,
+    Evidence,
+    claim,
+    lesson,
+    near,
+    numbers,
+    rounds_to,
+    table,
+    wrong_claim,
+)
 from triform_lectures.random_models import compare, same
 
 NAMES = [str(i) for i in range(12)]
@@ -28,8 +39,8 @@ def raw_scores() -> Tensor:
 )
 def twelve() -> Evidence:
     """Adding the mask and taking softmax gives the printed probabilities in every row whose scores survived in the text
-    (6, 7, 10, 11). In rows 8 and 9 a lost score can be found back from the probabilities that are still there."""
-    scores, mask = raw_scores(), causal(12)
+    (6, 7, 10, 11). In rows 8 and 9 a lost score can be recovered from the probabilities that are still there."""
+    scores, mask = raw_scores(), causal_mask(12)
     shares = (torch.where(mask == 0, scores, 0.0) + mask).softmax(-1)  # a lost score behind the mask does not matter
     whole = [row for row in range(12) if not bool(scores[row, : row + 1].isnan().any())]
     claims = []
@@ -37,17 +48,17 @@ def twelve() -> Evidence:
         if row not in whole:
             continue
         seen = [(column, cell) for column, cell in enumerate(cells) if cell is not None]
-        right = all(printed(float(shares[row, column]), cell) for column, cell in seen)
+        right = all(rounds_to(float(shares[row, column]), cell) for column, cell in seen)
         claims.append(claim(f"row {row}: {len(seen)} printed cells", right, numbers(shares[row].tolist())))
     sees = tuple(j for j in range(12) if mask[3, j] == 0)
     row_11 = ("0.05", "0.07", "0.05", "0.03", "0.11", "0.08", "0.05", "0.27", "0.06", "0.03", "0.16", "0.04")
-    lost = {8: found_back(scores, 8, (4, 7)), 9: found_back(scores, 9, (7,))}
+    lost = {8: recover_score(scores, 8, (4, 7)), 9: recover_score(scores, 9, (7,))}
     return Evidence(
         claims=(*claims, claim(f"query 3 sees the keys {slides.QUERY_3_SEES}", sees == slides.QUERY_3_SEES, str(sees))),
         facts=(
             claim(
                 "row 11, with the two lost cells: .27 and .16",
-                all(printed(float(shares[11, j]), cell) for j, cell in enumerate(row_11)),
+                all(rounds_to(float(shares[11, j]), cell) for j, cell in enumerate(row_11)),
                 numbers(shares[11].tolist()),
             ),
             claim("row 8: lost scores near −1.2 give the printed cells", near(lost[8], -1.2, 0.25), f"{lost[8]:.2f}"),
@@ -59,7 +70,7 @@ def twelve() -> Evidence:
             table(
                 "Masked scores (rows are queries; ? is lost in the text)",
                 ["", *NAMES],
-                [[i, *(cell_text(float(scores[i, j]), j <= i) for j in range(12))] for i in range(12)],
+                [[i, *(format_cell(float(scores[i, j]), j <= i) for j in range(12))] for i in range(12)],
             ),
         ),
         plots=(
@@ -68,11 +79,11 @@ def twelve() -> Evidence:
     )
 
 
-def cell_text(score: float, seen: bool) -> str:
+def format_cell(score: float, seen: bool) -> str:
     return ("?" if math.isnan(score) else f"{score:.2f}") if seen else "−inf"
 
 
-def found_back(scores: Tensor, row: int, lost: tuple[int, ...]) -> float:
+def recover_score(scores: Tensor, row: int, lost: tuple[int, ...]) -> float:
     """The score for the lost cells that comes nearest to all printed probabilities of the row."""
     cells = slides.PROBABILITIES[row]
     known = [(column, float(cell)) for column, cell in enumerate(cells[: row + 1]) if cell is not None]
@@ -95,19 +106,18 @@ def found_back(scores: Tensor, row: int, lost: tuple[int, ...]) -> float:
     mistakes=("E17",),
 )
 def not_multiplied() -> Evidence:
-    """A product with −inf turns a negative score into +inf: the forbidden key takes everything, and softmax is not a
-    number. Multiplying by 0 where it is allowed would also wipe out every score. Addition does neither."""
-    scores, mask = raw_scores()[[1, 7, 10, 11]], causal(12)[[1, 7, 10, 11]]
+    """A product with −inf turns a negative score into +inf: the masked key takes everything, and softmax gives NaN.
+    Multiplying an allowed score by 0 would also erase it. Addition does neither."""
+    scores, mask = raw_scores()[[1, 7, 10, 11]], causal_mask(12)[[1, 7, 10, 11]]
     product, total = scores * mask, scores + mask
     soft_product, soft_total = product.softmax(-1), total.softmax(-1)
     plus = int((product == math.inf).sum())
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "scores × mask, then softmax, gives probabilities",
                 bool(soft_product.isfinite().all()),
-                f"{plus} cells are +inf, {int(soft_product.isnan().sum())} of {soft_product.numel()} shares "
-                "are not numbers",
+                f"{plus} cells are +inf, {int(soft_product.isnan().sum())} of {soft_product.numel()} weights are NaN",
             ),
         ),
         facts=(
@@ -152,7 +162,7 @@ def after_softmax() -> Evidence:
     denominator. A model can learn to read that leak (see the experiment `mask-after`)."""
     scores = raw_scores()[[7, 10, 11]].clone()
     rows = [7, 10, 11]
-    allowed = causal(12)[rows] == 0
+    allowed = causal_mask(12)[rows] == 0
     before = scores.masked_fill(~allowed, -math.inf).softmax(-1)
     after = scores.softmax(-1) * allowed
     divided = after / after.sum(-1, keepdim=True)

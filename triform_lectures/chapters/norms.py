@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from triform.charts import curve, lines
 from triform.core.forms import DecoderOnly
 from triform.core.initial_weights import build
 from triform.core.texts import Text
@@ -12,9 +13,8 @@ from triform.families import gpt2, named
 from triform.inspect.view import look
 from triform.spec import ModelSpec, NoHead, replace
 from triform_lectures import slides
-from triform_lectures.ablation_modules import without_norms, without_residuals
-from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, slip
-from triform_lectures.lesson_charts import curve, lines
+from triform_lectures.ablation_modules import remove_norms, remove_residuals
+from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, wrong_claim
 from triform_lectures.random_models import compare, encoder, random, same
 
 
@@ -48,7 +48,7 @@ def two_norms() -> Evidence:
     places = {name: next(iter(named(name).stacks.values())).norm_at for name in released}
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "the output is norm((X + Z) + R)",
                 same(wrong, out, within=1e-6),
                 f"off by up to {float((wrong - out).abs().max()):.2f}",
@@ -70,14 +70,14 @@ def two_norms() -> Evidence:
     )
 
 
-def first_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[float]:
-    """The length of each block's gradient when the last hidden state is asked for."""
+def measure_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[float]:
+    """The length of each block's gradient of a loss on the last hidden states."""
     network = build(spec, seed=0, dtype=torch.float64)
     (stack,) = spec.stacks
     if not norm:
-        without_norms(network)
+        remove_norms(network)
     if not residual:
-        without_residuals(network)
+        remove_residuals(network)
     blocks = network.get_submodule(f"{stack}.blocks")
     network.zero_grad()
     x = cast(DecoderOnly, network).hidden(Text.of(torch.arange(8)[None]))[0]
@@ -101,10 +101,10 @@ def gradients() -> Evidence:
     formula, within rounding."""
     spec = gpt2(vocab=20, width=32, layers=24, heads=4, context=16)
     spec = replace(spec, head=NoHead())
-    both = first_gradients(spec, residual=True, norm=True)
-    only_residual = first_gradients(spec, residual=True, norm=False)
-    only_norm = first_gradients(spec, residual=False, norm=True)
-    neither = first_gradients(spec, residual=False, norm=False)
+    both = measure_gradients(spec, residual=True, norm=True)
+    only_residual = measure_gradients(spec, residual=True, norm=False)
+    only_norm = measure_gradients(spec, residual=False, norm=True)
+    neither = measure_gradients(spec, residual=False, norm=False)
     x, gamma, beta = random(3, 7, seed=1), random(7, seed=2), random(7, seed=3)
     norm = nn.LayerNorm(7, eps=1e-5, dtype=torch.float64)
     norm.weight.data, norm.bias.data = gamma, beta
@@ -153,19 +153,19 @@ def gradients() -> Evidence:
     )
 
 
-def unselectable(keys: Tensor, *, rounds: int = 400) -> int:
+def count_unselectable(keys: Tensor, *, rounds: int = 400) -> int:
     """How many keys no query whatever can prefer: those inside the hull of the others. Found by a perceptron."""
     lost = 0
     for i in range(len(keys)):
-        beside = keys[i] - torch.cat((keys[:i], keys[i + 1 :]))  # want q · beside > 0 everywhere
-        q = beside.mean(0)
+        margins = keys[i] - torch.cat((keys[:i], keys[i + 1 :]))  # want q · margins > 0 everywhere
+        q = margins.mean(0)
         for _ in range(rounds):
-            scores = beside @ q
+            scores = margins @ q
             worst = int(scores.argmin())
             if scores[worst] > 0:
                 break
-            q = q + beside[worst]
-        lost += bool((beside @ q).min() <= 0)
+            q = q + margins[worst]
+        lost += bool((margins @ q).min() <= 0)
     return lost
 
 
@@ -186,7 +186,7 @@ def geometry() -> Evidence:
     keys = norm(raw)
     wide = nn.LayerNorm(64, eps=0.0, elementwise_affine=False, dtype=torch.float64)(random(50, 64, seed=5))
     ones = torch.ones(64, dtype=torch.float64)
-    before, after = unselectable(raw), unselectable(keys)
+    before, after = count_unselectable(raw), count_unselectable(keys)
     shares = (wide @ ones / 8).softmax(0)
     return Evidence(
         claims=(

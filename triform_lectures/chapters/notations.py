@@ -1,12 +1,12 @@
-"""The formula in the lectures' other spellings, and where a spelling went wrong: part of the chapter on queries."""
+"""The formula in the lectures' other notations, and where one is wrong. Part of the chapter on queries."""
 
 import torch
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides
 from triform_lectures.formula import attention
-from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import heat
+from triform_lectures.lesson import MISTAKE, Evidence, claim, lesson, near, table, wrong_claim
 from triform_lectures.random_models import compare, decoder, random, same
 
 
@@ -38,7 +38,7 @@ def columns() -> Evidence:
         ),
         tables=(
             table(
-                "One convention, two spellings",
+                "One formula, two conventions",
                 ["rows (here)", "columns (lecture 10)"],
                 [
                     ["X W_Q", "W_Qᵀ X"],
@@ -74,7 +74,7 @@ def what_dk_is() -> Evidence:
                 q.shape[1] == k.shape[1] == v.shape[1] == 5,
                 "5 rows each",
             ),
-            slip(
+            wrong_claim(
                 "d_k is the dimension of the input vectors",
                 used == view.spec.width,
                 f"the model divides by √{used}, its input is {view.spec.width} wide",
@@ -119,12 +119,12 @@ def not_a_kernel() -> Evidence:
     alike = wq @ wq.T
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "q_jᵀk_i = x_iᵀ W_Q W_Kᵀ x_i for every query j",
                 all(same(scores[j], printed_form) for j in range(5)),
                 "right only where j = i",
             ),
-            slip(
+            wrong_claim(
                 "the scores are symmetric, as a kernel's",
                 same(scores, scores.T),
                 f"score(0,1) = {scores[0, 1]:.2f}, score(1,0) = {scores[1, 0]:.2f}",
@@ -165,12 +165,12 @@ def printed_formula() -> Evidence:
     first_right = ((changed - v) @ masked_right)[:, 0].abs().max()
     return Evidence(
         claims=(
-            slip(
+            wrong_claim(
                 "V softmax(QᵀK/√p) is attention",
                 same(slide, right),
                 f"differs by up to {float((slide - right).abs().max()):.2f}",
             ),
-            slip(
+            wrong_claim(
                 "masked, the first token sees no later one",
                 near(float(first_slide), 0.0),
                 f"a change of the last token moves the first by {float(first_slide):.3f}",

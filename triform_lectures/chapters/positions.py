@@ -1,23 +1,23 @@
-"""Positions: how a Transformer, which sees a set, learns of order."""
+"""Positions: how a Transformer, which sees a set, represents order."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from triform.charts import curve, heat, lines
 from triform.core.initial_weights import build
 from triform.core.positions import Sinusoid
 from triform.parameters import parameters
 from triform.spec import Learned, NoPosition
 from triform.spec import Sinusoid as SinusoidSpec
 from triform_lectures import slides
-from triform_lectures.ablation_modules import joined_positions
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, slip, table
-from triform_lectures.lesson_charts import curve, heat, lines
-from triform_lectures.random_models import compare, encoder, hidden, ids, random, same, unplaced_decoder
+from triform_lectures.ablation_modules import concatenate_positions
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, table, wrong_claim
+from triform_lectures.random_models import compare, decoder_without_positions, encoder, hidden, ids, random, same
 
 
-def encoding(positions: int, width: int) -> Tensor:
+def printed_encoding(positions: int, width: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same), cell by cell as printed"""
     rows = []
     for pos in range(positions):
@@ -26,7 +26,7 @@ def encoding(positions: int, width: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def of_the_code(positions: int, width: int) -> Tensor:
+def library_encoding(positions: int, width: int) -> Tensor:
     nothing = torch.zeros(1, positions, width, dtype=torch.float64)
     added: Tensor = Sinusoid()(nothing, torch.arange(positions)[None])
     return added[0]
@@ -42,8 +42,8 @@ def of_the_code(positions: int, width: int) -> Tensor:
 )
 def no_order() -> Evidence:
     """Without positions, reordering an encoder's input reorders its output and changes no number by more than rounding.
-    With positions it does. A decoder is not quite so blind: its mask lets the third token see two others, and order
-    shows through that."""
+    With positions it does. A decoder is not quite so blind: its mask lets the third token see two others, and
+    that carries the order."""
     order = torch.tensor([4, 2, 0, 3, 1])
     tokens = torch.tensor([3, 1, 4, 5, 9])
     with torch.no_grad():
@@ -55,7 +55,7 @@ def no_order() -> Evidence:
             plain = hidden(model, *tokens.tolist())
             moved = hidden(model, *tokens[order].tolist())
             outs[name] = same(moved, plain[order])
-        blind = unplaced_decoder().network
+        blind = decoder_without_positions().network
         same_set = same(blind(ids(3, 1, 4))[0, -1], blind(ids(1, 3, 4))[0, -1], within=1e-12)
         deeper = blind(ids(3, 1, 4))[0, -1] - blind(ids(1, 3, 4))[0, -1]
     return Evidence(
@@ -94,7 +94,7 @@ def sinusoids() -> Evidence:
     turns every pair by a fixed angle, whatever the position. Like the digits of a binary counter, the first pairs turn
     fast and the last slowly."""
     width, count = 32, 128
-    mine, theirs = encoding(count, width), of_the_code(count, width)
+    mine, theirs = printed_encoding(count, width), library_encoding(count, width)
     k = 7
     turned = []
     for i in range(width // 2):
@@ -117,7 +117,9 @@ def sinusoids() -> Evidence:
                 same(mine, theirs),
                 f"{count} × {width} cells, equal within 1e-9",
             ),
-            slip("its width is p, the dimension of queries and keys", p == d, f"p = {p}, embeddings are {d} wide"),
+            wrong_claim(
+                "its width is p, the dimension of queries and keys", p == d, f"p = {p}, embeddings are {d} wide"
+            ),
             claim(
                 "like a binary counter: later digits change more slowly",
                 bool((flips[:-1] >= flips[1:]).all()),
@@ -178,11 +180,13 @@ def learned_or_fixed() -> Evidence:
         for name, model in (("sinusoid", fixed), ("learned", learned))
     }
     with torch.no_grad():
-        told = not same(hidden(fixed, 1, 2)[0], hidden(fixed, 2, 1)[1], within=1e-6)
+        ordered = not same(hidden(fixed, 1, 2)[0], hidden(fixed, 2, 1)[1], within=1e-6)
     return Evidence(
         claims=(
-            claim("it tells the model of the order", told, "'1 2' and '2 1' give token 1 different vectors"),
-            slip("the pattern is learned by the model", count["sinusoid"] > 0, f"{count['sinusoid']} parameters"),
+            claim("it tells the model of the order", ordered, "'1 2' and '2 1' give token 1 different vectors"),
+            wrong_claim(
+                "the pattern is learned by the model", count["sinusoid"] > 0, f"{count['sinusoid']} parameters"
+            ),
         ),
         facts=(
             claim(
@@ -206,15 +210,15 @@ def add_or_join() -> Evidence:
     and the general way costs 2d² more numbers. Whether it buys anything is the experiment `positions-joined`. Later
     schemes here: rotary, T5's buckets, ALiBi."""
     d = 16
-    x, p, w = random(5, d, seed=1), of_the_code(5, d), random(d, 2 * d, seed=2)
+    x, p, w = random(5, d, seed=1), library_encoding(5, d), random(d, 2 * d, seed=2)
     joined = torch.cat((x, p), dim=1) @ w.T
     apart = x @ w[:, :d].T + p @ w[:, d:].T
     plain = encoder(position=SinusoidSpec()).spec
     width = plain.width
-    general = joined_positions(build(plain, seed=0), width=width)
+    general = concatenate_positions(build(plain, seed=0), width=width)
     more = sum(each.numel() for each in general.parameters()) - parameters(plain)
     identity = torch.cat((torch.eye(d), torch.eye(d)), dim=1).double()
-    table_of = of_the_code(512, width)
+    table_of = library_encoding(512, width)
     nearest = float((torch.cdist(table_of, table_of) + 10 * torch.eye(512)).min())
     return Evidence(
         claims=(
@@ -233,7 +237,7 @@ def add_or_join() -> Evidence:
         facts=(claim("W[x; p] = W_1 x + W_2 p", *compare(joined, apart)),),
         tables=(
             table(
-                "Schemes in this house",
+                "Schemes in Triform",
                 ["scheme", "where it enters", "learned"],
                 [
                     ["sinusoid", "added to the embedding", "no"],
@@ -250,7 +254,7 @@ def add_or_join() -> Evidence:
 CHAPTER = Chapter(
     name="positions",
     title="Positions",
-    opening="Attention sees a set of vectors, not a row of words. Something must tell it who stands where; the oldest "
-    "answer is to add to each embedding a vector of sines and cosines.",
+    opening="Attention sees a set of vectors, not a sequence of words. Positions must be encoded; the first solution "
+    "was to add to each embedding a vector of sines and cosines.",
     lessons=(no_order, sinusoids, learned_or_fixed, add_or_join),
 )

@@ -2,6 +2,7 @@
 
 import torch
 
+from triform.charts import curve, lines
 from triform.core.attention import Attend, written_out
 from triform.core.masks import Sight
 from triform.core.texts import Text
@@ -11,7 +12,6 @@ from triform_lectures.chapters.notations import columns, not_a_kernel, printed_f
 from triform_lectures.chapters.weight_tables import ginger_cat, mixing_table, who_attends
 from triform_lectures.formula import attention
 from triform_lectures.lesson import Chapter, Evidence, claim, lesson, near, numbers, table
-from triform_lectures.lesson_charts import curve, lines
 from triform_lectures.random_models import compare, decoder, random, same
 
 
@@ -22,15 +22,15 @@ from triform_lectures.random_models import compare, decoder, random, same
     slide="Attention(Q, K, V) = softmax(QKᵀ / √d_k) V.",
 )
 def formula() -> Evidence:
-    """One line of Python, the same written out step by step, and the fused kernel that models run on: three roads, one
-    answer, with and without the causal mask."""
+    """One line of Python, the same written out step by step, and the fused kernel that models run on give one result,
+    with and without the causal mask."""
     q, k, v = (random(1, 2, 6, 8, seed=seed) for seed in (1, 2, 3))
     kernel = Attend(scale=8**-0.5)
     line = torch.stack([attention(*(x[0, head] for x in (q, k, v))) for head in range(2)])[None]
-    roads = {}
+    compared = {}
     for name, sight in {"no mask": Sight(False, None), "causal mask": Sight(True, None)}.items():
         slow = written_out(q, k, v, added=sight.matrix(6, 6), scale=8**-0.5).mixed
-        roads[name] = compare(slow, kernel(q, k, v, sight))
+        compared[name] = compare(slow, kernel(q, k, v, sight))
     return Evidence(
         claims=(
             claim(
@@ -38,7 +38,7 @@ def formula() -> Evidence:
                 *compare(line, kernel(q, k, v, Sight(False, None))),
             ),
         ),
-        facts=tuple(claim(f"step by step = the kernel, {name}", *found) for name, found in roads.items()),
+        facts=tuple(claim(f"step by step = the kernel, {name}", *found) for name, found in compared.items()),
     )
 
 
@@ -89,8 +89,8 @@ def projections() -> Evidence:
     "query takes 50 % of one value and 30 % of another.",
 )
 def one_query() -> Evidence:
-    """The first word asks, all four answer. Scores become shares that sum to 1; the new vector is that mixture of the
-    values, and never leaves the room between them."""
+    """The query of the first word against the keys of all four. Softmax turns the scores into weights that sum to 1;
+    the new vector is the weighted mean of the values, so each of its numbers lies between theirs."""
     x = random(4, 6, seed=7)
     wq, wk, wv = (0.4 * random(6, 6, seed=seed) for seed in (11, 12, 13))
     q, k, v = x @ wq, x @ wk, x @ wv
@@ -112,13 +112,13 @@ def one_query() -> Evidence:
             ),
         ),
         facts=(
-            claim("the shares sum to 1", near(float(shares.sum()), 1.0), numbers(shares.tolist())),
-            claim("the mixture lies between the values", within, "in every number"),
+            claim("the weights sum to 1", near(float(shares.sum()), 1.0), numbers(shares.tolist())),
+            claim("the weighted mean lies between the values", within, "in every number"),
         ),
         tables=(
             table(
-                "'The' asks",
-                ["key", "score / √d", "share"],
+                "The query of 'The'",
+                ["key", "score / √d", "weight"],
                 [
                     [word, f"{a:.3f}", f"{s:.3f}"]
                     for word, a, s in zip(slides.WALK, alpha.tolist(), shares.tolist(), strict=True)
@@ -164,10 +164,10 @@ def batched() -> Evidence:
     "query-key space.",
 )
 def root_d() -> Evidence:
-    """A dot product of d random numbers spreads like √d. Undivided, softmax of such scores puts nearly all on one key
-    at a large width, and the scores, so queries and keys, get little gradient back through it. The values do not
-    suffer: their gradient goes by the shares themselves, which sum to 1 however sharp they are. Divided by √d, the
-    shares and the gradient of the scores are about the same at every width."""
+    """A dot product of two vectors of d random numbers has a standard deviation of √d. Undivided, softmax of such
+    scores puts nearly all weight on one key at a large width, and the scores, so queries and keys, get little gradient
+    back through it. The values are not affected: their gradient is the weights themselves, which sum to 1 however sharp
+    they are. Divided by √d, the weights and the gradient of the scores are about the same at every width."""
     widths, keys, rows = (4, 16, 64, 256), 16, 2000
     spread: list[float] = []
     entropy: dict[bool, list[float]] = {True: [], False: []}
@@ -237,7 +237,7 @@ def root_d() -> Evidence:
 )
 def rows_sum() -> Evidence:
     """Every weight of every head of every layer lies between 0 and 1, and each query's weights sum to 1: a query has
-    one whole attention to give away."""
+    a total weight of 1 to distribute."""
     view = look(decoder(), [3, 1, 4, 1, 5, 9, 2, 6])
     weights = torch.cat([torch.tensor(view.attention(layer).values) for layer in range(2)])
     return Evidence(
@@ -261,9 +261,9 @@ def rows_sum() -> Evidence:
 CHAPTER = Chapter(
     name="queries",
     title="Queries, keys, values",
-    opening="A word asks a question (its query); every word holds up a label (its key); where they fit, the word's "
-    "message (its value) is taken. This chapter walks through the formula once in every spelling the lectures use, "
-    "and finds where a spelling went wrong.",
+    opening="Each token has a query, a key and a value. The query is compared with all keys; the better a key matches, "
+    "the more of its value is taken. This chapter goes through the formula in every notation that the lectures use, "
+    "and shows where a notation is wrong.",
     lessons=(
         formula,
         projections,

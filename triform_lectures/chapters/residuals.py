@@ -15,23 +15,23 @@ from triform_lectures.random_models import compare, decoder, encoder, hidden, sa
 
 @lesson(
     "0.6",
-    title="The ledger",
+    title="What each sublayer adds",
     where=slides.ANATOMY,
     slide="An attention block computes the vectors that must be added to the generic embedding to give it "
     "its meaning in context.",
 )
-def ledger() -> Evidence:
-    """Kept as books are kept: what leaves a block is what came in, plus what attention added, plus what the
-    feed-forward added, at every position of every layer. Nothing else touches the stream."""
+def added_parts() -> Evidence:
+    """What leaves a block is what came in, plus what attention added, plus what the feed-forward added, at every
+    position of every layer. Nothing else changes the residual stream."""
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
-    books = [view.ledger(layer) for layer in range(2)]
+    ledgers = [view.ledger(layer) for layer in range(2)]
     outs = [view.record.call(f"decoder.blocks.{layer}").output[0] for layer in range(2)]
-    balanced = [same(torch.tensor(book.values).sum(0), out) for book, out in zip(books, outs, strict=True)]
+    balanced = [same(torch.tensor(each.values).sum(0), out) for each, out in zip(ledgers, outs, strict=True)]
     rows = [
-        [f"layer {i}", name, f"{float(torch.tensor(book.values)[j, 4].norm()):.3f}"]
-        for i, book in enumerate(books)
-        for j, name in enumerate(book.axes[0].labels)
+        [f"layer {i}", name, f"{float(torch.tensor(each.values)[j, 4].norm()):.3f}"]
+        for i, each in enumerate(ledgers)
+        for j, name in enumerate(each.axes[0].labels)
     ]
     return Evidence(
         claims=(
@@ -41,7 +41,7 @@ def ledger() -> Evidence:
                 "2 of 2 layers, all positions",
             ),
         ),
-        tables=(table("Lengths of the entries for the last token", ["", "entry", "length"], rows),),
+        tables=(table("Lengths of the summands at the last token", ["", "summand", "length"], rows),),
     )
 
 
@@ -70,7 +70,7 @@ def block() -> Evidence:
                 "outer(x + f(x)), outer a layer norm",
             ),
             claim(
-                "the answer depends on the context",
+                "the output depends on the context",
                 not same(one, other, within=1e-3),
                 f"token 7 beside other words: {float((one - other).norm()):.2f} apart",
             ),
@@ -111,7 +111,7 @@ def whole_block() -> Evidence:
 CHAPTER = Chapter(
     name="residuals",
     title="Residuals and norms",
-    opening="A Transformer never replaces a vector; it adds to it. The plain sum that runs from the embedding to the "
-    "answer is the residual stream, and norms keep what is read from it at a common length.",
-    lessons=(ledger, block, whole_block, two_norms, gradients, geometry),
+    opening="A Transformer never replaces a vector; it adds to it. The sum that runs from the embedding to the output "
+    "is the residual stream, and norms scale what each sublayer reads from it to a common length.",
+    lessons=(added_parts, block, whole_block, two_norms, gradients, geometry),
 )

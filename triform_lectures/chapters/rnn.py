@@ -1,10 +1,11 @@
-"""The RNN: what attention replaced, built and measured beside it."""
+"""The RNN: what attention replaced, built here and compared with it."""
 
 from typing import cast
 
 import torch
 from torch import nn
 
+from triform.charts import curve, lines
 from triform.core.forms import Form
 from triform.core.initial_weights import build
 from triform.core.texts import Pair, Text
@@ -13,12 +14,11 @@ from triform.families import vaswani
 from triform.train.examples import Place, SourceTarget
 from triform.train.token_objectives import Translate
 from triform_lectures import slides
-from triform_lectures.experiments.recall import COLOURS, recall
-from triform_lectures.lesson import CONDITION, Chapter, Claim, Evidence, claim, lesson, near, table, timed_claim
-from triform_lectures.lesson_charts import curve, lines
+from triform_lectures.experiments.recall import COLOURS, measure_recall
+from triform_lectures.lesson import CONDITION, Chapter, CheckedClaim, Evidence, claim, lesson, near, table, timed_claim
 from triform_lectures.random_models import random, same
 from triform_lectures.rnn import Bahdanau, Recurrent
-from triform_lectures.timing import processor_seconds
+from triform_lectures.timing import measure_processor_seconds
 
 LENGTHS = (16, 32, 64, 128, 256)
 
@@ -36,7 +36,7 @@ def distance() -> Evidence:
     single vector gets lost on the way. With Bahdanau's attention it reaches farther, but the states it looks back at
     were still made one after another, and at the largest distance it, too, has not learned to find the letter. The
     Transformer reaches every letter in one step, and finds it at all these distances."""
-    found = recall()
+    found = measure_recall()
     far = max(found["RNN"].accuracy)
     at = {name: each.accuracy[far] for name, each in found.items()}
     mean = {name: sum(each.accuracy.values()) / len(each.accuracy) for name, each in found.items()}
@@ -89,7 +89,7 @@ def distance() -> Evidence:
     )
 
 
-def step_seconds(n: int) -> tuple[float, float]:
+def time_step(n: int) -> tuple[float, float]:
     """Seconds of a training pass over n source and n target tokens: the RNN with attention, a Transformer."""
     recurrent = Recurrent(vocab=64, width=64, attention=True)
     transformer = build(vaswani(vocab=64, width=64, layers=1, heads=4, context=512), seed=0)
@@ -98,7 +98,7 @@ def step_seconds(n: int) -> tuple[float, float]:
     def run(network: nn.Module) -> None:
         network(Pair(text, text)).square().mean().backward()
 
-    return processor_seconds(lambda: run(recurrent), seconds=0.4), processor_seconds(
+    return measure_processor_seconds(lambda: run(recurrent), seconds=0.4), measure_processor_seconds(
         lambda: run(transformer), seconds=0.4
     )
 
@@ -115,7 +115,7 @@ def in_parallel() -> Evidence:
     """A training pass of each over texts of growing length, in one thread. The RNN's decoder waits for itself at every
     position; the Transformer does all positions at once, and its pass is the shorter one at every length. How many
     times shorter depends on the length and on the machine: see the table."""
-    times = {n: step_seconds(n) for n in LENGTHS}
+    times = {n: time_step(n) for n in LENGTHS}
     ratio = {n: a / b for n, (a, b) in times.items()}
     return Evidence(
         claims=(
@@ -125,7 +125,7 @@ def in_parallel() -> Evidence:
                 f"RNN / Transformer: {', '.join(f'n = {n}: {r:.1f}×' for n, r in ratio.items())}",
             ),
         ),
-        facts=one_trainer(),
+        facts=check_one_trainer(),
         tables=(
             table(
                 "Milliseconds of a training pass (processor time, one thread)",
@@ -162,7 +162,7 @@ def work_and_steps() -> Evidence:
     d = 32
 
     def recurrent(n: int) -> int:
-        return n * 2 * 3 * (d * d + d * d)  # three gates, each two d×d products a step
+        return n * 2 * 3 * (d * d + d * d)  # three gates, each two d×d products per step
 
     def scores(n: int) -> int:
         return 4 * n * n * d
@@ -188,7 +188,7 @@ def work_and_steps() -> Evidence:
             claim(
                 "recurrence: O(nd²) operations",
                 near(rnn_slope, 1.0) and 2 * sizes == recurrent(1),
-                f"n^{rnn_slope:.0f}, {recurrent(1):,} FLOPs a step",
+                f"n^{rnn_slope:.0f}, {recurrent(1):,} FLOPs per step",
             ),
             claim(
                 "recurrence: n steps, each waiting for the one before",
@@ -218,8 +218,8 @@ def work_and_steps() -> Evidence:
     )
 
 
-def one_trainer() -> tuple[Claim, ...]:
-    """The RNN has the surface of the other forms, so one objective trains both, packed or in rows."""
+def check_one_trainer() -> tuple[CheckedClaim, ...]:
+    """The RNN has the interface of the other forms, so one objective trains both, packed or in rows."""
     network = Recurrent(vocab=20, width=16, attention=True).double()
     objective = Translate(start=0)
     rows = [SourceTarget([3, 4, 5], [6, 7]), SourceTarget([8, 9], [10, 11, 12])]
@@ -231,7 +231,7 @@ def one_trainer() -> tuple[Claim, ...]:
         alone = [objective.loss(cast(Form, network), batch) for batch in each]
         read = network.encode(Text.of(torch.tensor([[3, 4, 5]])))
         attend = cast(Bahdanau, network.context)
-        weights = attend.weights(torch.zeros(1, 16, dtype=torch.float64), attend.ready(read), read)
+        weights = attend.weights(torch.zeros(1, 16, dtype=torch.float64), attend.make_keys(read), read)
     parts = sum(float(x.total) for x in alone)
     return (
         claim(

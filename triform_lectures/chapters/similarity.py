@@ -1,30 +1,30 @@
-"""Dot products and similarity: the fruit and the phone, two sentences, and how scores become shares."""
+"""Dot products and similarity: the fruit and the phone, two sentences, and how scores become weights."""
 
 import torch
 from torch import Tensor
 
+from triform.charts import bars, curve, heat, lines
 from triform_lectures import slides
 from triform_lectures.lesson import (
     MISTAKE,
     Chapter,
     Evidence,
-    all_printed,
+    all_round_to,
     claim,
     lesson,
     near,
     numbers,
-    printed,
-    slip,
+    rounds_to,
     table,
+    wrong_claim,
 )
-from triform_lectures.lesson_charts import bars, curve, heat, lines
 
 
-def vectors(names: tuple[str, ...]) -> Tensor:
+def slide_vectors(names: tuple[str, ...]) -> Tensor:
     return torch.tensor([slides.VECTORS[name] for name in names], dtype=torch.float64)
 
 
-def cosines_of(x: Tensor) -> Tensor:
+def cosine_matrix(x: Tensor) -> Tensor:
     """cos(xᵢ, xⱼ) = xᵢ · xⱼ / (‖xᵢ‖ ‖xⱼ‖)"""
     unit = x / x.norm(dim=1, keepdim=True)
     return unit @ unit.T
@@ -80,8 +80,8 @@ def dot_and_cosine() -> Evidence:
 )
 def scaled() -> Evidence:
     """'Length' means the number of entries, here 3. Dividing by √3 changes all scores by the same factor: the order of
-    who is similar to whom stays, but softmax of smaller numbers is less extreme."""
-    x = vectors(tuple(slides.VECTORS))
+    similarities stays, but softmax of smaller numbers is less extreme."""
+    x = slide_vectors(tuple(slides.VECTORS))
     names = list(slides.VECTORS)
     scores = x @ x.T / x.shape[1] ** 0.5
     pairs = {("Apple", "Orange"): "3.46", ("Apple", "Phone"): "4.62", ("Phone", "Phone"): "9.24"}
@@ -90,7 +90,7 @@ def scaled() -> Evidence:
     return Evidence(
         claims=(claim("dividing by √d keeps the order of all scores", flat, "the same order of all 25"),),
         facts=tuple(
-            claim(f"{a}·{b} / √3 = {text}", printed(found[a, b], text), f"{found[a, b]:.4f}")
+            claim(f"{a}·{b} / √3 = {text}", rounds_to(found[a, b], text), f"{found[a, b]:.4f}")
             for (a, b), text in pairs.items()
         ),
         tables=(
@@ -113,8 +113,8 @@ def scaled() -> Evidence:
 def cosine_table() -> Evidence:
     """All 25 cells come out as printed. 0.71 is 1/√2 = 0.7071: 'apple' stands halfway between fruit and technology."""
     names = tuple(slides.VECTORS)
-    cells = cosines_of(vectors(names)).tolist()
-    right = {name: all_printed(row, slides.COSINES[name]) for name, row in zip(names, cells, strict=True)}
+    cells = cosine_matrix(slide_vectors(names)).tolist()
+    right = {name: all_round_to(row, slides.COSINES[name]) for name, row in zip(names, cells, strict=True)}
     return Evidence(
         claims=tuple(
             claim(f"row {name}: {' '.join(slides.COSINES[name])}", right[name], numbers(row))
@@ -135,28 +135,28 @@ def cosine_table() -> Evidence:
 def sub_tables() -> Evidence:
     """The tables of the two sentences are rows and columns of the large one. Unnormalised mixing makes vectors longer:
     the new Phone has length 5.6 after 4, which is why the next step divides."""
-    fruit, phone = cosines_of(vectors(slides.FRUIT)), cosines_of(vectors(slides.PHONE))
-    mixed = phone @ vectors(slides.PHONE)
+    fruit, phone = cosine_matrix(slide_vectors(slides.FRUIT)), cosine_matrix(slide_vectors(slides.PHONE))
+    mixed = phone @ slide_vectors(slides.PHONE)
     return Evidence(
         claims=(
             *(
-                claim(f"'an apple and an orange', {name}: {' '.join(row)}", all_printed(got, row), numbers(got))
+                claim(f"'an apple and an orange', {name}: {' '.join(row)}", all_round_to(got, row), numbers(got))
                 for name, row, got in zip(slides.FRUIT, slides.FRUIT_COSINES, fruit.tolist(), strict=True)
             ),
             *(
-                claim(f"'an apple phone', {name}: {' '.join(row)}", all_printed(got, row), numbers(got))
+                claim(f"'an apple phone', {name}: {' '.join(row)}", all_round_to(got, row), numbers(got))
                 for name, row, got in zip(slides.PHONE, slides.PHONE_COSINES, phone.tolist(), strict=True)
             ),
         ),
         facts=(
             claim(
                 "Phone → 1 Phone + 0.71 Apple = (5.41, 1.41, 0)",
-                all_printed(mixed[0].tolist(), ("5.41", "1.41", "0")),
+                all_round_to(mixed[0].tolist(), ("5.41", "1.41", "0")),
                 numbers(mixed[0].tolist()),
             ),
             claim(
                 "mixing without dividing makes vectors longer",
-                bool((mixed.norm(dim=1)[:2] > vectors(slides.PHONE).norm(dim=1)[:2]).all()),
+                bool((mixed.norm(dim=1)[:2] > slide_vectors(slides.PHONE).norm(dim=1)[:2]).all()),
                 numbers(mixed.norm(dim=1).tolist()),
             ),
         ),
@@ -176,22 +176,22 @@ def linear_scaling() -> Evidence:
     introduces two slides later."""
     weights = torch.tensor([1.0, 0.71], dtype=torch.float64)
     linear, soft = (weights / weights.sum()).tolist(), weights.softmax(0).tolist()
-    alike = cosines_of(vectors(("And", "An")))[0]
+    alike = cosine_matrix(slide_vectors(("And", "An")))[0]
     halves = (alike / alike.sum()).tolist()
     return Evidence(
         claims=(
-            slip(
-                f"scaled linearly: {' / '.join(slides.LINEAR)}", all_printed(linear, slides.LINEAR), numbers(linear, 3)
+            wrong_claim(
+                f"scaled linearly: {' / '.join(slides.LINEAR)}", all_round_to(linear, slides.LINEAR), numbers(linear, 3)
             ),
-            claim("And → 0.5 And + 0.5 An", all_printed(halves, ("0.5", "0.5")), numbers(halves)),
+            claim("And → 0.5 And + 0.5 An", all_round_to(halves, ("0.5", "0.5")), numbers(halves)),
         ),
         facts=(
             claim(
                 "scaled linearly they are 0.585 / 0.415 (1/1.71 and 0.71/1.71)",
-                all_printed(linear, ("0.585", "0.415")),
+                all_round_to(linear, ("0.585", "0.415")),
                 numbers(linear, 3),
             ),
-            claim("the softmax of (1, 0.71) is 0.57 / 0.43", all_printed(soft, ("0.57", "0.43")), numbers(soft, 3)),
+            claim("the softmax of (1, 0.71) is 0.57 / 0.43", all_round_to(soft, ("0.57", "0.43")), numbers(soft, 3)),
         ),
         tables=(
             table(
@@ -217,23 +217,23 @@ def linear_scaling() -> Evidence:
 def softmax_row() -> Evidence:
     """The numbers come out for the four different words. The sentence has five tokens: 'an' stands in it twice, and a
     Transformer counts tokens, not words; then Orange keeps 0.35. Softmax gives even unrelated words a share."""
-    row = cosines_of(vectors(slides.FRUIT))[0]
+    row = cosine_matrix(slide_vectors(slides.FRUIT))[0]
     four = row.softmax(0).tolist()
     five = torch.cat((row, row[-1:])).softmax(0).tolist()
     return Evidence(
         claims=(
             claim(
                 f"Orange → {' '.join(slides.SOFTMAX)}",
-                all_printed(four, slides.SOFTMAX),
+                all_round_to(four, slides.SOFTMAX),
                 numbers(four, 3),
                 only_if="each word is counted once",
-                anyway=all_printed(five[:4], slides.SOFTMAX),
+                anyway=all_round_to(five[:4], slides.SOFTMAX),
             ),
         ),
         facts=(
             claim(
                 "with both 'an' tokens: 0.351 0.262 0.129 0.129 0.129",
-                all_printed(five, ("0.351", "0.262", "0.129", "0.129", "0.129")),
+                all_round_to(five, ("0.351", "0.262", "0.129", "0.129", "0.129")),
                 numbers(five, 3),
             ),
             claim("the shares sum to 1", near(sum(four), 1.0) and near(sum(five), 1.0), "1 and 1"),
@@ -258,7 +258,7 @@ def apple_moves() -> Evidence:
     fruit, tech = small * orange + large * apple, small * phone + large * apple
 
     def closer(new: Tensor, to: Tensor) -> bool:
-        return float(cosines_of(torch.stack((new, to)))[0, 1]) > float(cosines_of(torch.stack((apple, to)))[0, 1])
+        return float(cosine_matrix(torch.stack((new, to)))[0, 1]) > float(cosine_matrix(torch.stack((apple, to)))[0, 1])
 
     return Evidence(
         claims=(
@@ -268,12 +268,12 @@ def apple_moves() -> Evidence:
         facts=(
             claim(
                 "Apple in the fruit sentence: (1.14, 2.43, 0)",
-                all_printed(fruit.tolist(), ("1.14", "2.43", "0.00")),
+                all_round_to(fruit.tolist(), ("1.14", "2.43", "0.00")),
                 numbers(fruit.tolist()),
             ),
             claim(
                 "Apple in the phone sentence: (2.86, 1.14, 0)",
-                all_printed(tech.tolist(), ("2.86", "1.14", "0.00")),
+                all_round_to(tech.tolist(), ("2.86", "1.14", "0.00")),
                 numbers(tech.tolist()),
             ),
         ),
@@ -295,7 +295,8 @@ def apple_moves() -> Evidence:
 CHAPTER = Chapter(
     name="similarity",
     title="Dot products and similarity",
-    opening="How alike are two words? If words are arrows, the angle between them is an answer. This chapter computes "
-    "the small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into shares.",
+    opening="How similar are two words? If words are vectors, the angle between them is a measure. This chapter "
+    "computes the small tables of the lecture by hand: five words, two sentences, and two ways to turn scores into "
+    "weights.",
     lessons=(dot_and_cosine, scaled, cosine_table, sub_tables, linear_scaling, softmax_row, apple_moves),
 )

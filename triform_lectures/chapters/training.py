@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 
+from triform.charts import curve, lines
 from triform.core.initial_weights import build
 from triform.core.texts import Pair
 from triform.families import gpt2, vaswani
@@ -12,10 +13,9 @@ from triform.train.examples import Place, SourceTarget, Tokens
 from triform.train.objectives import NOTHING
 from triform.train.token_objectives import MaskedToken, NextToken, Translate
 from triform_lectures import slides
-from triform_lectures.experiments.unmasked import copies
-from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, slip, table
-from triform_lectures.lesson_charts import curve, lines
-from triform_lectures.random_models import compare, ids, translator
+from triform_lectures.experiments.unmasked import compare_masks
+from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, table, wrong_claim
+from triform_lectures.random_models import compare, ids, translator_network
 
 WORDS = tuple(dict.fromkeys(slides.MAT))  # the cat sat on mat </s>
 
@@ -39,11 +39,11 @@ def six_losses() -> Evidence:
         loss = objective.loss(network, batch)
         p = network(ids(*tokens[:-1]))[0].softmax(-1)
     terms = [-math.log(float(p[t, goal])) for t, goal in enumerate(tokens[1:])]
-    said_in, said_out = [WORDS[i] for i in np.asarray(item.ids)], [WORDS[i] for i in item.targets]
+    inputs, targets = [WORDS[i] for i in np.asarray(item.ids)], [WORDS[i] for i in item.targets]
     return Evidence(
         claims=(
-            claim("X = the cat sat on the mat", said_in == list(slides.MAT[:-1]), " ".join(said_in)),
-            claim("Y = cat sat on the mat </s>", said_out == list(slides.MAT[1:]), " ".join(said_out)),
+            claim("X = the cat sat on the mat", inputs == list(slides.MAT[:-1]), " ".join(inputs)),
+            claim("Y = cat sat on the mat </s>", targets == list(slides.MAT[1:]), " ".join(targets)),
             claim(
                 "the loss is the sum of the losses of all positions",
                 near(float(loss.total), sum(terms)),
@@ -61,8 +61,8 @@ def six_losses() -> Evidence:
         tables=(
             table(
                 "Position by position",
-                ["reads", "should say", "p", "−log p"],
-                [[a, b, f"{math.exp(-x):.3f}", f"{x:.3f}"] for a, b, x in zip(said_in, said_out, terms, strict=True)],
+                ["input", "target", "p", "−log p"],
+                [[a, b, f"{math.exp(-x):.3f}", f"{x:.3f}"] for a, b, x in zip(inputs, targets, terms, strict=True)],
             ),
         ),
     )
@@ -78,9 +78,9 @@ def six_losses() -> Evidence:
 )
 def without_mask() -> Evidence:
     """Two equal models, 200 steps each on the little world, one of them without a mask. Its loss falls far below that
-    of the masked one, since it reads the answer; and asked to write, where there is no answer to read, it does worse
-    than the masked one by far."""
-    masked, unmasked = copies()
+    of the masked one, since it reads the next word; and in decoding, where there is no next word to read, it does far
+    worse than the masked one."""
+    masked, unmasked = compare_masks()
     reads, honest = unmasked.trial.losses[-1], masked.trial.losses[-1]
     return Evidence(
         claims=(
@@ -117,7 +117,7 @@ def without_mask() -> Evidence:
     )
 
 
-def trained_groups() -> dict[str, tuple[bool, str]]:
+def find_trained_groups() -> dict[str, tuple[bool, str]]:
     """Which numbers of a 2017 Transformer a loss sends a gradient to, by the names of the slide's quiz."""
     network = build(vaswani(vocab=20, width=16, layers=1, heads=2, context=8), seed=0)
     objective = Translate(start=0)
@@ -152,10 +152,10 @@ def trained_groups() -> dict[str, tuple[bool, str]]:
     expects=CONDITION,
 )
 def optimised() -> Evidence:
-    """Asked of a network: every group of numbers that has a gradient. Options 2, 5, 6, 7 have, softmax and sinusoids
-    have none. Option 1 cannot be read in the slide's text ('Xand g'); if it means γ and β of LayerNorm, it belongs to
+    """Every group of numbers in a network that gets a gradient. Options 2, 5, 6, 7 do, softmax and sinusoids
+    do not. Option 1 cannot be read in the slide's text ('Xand g'); if it means γ and β of LayerNorm, it belongs to
     the answer, for they are trained as well."""
-    groups = trained_groups()
+    groups = find_trained_groups()
     answer = {int(name[0]) for name, (trained, _) in groups.items() if trained and name[0].isdigit()}
     norms = groups["γ and β of LayerNorm"][0]
     return Evidence(
@@ -197,25 +197,24 @@ def teacher_forcing() -> Evidence:
     target = [words.index(word) for word in slides.SAT]
     forced = Translate(start=target[0]).item(SourceTarget(source, target[1:]), Place(0, 0, 0))
     filled = MaskedToken(mask=0, vocab=len(words)).item(Tokens(target), Place(0, 0, 0))
-    asked = int((filled.targets != NOTHING).sum())
+    masked = int((filled.targets != NOTHING).sum())
     plain = NextToken().item(Tokens(target), Place(0, 0, 0))
-    network = translator()
+    network = translator_network()
     with torch.no_grad():
         at_once = network(Pair(ids(*source), ids(*target[:-1])))[0]
         steps = torch.stack([network(Pair(ids(*source), ids(*target[: t + 1])))[0, -1] for t in range(5)])
-    said = [words[i] for i in np.asarray(forced.ids)], [words[i] for i in forced.targets]
+    read, predicted = ([words[i] for i in side] for side in (np.asarray(forced.ids), forced.targets))
     return Evidence(
         claims=(
             claim(
                 "in go <bos> sat on the mat, out come sat on the mat <eos>",
-                (said[0], said[1]) == (list(slides.SAT[:-1]), list(slides.SAT[1:])),
-                f"{' '.join(said[0])} → {' '.join(said[1])}",
+                (read, predicted) == (list(slides.SAT[:-1]), list(slides.SAT[1:])),
+                f"{' '.join(read)} → {' '.join(predicted)}",
             ),
-            slip(
+            wrong_claim(
                 "training is the same as for encoder-only models",
-                asked == len(forced.targets),
-                f"an encoder is asked for {asked} masked word of {len(target)}, "
-                f"the decoder for all {len(forced.targets)}",
+                masked == len(forced.targets),
+                f"an encoder predicts {masked} masked word of {len(target)}, the decoder all {len(forced.targets)}",
             ),
         ),
         facts=(
@@ -232,8 +231,8 @@ def teacher_forcing() -> Evidence:
 CHAPTER = Chapter(
     name="training",
     title="Training",
-    opening="A language model learns from text alone: at every position it is to say the next token. This chapter "
-    "computes that loss for one sentence by hand, asks which numbers learning may change, and takes the mask away to "
-    "see what the model does when it can cheat.",
+    opening="A language model learns from text alone: at every position it predicts the next token. This chapter "
+    "computes that loss for one sentence by hand, shows which parameters training changes, and removes the mask to see "
+    "what the model does when it can cheat.",
     lessons=(six_losses, optimised, teacher_forcing, without_mask),
 )

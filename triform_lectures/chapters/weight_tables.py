@@ -4,11 +4,11 @@ on queries."""
 import torch
 from torch import Tensor
 
+from triform.charts import heat
 from triform.inspect.view import look
 from triform_lectures import slides, trained_models
-from triform_lectures.chapters.similarity import cosines_of, vectors
-from triform_lectures.lesson import MISTAKE, Evidence, all_printed, claim, lesson, near, numbers, slip, table
-from triform_lectures.lesson_charts import heat
+from triform_lectures.chapters.similarity import cosine_matrix, slide_vectors
+from triform_lectures.lesson import MISTAKE, Evidence, all_round_to, claim, lesson, near, numbers, table, wrong_claim
 from triform_lectures.random_models import decoder, random, same
 
 
@@ -50,11 +50,11 @@ def ginger_cat() -> Evidence:
                 "cat = 0.42 fat + 0.58 ginger",
             ),
             claim("E'_4 = E_4 + ΔE_4, and so for every word", same(after - embedded, delta), "8 of 8 words"),
-            slip("no word takes anything from a later one", not future, ", ".join(words) or "none does"),
-            slip(
+            wrong_claim("no word takes anything from a later one", not future, ", ".join(words) or "none does"),
+            wrong_claim(
                 "every column sums to 1", all(near(total, 1.0) for total in columns.tolist()), numbers(columns.tolist())
             ),
-            slip(
+            wrong_claim(
                 "V_i = W_K E_i",
                 same(torch.tensor(v.values), torch.tensor(k.values)),
                 "in a running model values are not keys: W_V is a matrix of its own, for every word",
@@ -93,10 +93,10 @@ def who_attends() -> Evidence:
     """The query attends to the keys: it is 'cat' that looks at 'fat' and 'ginger', and the vector of 'cat' that
     changes by it. In our little decoder we look for the head in which cat's query meets those two keys best; behind the
     mask 'fat' could not look at 'cat' at all."""
-    model = trained_models.little("decoder")
+    model = trained_models.load_little_model("decoder")
     tokens = [
-        trained_models.end_of(trained_models.world().tokenizer),
-        *trained_models.world().tokenizer.encode("The fat ginger cat sat on a mat.").ids,
+        trained_models.end_token(trained_models.load_world().tokenizer),
+        *trained_models.load_world().tokenizer.encode("The fat ginger cat sat on a mat.").ids,
     ]
     view = look(model, tokens)
     cat, fat, ginger = 4, 2, 3
@@ -116,7 +116,7 @@ def who_attends() -> Evidence:
                 f"layer {best[0]}, head {best[1]}: {cats.sum():.2f} of the attention; no other word has more than "
                 f"{max(others):.2f}",
             ),
-            slip(
+            wrong_claim(
                 "'fat' and 'ginger' attend to 'cat'",
                 bool(weights[[fat, ginger], cat].max() > 0),
                 f"their weights on cat, which comes later: {numbers(weights[[fat, ginger], cat].tolist())}",
@@ -139,16 +139,18 @@ def mixing_table() -> Evidence:
     """The rows And and An sum to 1.3; softmax gives 0.134 0.134 0.366 0.366. And V does not replace the weights:
     weights say how much of each word is taken, V changes what is taken, feature by feature, from the other side."""
     weights = torch.tensor([[float(cell) for cell in row] for row in slides.MIXING], dtype=torch.float64)
-    right = cosines_of(vectors(slides.FRUIT)).softmax(1)
-    wv, words = random(3, 3, seed=4), vectors(slides.FRUIT)
+    right = cosine_matrix(slide_vectors(slides.FRUIT)).softmax(1)
+    wv, words = random(3, 3, seed=4), slide_vectors(slides.FRUIT)
     on_features = right @ (words @ wv)
     return Evidence(
         claims=(
             *(
                 check(f"row {name} sums to 1", near(float(row.sum()), 1.0), f"{float(row.sum()):.2f}")
-                for check, name, row in zip((claim, claim, slip, slip), slides.FRUIT, weights, strict=True)
+                for check, name, row in zip(
+                    (claim, claim, wrong_claim, wrong_claim), slides.FRUIT, weights, strict=True
+                )
             ),
-            slip(
+            wrong_claim(
                 "V is a table of mixing weights, one for each pair of words",
                 wv.shape == right.shape,
                 "V acts on the 3 features, the weights on the 4 words",
@@ -157,7 +159,7 @@ def mixing_table() -> Evidence:
         facts=(
             claim(
                 "And and An: 0.134 0.134 0.366 0.366",
-                all_printed(right[2].tolist(), ("0.134", "0.134", "0.366", "0.366")),
+                all_round_to(right[2].tolist(), ("0.134", "0.134", "0.366", "0.366")),
                 numbers(right[2].tolist(), 3),
             ),
             claim(

@@ -1,12 +1,12 @@
-"""The experiments: small trainings that settle what the slides only say. Each is a lesson, made once and remembered."""
+"""The experiments: small trainings that test what the slides only claim. Each is a lesson, run once and stored."""
 
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
 from triform.errors import UnknownName
-from triform_lectures.lesson import Done, Evidence, Lesson
-from triform_lectures.trained_models import remembered
+from triform_lectures.lesson import Evidence, Lesson, LessonRun
+from triform_lectures.trained_models import remember
 
 # name → (file, function), in the order of the chapters they belong to
 EXPERIMENTS = {
@@ -26,7 +26,7 @@ EXPERIMENTS = {
 }
 
 
-def experiment(name: str) -> Lesson:
+def find_experiment(name: str) -> Lesson:
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)
     file, function = EXPERIMENTS[name]
@@ -34,18 +34,18 @@ def experiment(name: str) -> Lesson:
     return found
 
 
-def experiments() -> tuple[Lesson, ...]:
-    return tuple(map(experiment, EXPERIMENTS))
+def list_experiments() -> tuple[Lesson, ...]:
+    return tuple(map(find_experiment, EXPERIMENTS))
 
 
-def run(lesson: Lesson) -> Done:
-    """What the experiment found, now or when it was last run from these very sources."""
-    begun = perf_counter()
-    evidence = remembered(f"experiment-{lesson.id}", *sources(), make=lesson.run, kind=Evidence)
-    return Done(lesson, evidence, perf_counter() - begun)
+def run_experiment(lesson: Lesson) -> LessonRun:
+    """Run the experiment, or read the stored result of a run of the same source files."""
+    start = perf_counter()
+    evidence = remember(f"experiment-{lesson.id}", *read_sources(), make=lesson.run, kind=Evidence)
+    return LessonRun(lesson, evidence, perf_counter() - start)
 
 
-def sources() -> list[str]:
-    """All that decides an experiment and is written in this room."""
-    room = Path(__file__).parent.parent
-    return [path.read_text(encoding="utf-8") for path in sorted((*room.glob("experiments/*.py"), *room.glob("*.py")))]
+def read_sources() -> list[str]:
+    """The source files of this package that an experiment depends on."""
+    root = Path(__file__).parent.parent
+    return [path.read_text(encoding="utf-8") for path in sorted((*root.glob("experiments/*.py"), *root.glob("*.py")))]

@@ -12,14 +12,22 @@ from triform.inspect.view import look
 from triform.model import Model
 from triform.spec import ModelSpec
 from triform_lectures import random_models, slides, trained_models
-from triform_lectures.ablation_modules import without_feedforward, without_residuals
-from triform_lectures.experiments.run_trial import GUESSING, fresh, learn, loss_curves, outcome, spec, stacked
+from triform_lectures.ablation_modules import remove_feedforward, remove_residuals
+from triform_lectures.experiments.run_trial import (
+    GUESSING,
+    build_fresh,
+    change_stack,
+    draw_losses,
+    outcome_table,
+    run_trial,
+    trial_spec,
+)
 from triform_lectures.lesson import CONDITION, Evidence, claim, lesson, numbers, table
 
 
-def first_look(network: Form, made: ModelSpec) -> tuple[float, float]:
+def measure_start(network: Form, made: ModelSpec) -> tuple[float, float]:
     """Before training: the mean entropy of all attention rows in nats, and the length of the gradient of q and k."""
-    ids = [int(i) for i in trained_models.decoder().examples.at(trained_models.place(3)).ids]
+    ids = [int(i) for i in trained_models.decoder_recipe().examples.at(trained_models.row_place(3)).ids]
     view = look(Model(made, network), ids)
     weights = torch.tensor(view.attention(0).values)[:, 1:].double().clamp_min(1e-30)
     network.zero_grad()
@@ -40,16 +48,19 @@ def first_look(network: Form, made: ModelSpec) -> tuple[float, float]:
 def sqrt_d() -> Evidence:
     """One head of width 64, once with scores divided by 8, once not. Undivided, attention begins sharper, and after the
     same number of steps the model knows less."""
-    made = spec(heads=1)
+    made = trial_spec(heads=1)
 
     def undivided(network: Form) -> AbstractContextManager[None]:
         return with_temperature(network, made.stacks["decoder"].attention.score_scale)
 
-    network = fresh(made)
-    soft, slope = first_look(network, made)
+    network = build_fresh(made)
+    soft, slope = measure_start(network, made)
     with undivided(network):
-        sharp, steep = first_look(network, made)
-    trials = {"divided by √64": learn(fresh(made)), "undivided": learn(fresh(made), setting=undivided)}
+        sharp, steep = measure_start(network, made)
+    trials = {
+        "divided by √64": run_trial(build_fresh(made)),
+        "undivided": run_trial(build_fresh(made), setting=undivided),
+    }
     return Evidence(
         claims=(
             claim(
@@ -64,14 +75,14 @@ def sqrt_d() -> Evidence:
             ),
         ),
         tables=(
-            outcome(trials),
+            outcome_table(trials),
             table(
                 "Before training",
                 ["", "entropy", "gradient of q and k"],
                 [["divided", f"{soft:.3f}", f"{slope:.4f}"], ["undivided", f"{sharp:.3f}", f"{steep:.4f}"]],
             ),
         ),
-        plots=(loss_curves("With and without √d", trials),),
+        plots=(draw_losses("With and without √d", trials),),
     )
 
 
@@ -84,8 +95,8 @@ def sqrt_d() -> Evidence:
 )
 def heads() -> Evidence:
     """Equal width, equal FLOPs, equal parameters; eight heads of 8 against one of 64."""
-    specs = {"1 head": spec(heads=1), "8 heads": spec(heads=8)}
-    trials = {name: learn(fresh(each)) for name, each in specs.items()}
+    specs = {"1 head": trial_spec(heads=1), "8 heads": trial_spec(heads=8)}
+    trials = {name: run_trial(build_fresh(each)) for name, each in specs.items()}
     one, eight = trials.values()
     flops = [cost(each, phase="reading", length=32).total.forward for each in specs.values()]
     return Evidence(
@@ -100,8 +111,8 @@ def heads() -> Evidence:
             claim("equal parameters", one.parameters == eight.parameters, f"{one.parameters:,}"),
             claim("equal FLOPs", flops[0] == flops[1], f"{flops[0]:,} for a text of 32 tokens"),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("One head against eight", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("One head against eight", trials),),
     )
 
 
@@ -113,26 +124,26 @@ def heads() -> Evidence:
     kind="trained",
 )
 def norms() -> Evidence:
-    """The 2017 block puts the norm behind the sum (post), GPT-2 and Llama before the part (pre). Both learn, at two
-    layers and at eight. Xiong et al. (2020) find that post-norm needs a warm-up of the learning rate; these runs have
-    one. The table says which is ahead here."""
+    """The 2017 block normalises after the residual sum (post-norm), GPT-2 and Llama before each sublayer (pre-norm).
+    Both learn, at two layers and at eight. Xiong et al. (2020) find that post-norm needs a warm-up of the learning
+    rate; these runs have one. The table shows which has the lower loss here."""
     trials = {}
     for depth in (2, 8):
         for at in ("pre", "post"):
-            changed = stacked(spec(layers=depth), norm_at=at, final_norm=at == "pre")
-            trials[f"{at}, {depth} layers"] = learn(fresh(changed))
+            changed = change_stack(trial_spec(layers=depth), norm_at=at, final_norm=at == "pre")
+            trials[f"{at}, {depth} layers"] = run_trial(build_fresh(changed))
     lead = {depth: trials[f"pre, {depth} layers"].unseen - trials[f"post, {depth} layers"].unseen for depth in (2, 8)}
     ahead = ", ".join(f"{depth} layers: {'post' if x > 0 else 'pre'} by {abs(x):.2f}" for depth, x in lead.items())
     return Evidence(
         claims=(
             claim(
-                "with residuals and norms eight layers learn, wherever the norms stand",
+                "with residuals and norms eight layers learn, pre-norm and post-norm",
                 max(trial.unseen for trial in trials.values()) < GUESSING - 1.0,
-                f"losses {numbers([trial.unseen for trial in trials.values()])}; ahead: {ahead}",
+                f"losses {numbers([trial.unseen for trial in trials.values()])}; lower loss: {ahead}",
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Pre-norm and post-norm", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("Pre-norm and post-norm", trials),),
     )
 
 
@@ -147,14 +158,14 @@ def norms() -> Evidence:
 def no_ffn() -> Evidence:
     """Two layers as they are; two layers without feed-forwards; and six layers without, which have nearly as many
     parameters in all. In so short a run on so small a world two layers of attention alone do as well; but as a use of
-    parameters the feed-forward is better than more attention. What it adds is a bend: to a single token attention is a
-    straight map, the feed-forward is not."""
+    parameters the feed-forward is better than more attention. What it adds is a nonlinearity: for a single token
+    attention is an affine map, the feed-forward is not."""
     trials = {
-        "with": learn(fresh(spec())),
-        "without, 2 layers": learn(without_feedforward(fresh(spec()))),
-        "without, 6 layers": learn(without_feedforward(fresh(spec(layers=6)))),
+        "with": run_trial(build_fresh(trial_spec())),
+        "without, 2 layers": run_trial(remove_feedforward(build_fresh(trial_spec()))),
+        "without, 6 layers": run_trial(remove_feedforward(build_fresh(trial_spec(layers=6)))),
     }
-    straight = {part: straight_line(part) for part in ("attention", "feedforward")}
+    straight = {part: is_affine(part) for part in ("attention", "feedforward")}
     whole, less, deeper = (trial.unseen for trial in trials.values())
     return Evidence(
         claims=(
@@ -171,14 +182,14 @@ def no_ffn() -> Evidence:
                 anyway=whole < less - 0.1,
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("With and without feed-forward networks", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("With and without feed-forward networks", trials),),
     )
 
 
 @torch.no_grad()
-def straight_line(part: str) -> bool:
-    """Whether the part is a straight map of the vector of a single token."""
+def is_affine(part: str) -> bool:
+    """Whether the sublayer is an affine map of the vector of a single token."""
     network = random_models.decoder().network
     path = f"decoder.blocks.0.{part}.f"
     _, flow = look(random_models.decoder(), [3]).record.call(path).inputs
@@ -196,7 +207,10 @@ def straight_line(part: str) -> bool:
 )
 def no_residual() -> Evidence:
     """Six layers with the x + and without it. Without it the stack learns far less in the same number of steps."""
-    trials = {"with": learn(fresh(spec(layers=6))), "without": learn(without_residuals(fresh(spec(layers=6))))}
+    trials = {
+        "with": run_trial(build_fresh(trial_spec(layers=6))),
+        "without": run_trial(remove_residuals(build_fresh(trial_spec(layers=6)))),
+    }
     return Evidence(
         claims=(
             claim(
@@ -205,6 +219,6 @@ def no_residual() -> Evidence:
                 f"loss {trials['without'].unseen:.2f} against {trials['with'].unseen:.2f}",
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("With and without residuals", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("With and without residuals", trials),),
     )

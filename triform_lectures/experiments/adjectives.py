@@ -1,4 +1,4 @@
-"""Which head looks from nouns to adjectives: asked of every head, on sentences whose grammar is known."""
+"""Which head attends from nouns to adjectives, measured on sentences whose grammar is known."""
 
 from typing import NamedTuple
 
@@ -7,22 +7,22 @@ import torch
 from little_world import sentences
 from triform.inspect.module_paths import StackName
 from triform.model import Model
-from triform_lectures.trained_models import glance
+from triform_lectures.trained_models import look_at_text
 
 
-class Found(NamedTuple):
-    """Of the best head: the mean share of a noun's attention that lies on its adjective."""
+class HeadShare(NamedTuple):
+    """The best head: the mean weight of a noun's adjective in the noun's attention."""
 
     layer: int
     head: int
     share: float
-    chance: float  # with even shares
+    chance: float  # with uniform attention
     pairs: int
     all: tuple[tuple[float, ...], ...]  # layers × heads
 
 
 @torch.no_grad()
-def best_head(model: Model, *, count: int = 150, seed: int = 3) -> Found:
+def find_best_head(model: Model, *, count: int = 150, seed: int = 3) -> HeadShare:
     """Over unseen sentences, noun by noun."""
     side: StackName = "encoder" if model.spec.encoder is not None else "decoder"
     stack = model.spec.stacks[side]
@@ -30,7 +30,7 @@ def best_head(model: Model, *, count: int = 150, seed: int = 3) -> Found:
     on_adjective: list[torch.Tensor] = []
     chances: list[float] = []
     for sentence in sentences(split="test", seed=seed, count=count):
-        view = glance(model, sentence.english)
+        view = look_at_text(model, sentence.english)
         if len(view.texts[side].ids) != shift + len(sentence.tokens) + 1:
             continue  # a word in pieces: places of words and tokens would differ
         layers = [view.attention(layer, stack=side) for layer in range(stack.layers)]
@@ -41,7 +41,7 @@ def best_head(model: Model, *, count: int = 150, seed: int = 3) -> Found:
             chances.append(1 / seen)
     share = torch.stack(on_adjective).mean(0)
     layer, head = divmod(int(share.argmax()), stack.attention.heads)
-    return Found(
+    return HeadShare(
         layer,
         head,
         float(share[layer, head]),

@@ -1,4 +1,4 @@
-"""Facts of the little world in a decoder, and what forgetting parts of it does to them."""
+"""Facts of the little world in a decoder, and their loss with some of its sublayers switched off."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from torch import Tensor
 from triform.core.texts import Text
 from triform.inspect.taps import tapped
 from triform.model import Model
-from triform_lectures.trained_models import end_of, world
+from triform_lectures.trained_models import end_token, load_world
 
 # The last word is the fact.
 FACTS = (
@@ -24,7 +24,7 @@ FACTS = (
 
 
 class FactLosses(NamedTuple):
-    """−log p of the fact's word: of the whole model, and with parts adding nothing."""
+    """−log p of the fact's word: of the whole model, and with sublayers switched off."""
 
     facts: int
     whole: float
@@ -37,23 +37,23 @@ class FactLosses(NamedTuple):
 
 
 @torch.no_grad()
-def fact_losses(model: Model) -> FactLosses:
-    tokenizer, layers = world().tokenizer, model.spec.stacks["decoder"].layers
-    texts = [[end_of(tokenizer), *tokenizer.encode(fact, special=False).ids] for fact in FACTS]
+def measure_fact_losses(model: Model) -> FactLosses:
+    tokenizer, layers = load_world().tokenizer, model.spec.stacks["decoder"].layers
+    texts = [[end_token(tokenizer), *tokenizer.encode(fact, special=False).ids] for fact in FACTS]
 
     def loss(*off: str) -> float:
         with ExitStack() as taps:
             for pattern in off:
-                taps.enter_context(tapped(model.network, pattern, nothing))
-            return sum(float(-said(model, ids[:-1])[ids[-1]].log()) for ids in texts) / len(texts)
+                taps.enter_context(tapped(model.network, pattern, replace_by_zeros))
+            return sum(float(-next_word_probabilities(model, ids[:-1])[ids[-1]].log()) for ids in texts) / len(texts)
 
     def parts(name: str, which: Iterable[int]) -> list[str]:
         return [f"decoder.blocks.{layer}.{name}.drop" for layer in which]
 
     backwards = [[ids[0], *reversed(ids[1:-1])] for ids in texts]
 
-    def likeliest(asked: list[list[int]]) -> float:
-        return sum(float(said(model, ids).max()) for ids in asked) / len(asked)
+    def likeliest(prompts: list[list[int]]) -> float:
+        return sum(float(next_word_probabilities(model, ids).max()) for ids in prompts) / len(prompts)
 
     return FactLosses(
         len(texts),
@@ -67,11 +67,11 @@ def fact_losses(model: Model) -> FactLosses:
     )
 
 
-def nothing(path: str, inputs: tuple[object, ...], output: Tensor) -> Tensor:
+def replace_by_zeros(path: str, inputs: tuple[object, ...], output: Tensor) -> Tensor:
     return torch.zeros_like(output)
 
 
-def said(model: Model, ids: list[int]) -> Tensor:
+def next_word_probabilities(model: Model, ids: list[int]) -> Tensor:
     """Probabilities of the next word."""
     logits: Tensor = model.network(Text.of(torch.tensor([ids])))
     return logits[0, -1].softmax(-1)

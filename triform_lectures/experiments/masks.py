@@ -3,9 +3,17 @@
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import mean_loss
 from triform_lectures import slides
-from triform_lectures.ablation_modules import mask_after_softmax
+from triform_lectures.ablation_modules import move_mask_after_softmax
 from triform_lectures.chapters.training import without_mask
-from triform_lectures.experiments.run_trial import fresh, learn, loss_curves, outcome, spec, unseen, writing_loss
+from triform_lectures.experiments.run_trial import (
+    build_fresh,
+    decoding_loss,
+    draw_losses,
+    outcome_table,
+    run_trial,
+    trial_spec,
+    unseen_examples,
+)
 from triform_lectures.lesson import CONDITION, Evidence, claim, lesson
 
 WRITTEN = 25  # sentences
@@ -21,18 +29,18 @@ WRITTEN = 25  # sentences
 )
 def mask_after() -> Evidence:
     """Trained three ways. Divided by what is left, it comes to the loss of the right mask. Not divided, it comes to a
-    lower one: the weights it keeps are smaller when a masked score is large (lesson 4.7), so the next word shows
-    through. When it writes there is no next word to read, and its loss is far higher. So it does not just work."""
-    base = spec()
+    lower one: the weights it keeps are smaller when a masked score is large (lesson 4.7), so the next word
+    leaks. In decoding there is no next word to read, and its loss is far higher. So it does not just work."""
+    base = trial_spec()
     networks = {
-        "before": fresh(base),
-        "after, divided": mask_after_softmax(fresh(base), divided=True),
-        "after": mask_after_softmax(fresh(base), divided=False),
+        "before": build_fresh(base),
+        "after, divided": move_mask_after_softmax(build_fresh(base), divided=True),
+        "after": move_mask_after_softmax(build_fresh(base), divided=False),
     }
-    trials = {name: learn(network) for name, network in networks.items()}
-    written = {name: writing_loss(network, count=WRITTEN) for name, network in networks.items()}
+    trials = {name: run_trial(network) for name, network in networks.items()}
+    written = {name: decoding_loss(network, count=WRITTEN) for name, network in networks.items()}
     at_once = {
-        name: mean_loss(network, objective=NextToken(), examples=unseen(WRITTEN)).value
+        name: mean_loss(network, objective=NextToken(), examples=unseen_examples(WRITTEN)).value
         for name, network in networks.items()
     }
     seen = {name: written[name] - at_once[name] for name in networks}
@@ -65,8 +73,8 @@ def mask_after() -> Evidence:
                 f"differ by {seen['after']:+.3f}",
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Where the mask stands", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("Where the mask stands", trials),),
     )
 
 

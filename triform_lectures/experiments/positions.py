@@ -1,12 +1,19 @@
-"""Experiments on positions: four ways to know the place, and two ways to join it to the word."""
+"""Experiments on positions: four encodings, and two ways to combine them with the embedding."""
 
 from triform.spec import EmbeddingSpec, Learned, NoPosition, Rotary, Sinusoid
 from triform_lectures import slides
-from triform_lectures.ablation_modules import joined_positions
-from triform_lectures.experiments.run_trial import GUESSING, fresh, learn, loss_curves, outcome, spec
+from triform_lectures.ablation_modules import concatenate_positions
+from triform_lectures.experiments.run_trial import (
+    GUESSING,
+    build_fresh,
+    draw_losses,
+    outcome_table,
+    run_trial,
+    trial_spec,
+)
 from triform_lectures.lesson import Evidence, claim, lesson
 
-SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 1 would drown embeddings of size 0.02
+SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 1 would dominate embeddings of size 0.02
 
 
 @lesson(
@@ -17,12 +24,11 @@ SCALED = EmbeddingSpec(scale=8.0)  # √64, as in 2017: unscaled, sines of size 
     kind="trained",
 )
 def positions() -> Evidence:
-    """The same decoder with four ways to know where a token stands, its embeddings scaled by √d as in 2017. On
-    sentences this short a decoder without any positions does as well as with them: its mask lets each token see one
-    more than the token before, and order shows through that. Among the schemes, the later ones are ahead of the
-    sines."""
+    """The same decoder with four position encodings, its embeddings scaled by √d as in 2017. On sentences this short
+    a decoder without any positions does as well as with them: its causal mask lets each token see one token more than
+    the token before, and that carries the order. Learned and rotary positions reach a lower loss than the sinusoid."""
     ways = {"sinusoid": Sinusoid(), "learned": Learned(), "rotary": Rotary(), "none": NoPosition()}
-    trials = {name: learn(fresh(spec(position=way, embedding=SCALED))) for name, way in ways.items()}
+    trials = {name: run_trial(build_fresh(trial_spec(position=way, embedding=SCALED))) for name, way in ways.items()}
     loss = {name: trial.unseen for name, trial in trials.items()}
     return Evidence(
         claims=(
@@ -39,13 +45,13 @@ def positions() -> Evidence:
         ),
         facts=(
             claim(
-                "a decoder without positions is not blind",
+                "a decoder without positions is not blind to order",
                 loss["none"] < loss["sinusoid"] + 0.2,
-                f"{loss['none']:.2f}: the mask tells of order, too",
+                f"loss {loss['none']:.2f}: the causal mask carries the order, too",
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Four ways to know the place", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("Four position encodings", trials),),
     )
 
 
@@ -59,16 +65,15 @@ def positions() -> Evidence:
 def positions_joined() -> Evidence:
     """Sinusoids added, against sinusoids concatenated and projected by a trained matrix of 2d² numbers. Both learn;
     the losses say which is ahead in this short run."""
-    base = spec(position=Sinusoid(), embedding=SCALED)
-    trials = {"added": learn(fresh(base)), "joined": learn(joined_positions(fresh(base), width=base.width))}
+    base = trial_spec(position=Sinusoid(), embedding=SCALED)
+    trials = {
+        "added": run_trial(build_fresh(base)),
+        "joined": run_trial(concatenate_positions(build_fresh(base), width=base.width)),
+    }
     added, joined = trials["added"], trials["joined"]
     return Evidence(
         claims=(
-            claim(
-                "the sum works fine",
-                added.unseen < GUESSING - 1.0,
-                f"loss {added.unseen:.2f}",
-            ),
+            claim("the sum works fine", added.unseen < GUESSING - 1.0, f"loss {added.unseen:.2f}"),
             claim(
                 "concatenate-and-project is more general: it can do no worse",
                 joined.unseen < added.unseen + 0.05,
@@ -82,6 +87,6 @@ def positions_joined() -> Evidence:
                 f"{joined.parameters - added.parameters:,}",
             ),
         ),
-        tables=(outcome(trials),),
-        plots=(loss_curves("Added or joined", trials),),
+        tables=(outcome_table(trials),),
+        plots=(draw_losses("Added or joined", trials),),
     )

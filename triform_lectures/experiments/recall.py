@@ -1,7 +1,7 @@
-"""Recall against distance: one coloured letter in the middle of grey ones, to be told at the end.
+"""Recall against distance: one coloured letter in the middle of grey ones; its colour is to be named at the end.
 
-Between the letter and either end of the text stand `distance` grey letters. A network that keeps the text in one vector
-must carry the colour over all of them; one with attention can look back.
+There are `distance` grey letters on either side. A network that compresses the text into one vector must carry the
+colour over all of them; one with attention can look back.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from triform.train.loop import train
 from triform.train.run_config import Config
 from triform.train.token_objectives import Translate
 from triform_lectures.rnn import Recurrent
-from triform_lectures.trained_models import remembered
+from triform_lectures.trained_models import remember
 
 COLOURS, GREYS = 16, 16  # ids 0 … 15 and 16 … 31
 START = COLOURS + GREYS
@@ -29,27 +29,27 @@ WIDTH = 48
 DISTANCES = (1, 4, 16, 64)
 
 
-class Recall(NamedTuple):
-    """The share of colours told right, by distance; chance is 1/16."""
+class RecallByDistance(NamedTuple):
+    """The share of colours named correctly, by distance; chance is 1/16."""
 
     parameters: int
     accuracy: dict[int, float]
 
 
-def text(distance: int, chance: np.random.Generator) -> npt.NDArray[np.int64]:
-    row = chance.integers(COLOURS, COLOURS + GREYS, 2 * distance + 1)
-    row[distance] = chance.integers(0, COLOURS)
+def random_text(distance: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    row = rng.integers(COLOURS, COLOURS + GREYS, 2 * distance + 1)
+    row[distance] = rng.integers(0, COLOURS)
     return row
 
 
-def examples(distance: int, count: int, seed: int) -> Listed[SourceTarget]:
-    chance = np.random.default_rng(seed)
-    made = [text(distance, chance) for _ in range(count)]
+def make_examples(distance: int, count: int, seed: int) -> Listed[SourceTarget]:
+    rng = np.random.default_rng(seed)
+    made = [random_text(distance, rng) for _ in range(count)]
     found = [SourceTarget(row, [int(row[len(row) // 2])]) for row in made]
     return Listed(found, lengths=[len(row) + 1 for row in made], fingerprint=f"recall {distance} {count} {seed}")
 
 
-def networks() -> dict[str, Network]:
+def build_networks() -> dict[str, Network]:
     spec = families.vaswani(vocab=START + 1, width=WIDTH, layers=1, heads=2, ff_width=WIDTH, context=512)
     first = replace(
         spec.stacks["encoder"], norm_at="pre", final_norm=True
@@ -64,25 +64,27 @@ def networks() -> dict[str, Network]:
 STEPS, ROWS = 200, 32
 
 
-def recall(*, distances: Sequence[int] = DISTANCES, steps: int = STEPS, seed: int = 0) -> dict[str, Recall]:
+def measure_recall(
+    *, distances: Sequence[int] = DISTANCES, steps: int = STEPS, seed: int = 0
+) -> dict[str, RecallByDistance]:
     parts = distances, steps, seed, ROWS, COLOURS, GREYS, WIDTH
-    return remembered("recall", *parts, make=lambda: trained(distances, steps, seed), kind=dict[str, Recall])
+    return remember("recall", *parts, make=lambda: train_all(distances, steps, seed), kind=dict[str, RecallByDistance])
 
 
-def trained(distances: Sequence[int], steps: int, seed: int) -> dict[str, Recall]:
-    """For each distance networks of their own, and so many steps of so many rows."""
-    found: dict[str, Recall] = {}
+def train_all(distances: Sequence[int], steps: int, seed: int) -> dict[str, RecallByDistance]:
+    """New networks for each distance, all trained for the same number of steps."""
+    found: dict[str, RecallByDistance] = {}
     for distance in distances:
-        for name, network in networks().items():
+        for name, network in build_networks().items():
             size = sum(p.numel() for p in network.parameters())
-            learn(network, distance, steps=steps, seed=seed)
-            share = accuracy(network, distance, seed=seed + 1)
-            known = found.get(name, Recall(size, {}))
+            train_network(network, distance, steps=steps, seed=seed)
+            share = measure_accuracy(network, distance, seed=seed + 1)
+            known = found.get(name, RecallByDistance(size, {}))
             found[name] = known._replace(accuracy=known.accuracy | {distance: share})
     return found
 
 
-def learn(network: Network, distance: int, *, steps: int, seed: int) -> None:
+def train_network(network: Network, distance: int, *, steps: int, seed: int) -> None:
     config = Config(
         seed=seed,
         steps=steps,
@@ -91,18 +93,18 @@ def learn(network: Network, distance: int, *, steps: int, seed: int) -> None:
         weight_decay=0.0,
         dropout=0.0,
     )
-    # The loop asks a network for hidden, readout and token: all of which this family has.
+    # The loop needs hidden, readout and token, which all these networks have.
     train(
         cast(Form, network),
         objective=Translate(start=START),
-        examples=examples(distance, 2000, seed),
+        examples=make_examples(distance, 2000, seed),
         config=config,
     )
 
 
 @torch.no_grad()
-def accuracy(network: Network, distance: int, *, seed: int, count: int = 200) -> float:
-    chance = np.random.default_rng((seed, distance))
-    source = torch.from_numpy(np.stack([text(distance, chance) for _ in range(count)]))
+def measure_accuracy(network: Network, distance: int, *, seed: int, count: int = 200) -> float:
+    rng = np.random.default_rng((seed, distance))
+    source = torch.from_numpy(np.stack([random_text(distance, rng) for _ in range(count)]))
     logits = network(Pair(Text.of(source), Text.of(torch.full((count, 1), START))))
     return float((logits[:, -1].argmax(-1) == source[:, distance]).double().mean())

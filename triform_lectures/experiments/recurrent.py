@@ -1,8 +1,7 @@
 """Experiments on what attention replaced: an RNN, an RNN with attention and a Transformer learn to translate.
 
-The same data, trainer and steps, and nearly as many parameters; each at its best learning rate. They are judged on
-sentences they have not seen while they learn, and compared at equal steps and at equal time. Seconds are of training
-steps alone.
+The same data, trainer and steps, and nearly as many parameters; each at its best learning rate. They are evaluated on
+unseen sentences during training, and compared at equal steps and at equal time (training steps only).
 """
 
 from typing import NamedTuple, cast
@@ -12,6 +11,7 @@ import torch
 
 from little_world import rows
 from triform import families
+from triform.charts import Heat, curve, heat, lines
 from triform.core.forms import Form, Network
 from triform.core.initial_weights import build
 from triform.core.texts import Pair, Text
@@ -26,13 +26,12 @@ from triform.train.run_events import AnyEvent, Scored, Stepped
 from triform.train.token_objectives import Translate
 from triform.train.validation_loss import Score, mean_loss
 from triform_lectures import slides, trained_models
-from triform_lectures.assets import data
-from triform_lectures.chapters.alignment import GOLD, SENTENCE, TRANSLATION, hits
+from triform_lectures.assets import find_data
+from triform_lectures.chapters.alignment import GOLD, SENTENCE, TRANSLATION, count_hits
 from triform_lectures.lesson import Evidence, claim, lesson, table, timed_claim
-from triform_lectures.lesson_charts import Heat, curve, heat, lines
-from triform_lectures.rnn import Recurrent, alignment
+from triform_lectures.rnn import Recurrent, align
 
-# A rate that stays: a network that is slower than another is not also further from the end of a schedule.
+# A constant learning rate: otherwise the networks would be at different points of their schedules at equal time.
 WORLD = Config(
     seed=0, steps=600, eval_every=30, batch_tokens=1024, schedule="constant", warmup=20, dropout=0.0, weight_decay=0.01
 )
@@ -42,25 +41,25 @@ RATES = {"RNN": 1e-2, "RNN with attention": 1e-2, "Transformer": 3e-3}
 
 
 class Course(NamedTuple):
-    """What is to be learned, what is asked, and how."""
+    """Training data, test data, and settings."""
 
     tokenizer: Tokenizer
-    learned: Listed[SourceTarget]
+    training: Listed[SourceTarget]
     unseen: Listed[SourceTarget]
     width: int
     config: Config
 
 
-class Learned(NamedTuple):
-    """The loss on unseen sentences after so many steps, and seconds of them."""
+class TranslationRun(NamedTuple):
+    """The loss on unseen sentences by number of steps, and by seconds of training."""
 
     parameters: int
     steps: tuple[int, ...]
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
 
-    def at(self, seconds: float) -> float:
-        """The least loss reached by then, or the first that was asked for."""
+    def best_loss_by(self, seconds: float) -> float:
+        """The lowest loss reached within `seconds`, or the first one."""
         reached = [loss for loss, spent in zip(self.losses, self.seconds, strict=True) if spent <= seconds]
         return min(reached, default=self.losses[0])
 
@@ -68,23 +67,23 @@ class Learned(NamedTuple):
 # --- courses --------------------------------------------------------------------------------------------------------
 
 
-def little_world() -> Course:
-    own = trained_models.world().both
+def little_world_course() -> Course:
+    own = trained_models.load_world().both_tokenizer
     pairs = list(rows("translate", split="test", seed=2, count=150))
-    unseen = trained_models.paired([p["source"] for p in pairs], [p["target"] for p in pairs], tokenizer=own)
-    return Course(own, trained_models.pair().examples, unseen, 64, WORLD)
+    unseen = trained_models.pair_examples([p["source"] for p in pairs], [p["target"] for p in pairs], tokenizer=own)
+    return Course(own, trained_models.translator_recipe().examples, unseen, 64, WORLD)
 
 
-def multi30k() -> Course:
+def multi30k_course() -> Course:
     """English and German captions of pictures."""
-    place = data("multi30k", instead="run the experiment rnn-world, the same comparison on the little world alone")
+    place = find_data("multi30k", instead="run the experiment rnn-world, the same comparison on the little world alone")
     learned, unseen = (
         [row for row in read(place / name, kind=kinds.Pair) if isinstance(row, kinds.Pair)]
         for name in ("train.en-de", "test_2016_flickr.en-de")
     )
-    own = trained_models.words([text for row in learned for text in (row.source, row.target)], 6000)
+    own = trained_models.train_word_tokenizer([text for row in learned for text in (row.source, row.target)], 6000)
     sides = [
-        trained_models.paired([row.source for row in some], [row.target for row in some], tokenizer=own)
+        trained_models.pair_examples([row.source for row in some], [row.target for row in some], tokenizer=own)
         for some in (learned, unseen)
     ]
     return Course(own, sides[0], sides[1], 96, MULTI30K)
@@ -93,7 +92,7 @@ def multi30k() -> Course:
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
-def networks(course: Course) -> dict[str, Network]:
+def build_networks(course: Course) -> dict[str, Network]:
     vocab, width = course.tokenizer.vocab, course.width
     spec = families.vaswani(vocab=vocab, width=width, layers=1, heads=4, ff_width=width, context=512)
     stack = replace(spec.stacks["encoder"], norm_at="pre", final_norm=True)
@@ -104,12 +103,12 @@ def networks(course: Course) -> dict[str, Network]:
     }
 
 
-def race(course: Course, runners: dict[str, Network]) -> dict[str, Learned]:
-    return {name: translating(network, course, rate=RATES[name]) for name, network in runners.items()}
+def train_all(course: Course, runners: dict[str, Network]) -> dict[str, TranslationRun]:
+    return {name: train_translator(network, course, rate=RATES[name]) for name, network in runners.items()}
 
 
-def translating(network: Network, course: Course, *, rate: float) -> Learned:
-    objective = Translate(start=trained_models.end_of(course.tokenizer))
+def train_translator(network: Network, course: Course, *, rate: float) -> TranslationRun:
+    objective = Translate(start=trained_models.end_token(course.tokenizer))
     spent = 0.0
     scores: list[tuple[int, float, float]] = []
 
@@ -123,31 +122,31 @@ def translating(network: Network, course: Course, *, rate: float) -> Learned:
     def judge(form: Form) -> Score:
         return mean_loss(form, objective=objective, examples=course.unseen)
 
-    form = cast(Form, network)  # the loop asks for hidden, readout and token, which this family has
+    form = cast(Form, network)  # the loop needs hidden, readout and token, which all these networks have
     config = course.config.replace(learning_rate=rate)
-    train(form, objective=objective, examples=course.learned, config=config, evaluate=judge, watch=watch)
+    train(form, objective=objective, examples=course.training, config=config, evaluate=judge, watch=watch)
     steps, seconds, losses = zip(*scores, strict=True)
-    return Learned(sum(p.numel() for p in network.parameters()), steps, seconds, losses)
+    return TranslationRun(sum(p.numel() for p in network.parameters()), steps, seconds, losses)
 
 
-def compared(found: dict[str, Learned], what: str) -> Evidence:
+def compare_runs(found: dict[str, TranslationRun], what: str) -> Evidence:
     least = min(each.seconds[-1] for each in found.values())
-    at_time = {name: each.at(least) for name, each in found.items()}
+    at_time = {name: each.best_loss_by(least) for name, each in found.items()}
     at_steps = {name: min(each.losses) for name, each in found.items()}
     sizes = [each.parameters for each in found.values()]
 
     def ahead(losses: dict[str, float]) -> bool:
         return losses["Transformer"] < min(losses["RNN"], losses["RNN with attention"])
 
-    def told(losses: dict[str, float]) -> str:
+    def list_losses(losses: dict[str, float]) -> str:
         return ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())
 
     return Evidence(
         claims=(
             timed_claim(
-                "at equal time the Transformer is ahead", ahead(at_time), f"{told(at_time)} after {least:.0f} s"
+                "at equal time the Transformer is ahead", ahead(at_time), f"{list_losses(at_time)} after {least:.0f} s"
             ),
-            claim("at equal steps it is, too", ahead(at_steps), told(at_steps)),
+            claim("at equal steps it is, too", ahead(at_steps), list_losses(at_steps)),
         ),
         facts=(
             claim("nearly equal parameters", max(sizes) < 1.15 * min(sizes), ", ".join(f"{size:,}" for size in sizes)),
@@ -155,7 +154,7 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
         tables=(
             table(
                 f"Translating {what} into German: loss on unseen sentences",
-                ["network", "parameters", "rate", "at equal time", "at equal steps", "ms a step"],
+                ["network", "parameters", "rate", "at equal time", "at equal steps", "ms per step"],
                 [
                     [
                         name,
@@ -197,12 +196,12 @@ def compared(found: dict[str, Learned], what: str) -> Evidence:
 def rnn_world() -> Evidence:
     """The same data, trainer, width and number of steps, and nearly the same number of parameters; each network at the
     best of four learning rates (1e-3, 3e-3, 1e-2, 3e-2). Judged as they learn, on sentences they have not seen.
-    The last picture is what the RNN's attention looks at: nobody told it which word translates which."""
-    course = little_world()
-    runners = networks(course)
-    evidence = compared(race(course, runners), "the little world")
-    aligned = bahdanau(cast(Recurrent, runners["RNN with attention"]), course.tokenizer)
-    right = hits(torch.tensor(aligned.cells), aligned.rows, aligned.columns)
+    The last picture shows the RNN's attention; no alignment was given in training."""
+    course = little_world_course()
+    runners = build_networks(course)
+    evidence = compare_runs(train_all(course, runners), "the little world")
+    aligned = draw_alignment(cast(Recurrent, runners["RNN with attention"]), course.tokenizer)
+    right = count_hits(torch.tensor(aligned.cells), aligned.rows, aligned.columns)
     fact = claim(
         "Bahdanau's attention finds the words to translate",
         right > 2 * len(GOLD) / len(aligned.columns),
@@ -211,11 +210,11 @@ def rnn_world() -> Evidence:
     return msgspec.structs.replace(evidence, facts=(*evidence.facts, fact), plots=(*evidence.plots, aligned))
 
 
-def bahdanau(network: Recurrent, tokenizer: Tokenizer) -> Heat:
+def draw_alignment(network: Recurrent, tokenizer: Tokenizer) -> Heat:
     """The RNN's attention on the sentence of the lesson on alignment."""
     source, target = tokenizer.ids_many([SENTENCE, TRANSLATION])
-    shifted = [trained_models.end_of(tokenizer), *target[:-1]]
-    weights = alignment(network, Pair(Text.of(torch.tensor([source])), Text.of(torch.tensor([shifted]))))
+    shifted = [trained_models.end_token(tokenizer), *target[:-1]]
+    weights = align(network, Pair(Text.of(torch.tensor([source])), Text.of(torch.tensor([shifted]))))
     rows, columns = ([tokenizer.decode([i]) or "</s>" for i in side] for side in (target, source))
     return heat("Bahdanau's attention: row = word about to be written", weights.tolist(), rows, columns)
 
@@ -231,5 +230,5 @@ def rnn_multi30k() -> Evidence:
     """The same comparison on real sentences, at the learning rates found on the little world: 29,000 captions of
     pictures in English and German, judged on the 1,000 of the test set. (Where the data is not on the machine, the
     experiment says so and how to name its folder.)"""
-    course = multi30k()
-    return compared(race(course, networks(course)), "Multi30k")
+    course = multi30k_course()
+    return compare_runs(train_all(course, build_networks(course)), "Multi30k")

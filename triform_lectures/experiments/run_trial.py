@@ -1,4 +1,4 @@
-"""One trial: a decoder learns the little world for a few steps, and is asked how well on sentences it has not seen."""
+"""One trial: a decoder learns the little world for a few steps and is evaluated on unseen sentences."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,6 +8,7 @@ import torch
 
 from little_world import rows
 from triform import families
+from triform.charts import Lines, curve, lines
 from triform.core.forms import Form
 from triform.core.initial_weights import build
 from triform.core.texts import Text
@@ -20,11 +21,10 @@ from triform.train.run_events import AnyEvent, Stepped
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import mean_loss
 from triform_lectures import trained_models
-from triform_lectures.lesson import Table, table
-from triform_lectures.lesson_charts import Lines, curve, lines
+from triform_lectures.lesson import LessonTable, table
 
 CONFIG = Config(seed=0, steps=150, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
-EVERY = 10  # steps between the points of a curve
+STEPS_PER_POINT = 10  # steps between the points of a curve
 GUESSING = 5.0  # about the loss of a model that has learned only which words are frequent
 
 Setting = Callable[[Form], AbstractContextManager[Any]]
@@ -37,37 +37,37 @@ class Trial(NamedTuple):
     losses: tuple[float, ...]
     unseen: float
     parameters: int
-    why: str = ""  # the run could not go on
+    stopped: str = ""  # why training stopped early
 
 
-def spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) -> ModelSpec:
+def trial_spec(*, width: int = 64, layers: int = 2, heads: int = 4, **changes: Any) -> ModelSpec:
     made = families.gpt2(
-        vocab=trained_models.world().tokenizer.vocab, width=width, layers=layers, heads=heads, context=64
+        vocab=trained_models.load_world().tokenizer.vocab, width=width, layers=layers, heads=heads, context=64
     )
     return replace(made, **changes)
 
 
-def stacked(base: ModelSpec, **changes: Any) -> ModelSpec:
-    """The same decoder but for these fields of its stack."""
+def change_stack(base: ModelSpec, **changes: Any) -> ModelSpec:
+    """The same decoder with these fields of its stack changed."""
     return replace(base, decoder=replace(base.stacks["decoder"], **changes))
 
 
-def fresh(made: ModelSpec) -> Form:
+def build_fresh(made: ModelSpec) -> Form:
     return build(made, seed=0)
 
 
-def unseen(count: int = 200) -> Listed[Tokens]:
-    own = trained_models.world().tokenizer
+def unseen_examples(count: int = 200) -> Listed[Tokens]:
+    own = trained_models.load_world().tokenizer
     texts = [row["text"] for row in rows("complete", split="test", seed=2, count=count)]
-    return trained_models.listed([Tokens([trained_models.end_of(own), *ids]) for ids in own.ids_many(texts)])
+    return trained_models.list_examples([Tokens([trained_models.end_token(own), *ids]) for ids in own.ids_many(texts)])
 
 
-def nothing(network: Form) -> AbstractContextManager[Any]:
+def no_intervention(network: Form) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing) -> Trial:
-    """Trained and asked under `setting`, an intervention."""
+def run_trial(network: Form, *, config: Config = CONFIG, setting: Setting = no_intervention) -> Trial:
+    """Train and evaluate under `setting`, an intervention."""
     losses: list[float] = []
 
     def watch(event: AnyEvent) -> None:
@@ -78,15 +78,19 @@ def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing)
     with setting(network):
         try:
             train(
-                network, objective=NextToken(), examples=trained_models.decoder().examples, config=config, watch=watch
+                network,
+                objective=NextToken(),
+                examples=trained_models.decoder_recipe().examples,
+                config=config,
+                watch=watch,
             )
         except TrainingStopped as stopped:
             why = str(stopped)
-        score = mean_loss(network.eval(), objective=NextToken(), examples=unseen()).value
+        score = mean_loss(network.eval(), objective=NextToken(), examples=unseen_examples()).value
     # A point is the mean of the steps since the last one: single steps are noisy.
-    parts = [losses[at : at + EVERY] for at in range(0, len(losses), EVERY)]
+    parts = [losses[at : at + STEPS_PER_POINT] for at in range(0, len(losses), STEPS_PER_POINT)]
     return Trial(
-        tuple(range(EVERY, EVERY * len(parts) + 1, EVERY)),
+        tuple(range(STEPS_PER_POINT, STEPS_PER_POINT * len(parts) + 1, STEPS_PER_POINT)),
         tuple(sum(part) / len(part) for part in parts),
         score,
         sum(p.numel() for p in network.parameters()),
@@ -95,12 +99,12 @@ def learn(network: Form, *, config: Config = CONFIG, setting: Setting = nothing)
 
 
 @torch.no_grad()
-def writing_loss(network: Form, *, count: int = 25) -> float:
-    """−log p of each word from the words before it alone, in unseen sentences: what a writer has."""
-    examples = unseen(count)
+def decoding_loss(network: Form, *, count: int = 25) -> float:
+    """−log p of each word given only the words before it, as in decoding, in unseen sentences."""
+    examples = unseen_examples(count)
     total, targets = 0.0, 0
     for row in range(count):
-        ids = list(examples.at(trained_models.place(row)).ids)
+        ids = list(examples.at(trained_models.row_place(row)).ids)
         for t in range(1, len(ids)):
             logits = network(Text.of(torch.tensor([ids[:t]])))[0, -1]
             total, targets = total - float(logits.log_softmax(-1)[ids[t]]), targets + 1
@@ -110,12 +114,14 @@ def writing_loss(network: Form, *, count: int = 25) -> float:
 # --- how trials are shown -------------------------------------------------------------------------------------------
 
 
-def loss_curves(title: str, trials: dict[str, Trial]) -> Lines:
+def draw_losses(title: str, trials: dict[str, Trial]) -> Lines:
     return lines(title, "step", "loss", [curve(name, each.steps, each.losses) for name, each in trials.items()])
 
 
-def outcome(trials: dict[str, Trial]) -> Table:
-    stopped = any(trial.why for trial in trials.values())
+def outcome_table(trials: dict[str, Trial]) -> LessonTable:
+    stopped = any(trial.stopped for trial in trials.values())
     columns = ["", "loss", "parameters", *(["stopped"] if stopped else [])]
-    rows = [[name, f"{t.unseen:.3f}", f"{t.parameters:,}", *([t.why] if stopped else [])] for name, t in trials.items()]
+    rows = [
+        [name, f"{t.unseen:.3f}", f"{t.parameters:,}", *([t.stopped] if stopped else [])] for name, t in trials.items()
+    ]
     return table("Loss on unseen sentences", columns, rows)

@@ -1,4 +1,4 @@
-"""Training without a mask: a decoder that may read the word it is to say."""
+"""Training without a mask: a decoder that can read the word it is to predict."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
@@ -10,48 +10,49 @@ from triform.core.texts import Text
 from triform.inspect.interventions import with_mask
 from triform.train.run_config import Config
 from triform_lectures import trained_models
-from triform_lectures.experiments.run_trial import Trial, fresh, learn, writing_loss
+from triform_lectures.experiments.run_trial import Trial, build_fresh, decoding_loss, run_trial
 
 CONFIG = Config(seed=0, steps=200, batch_tokens=1024, learning_rate=3e-3, dropout=0.0, weight_decay=0.01)
 
 
-class Learned(NamedTuple):
-    """How a model learned; its loss where the next word cannot be read; what it writes."""
+class MaskTrial(NamedTuple):
+    """The training run; the loss if the next word cannot be read; a text written by the model."""
 
     trial: Trial
     writing: float
     text: str
 
 
-class Copies(NamedTuple):
-    masked: Learned
-    unmasked: Learned
+class MaskedAndUnmasked(NamedTuple):
+    masked: MaskTrial
+    unmasked: MaskTrial
 
 
-def copies() -> Copies:
-    recipe = trained_models.decoder()
-    return trained_models.remembered("unmasked", recipe.name(CONFIG), make=trained_twice, kind=Copies)
+def compare_masks() -> MaskedAndUnmasked:
+    recipe = trained_models.decoder_recipe()
+    return trained_models.remember(
+        "unmasked",
+        recipe.name(CONFIG),
+        make=lambda: MaskedAndUnmasked(train_with_mask("past"), train_with_mask("all")),
+        kind=MaskedAndUnmasked,
+    )
 
 
-def trained_twice() -> Copies:
-    return Copies(learned("past"), learned("all"))
-
-
-def learned(mask: Literal["past", "all"]) -> Learned:
+def train_with_mask(mask: Literal["past", "all"]) -> MaskTrial:
     def setting(network: Form) -> AbstractContextManager[Any]:
         return with_mask(network, mask)
 
-    network = fresh(trained_models.decoder().spec)
-    trial = learn(network, config=CONFIG, setting=setting)
+    network = build_fresh(trained_models.decoder_recipe().spec)
+    trial = run_trial(network, config=CONFIG, setting=setting)
     with setting(network):
-        return Learned(trial, writing_loss(network), written(network))
+        return MaskTrial(trial, decoding_loss(network), decode_greedily(network))
 
 
 @torch.no_grad()
-def written(network: Form, most: int = 12) -> str:
-    """The likeliest word, again and again, from an empty beginning."""
-    tokenizer = trained_models.world().tokenizer
-    end = trained_models.end_of(tokenizer)
+def decode_greedily(network: Form, most: int = 12) -> str:
+    """Greedy decoding from an empty prompt."""
+    tokenizer = trained_models.load_world().tokenizer
+    end = trained_models.end_token(tokenizer)
     ids = [end]
     for _ in range(most):
         ids.append(int(network(Text.of(torch.tensor([ids])))[0, -1].argmax()))

@@ -1,11 +1,11 @@
 """Experiments on words in trained models: nouns and adjectives, moles and lions."""
 
+from triform.charts import curve, heat, lines
 from triform_lectures import slides, trained_models
-from triform_lectures.assets import standing
-from triform_lectures.chapters.embeddings import cosines, streams
-from triform_lectures.experiments.adjectives import best_head
+from triform_lectures.assets import find_model
+from triform_lectures.chapters.embeddings import mean_cosines, read_streams
+from triform_lectures.experiments.adjectives import find_best_head
 from triform_lectures.lesson import CONDITION, Evidence, claim, lesson, table
-from triform_lectures.lesson_charts import curve, heat, lines
 
 
 @lesson(
@@ -17,10 +17,10 @@ from triform_lectures.lesson_charts import curve, heat, lines
     kind="trained",
 )
 def adjectives() -> Evidence:
-    """Every head of the little encoder and decoder, asked with the grammar's own labels."""
+    """Every head of the little encoder and decoder, measured with the grammar's own labels."""
     found = {
-        "encoder": best_head(trained_models.little("pair")),
-        "decoder": best_head(trained_models.little("decoder")),
+        "encoder": find_best_head(trained_models.load_little_model("pair")),
+        "decoder": find_best_head(trained_models.load_little_model("decoder")),
     }
     best = max(found.values(), key=lambda each: each.share / each.chance)
     return Evidence(
@@ -62,12 +62,12 @@ def adjectives() -> Evidence:
 )
 def moles() -> Evidence:
     """The cosine between the three moles, and between the three lions, at every place of the stream: in our encoder, in
-    our decoder, and in MiniLM where it stands on this machine's shelf. In the decoder a word knows only what stands
-    before it: 'take a biopsy of the' tells a mole apart, the mammal that follows does not."""
+    our decoder, and in MiniLM if it is installed on this machine. In the decoder a word's vector depends only on what
+    comes before it: 'take a biopsy of the' tells a mole apart, the mammal that follows does not."""
     models = {
-        "encoder": trained_models.little("pair"),
-        "decoder": trained_models.little("decoder"),
-        "MiniLM": standing("minilm"),
+        "encoder": trained_models.load_little_model("pair"),
+        "decoder": trained_models.load_little_model("decoder"),
+        "MiniLM": find_model("minilm"),
     }
     texts = {
         "mole": tuple(f"{text}." for text in slides.MOLES),
@@ -76,7 +76,9 @@ def moles() -> Evidence:
     found = {}
     for name, model in models.items():
         if model is not None:
-            found[name] = {word: cosines(streams(model, each, word)[1]).tolist() for word, each in texts.items()}
+            found[name] = {
+                word: mean_cosines(read_streams(model, each, word)[1]).tolist() for word, each in texts.items()
+            }
     rows = [
         [name, word, *(f"{x:.2f}" for x in (each[word][0], min(each[word]), each[word][-1]))]
         for name, each in found.items()

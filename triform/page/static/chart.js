@@ -1,10 +1,10 @@
-// Small charts as SVG: bars, lines, stacks. Colours are those of the page and follow light and dark.
+// Small SVG charts: bars, lines, stacks, in the colours of the page, light and dark.
 
 import { cut, h, percent, shown, svg } from "./dom.js";
 
 export const SERIES = ["blue", "orange", "green", "violet", "gold", "rose"];
 
-// Words with probabilities, the longest bar for the largest; where there are two numbers, the first stands above, faintly.
+// Words with probabilities as bars; of two numbers the first is drawn above, faintly.
 export function chances(rows, label) {
   const most = Math.max(...rows.map(({ now, before }) => Math.max(now, before ?? 0)), 1e-9);
   return h("table", { class: "chances" }, h("caption", {}, label),
@@ -44,7 +44,7 @@ export function key(names) {
   return h("ul", { class: "key" }, names.map(({ name, colour }) => h("li", {}, h("i", { class: `fill ${colour}` }), name)));
 }
 
-// About five round numbers from the least to the most.
+// About five round numbers from least to most.
 export function ticks(least, most) {
   const rough = (most - least || 1) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -1,4 +1,4 @@
-// Elements from values. Text is only ever textContent, so a text can never become markup.
+// DOM elements from values. Text is always textContent, so it can never become markup.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -22,7 +22,7 @@ function fill(element, props, children) {
   return element;
 }
 
-// What must not act on the screen is shown by its number: control characters, and marks that turn the writing around.
+// Control characters and bidirectional marks are shown as numbers, so that they have no effect.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const SIGNS = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
@@ -62,7 +62,7 @@ export function percent(value) {
   return value >= 0.0995 ? `${(100 * value).toFixed(0)} %` : value >= 0.001 ? `${(100 * value).toFixed(1)} %` : "< 0.1 %";
 }
 
-// --- pieces that many views have -----------------------------------------------------------------------------------
+// --- shared elements -----------------------------------------------------------------------------------------------
 
 export function token(stack, at, label, props = {}) {
   return h("bdi", { class: "token", "data-token": `${stack}:${at}`, ...props }, shown(label));

@@ -1,5 +1,5 @@
-// A heat map on a canvas: one scale of colour everywhere, a crosshair that follows the pointer, arrow keys, and words for
-// what a cell is. Blue is above zero, orange below, hatched is masked.
+// A heat map on a canvas: one colour scale everywhere, a crosshair, arrow keys, and each cell as text. Blue is above
+// zero, orange below, grey is masked.
 
 import { cut, h, number, shown } from "./dom.js";
 import { onPoint, point, say } from "./state.js";
@@ -19,7 +19,7 @@ export function forgetInk() {
   inks = null;
 }
 
-// Small weights are many and worth seeing: the square root of the share.
+// The square root of the share, so that small weights are visible.
 export function strength(value, most) {
   return Math.min(1, Math.sqrt(Math.abs(value) / (most || 1)));
 }
@@ -30,18 +30,18 @@ export function largest(rows) {
   return most;
 }
 
-// A scale that a few outliers do not wash out.
+// A scale that ignores a few outliers.
 export function usual(rows, share = 0.995) {
   const sizes = rows.flat().filter((value) => value !== null).map(Math.abs).sort((a, b) => a - b);
   return sizes[Math.floor(share * (sizes.length - 1))] || 1;
 }
 
 export function heat({ values, rows, columns, most, label, cell = 16, labels = true, pick, keys = true, nothing }) {
-  const room = labels ? { left: 76, top: 64 } : { left: 0, top: 0 };
+  const margin = labels ? { left: 76, top: 64 } : { left: 0, top: 0 };
   const [height, width] = [values.length, values[0].length];
   const canvas = h("canvas", { class: labels ? "heat" : "heat small", role: label ? "img" : null, "aria-label": label || null, "aria-hidden": label ? null : "true", tabindex: keys ? "0" : null });
-  const tall = room.top + height * cell;
-  const wide = room.left + width * cell + (labels ? 14 : 0);
+  const tall = margin.top + height * cell;
+  const wide = margin.left + width * cell + (labels ? 14 : 0);
   const ratio = Math.min(3, globalThis.devicePixelRatio || 1);
   canvas.width = wide * ratio;
   canvas.height = tall * ratio;
@@ -56,25 +56,25 @@ export function heat({ values, rows, columns, most, label, cell = 16, labels = t
     on.setTransform(ratio, 0, 0, ratio, 0, 0);
     on.clearRect(0, 0, wide, tall);
     on.fillStyle = colours.paper;
-    on.fillRect(room.left, room.top, width * cell, height * cell);
+    on.fillRect(margin.left, margin.top, width * cell, height * cell);
     const gap = cell >= 8 && height > 1 ? 1 : 0;
     values.forEach((row, i) => row.forEach((value, j) => {
       on.globalAlpha = value === null ? 0.55 : strength(value, top);
       on.fillStyle = value === null ? colours.none : value < 0 ? colours.down : colours.up;
-      on.fillRect(room.left + j * cell, room.top + i * cell, cell - gap, cell - gap);
+      on.fillRect(margin.left + j * cell, margin.top + i * cell, cell - gap, cell - gap);
     }));
     on.globalAlpha = 1;
     const lit = { rows: placesOf(rows, what), columns: placesOf(columns, what) };
     if (labels) names(on, colours, lit);
     on.strokeStyle = colours.text;
     on.lineWidth = cell >= 6 ? 1.5 : 1;
-    for (const i of lit.rows) on.strokeRect(room.left - 0.5, room.top + i * cell - 0.5, width * cell, cell);
-    for (const j of lit.columns) on.strokeRect(room.left + j * cell - 0.5, room.top - 0.5, cell, height * cell);
-    if (cursor) on.strokeRect(room.left + cursor[1] * cell - 1, room.top + cursor[0] * cell - 1, cell + 1, cell + 1);
+    for (const i of lit.rows) on.strokeRect(margin.left - 0.5, margin.top + i * cell - 0.5, width * cell, cell);
+    for (const j of lit.columns) on.strokeRect(margin.left + j * cell - 0.5, margin.top - 0.5, cell, height * cell);
+    if (cursor) on.strokeRect(margin.left + cursor[1] * cell - 1, margin.top + cursor[0] * cell - 1, cell + 1, cell + 1);
   }
 
   function names(on, colours, lit) {
-    const sparse = (side) => Math.ceil((side.stack ? 11 : 22) / cell); // tokens are worth more room than counts
+    const sparse = (side) => Math.ceil((side.stack ? 11 : 22) / cell); // tokens need more space than counts
     const every = { rows: sparse(rows), columns: sparse(columns) };
     on.textBaseline = "middle";
     const write = (at, text, place, turned, strong) => {
@@ -88,10 +88,10 @@ export function heat({ values, rows, columns, most, label, cell = 16, labels = t
       on.restore();
     };
     rows.labels.forEach((text, i) => {
-      if (i % every.rows === 0 || lit.rows.includes(i)) write(i, cut(shown(text), 11), [room.left - 6, room.top + (i + 0.5) * cell], false, lit.rows.includes(i));
+      if (i % every.rows === 0 || lit.rows.includes(i)) write(i, cut(shown(text), 11), [margin.left - 6, margin.top + (i + 0.5) * cell], false, lit.rows.includes(i));
     });
     columns.labels.forEach((text, j) => {
-      if (j % every.columns === 0 || lit.columns.includes(j)) write(j, cut(shown(text), 9), [room.left + (j + 0.55) * cell, room.top - 6], true, lit.columns.includes(j));
+      if (j % every.columns === 0 || lit.columns.includes(j)) write(j, cut(shown(text), 9), [margin.left + (j + 0.55) * cell, margin.top - 6], true, lit.columns.includes(j));
     });
   }
 
@@ -104,8 +104,8 @@ export function heat({ values, rows, columns, most, label, cell = 16, labels = t
   function cellAt(event) {
     const box = canvas.getBoundingClientRect();
     const scale = wide / box.width;
-    const i = Math.floor(((event.clientY - box.top) * scale - room.top) / cell);
-    const j = Math.floor(((event.clientX - box.left) * scale - room.left) / cell);
+    const i = Math.floor(((event.clientY - box.top) * scale - margin.top) / cell);
+    const j = Math.floor(((event.clientX - box.left) * scale - margin.left) / cell);
     return i >= 0 && j >= 0 && i < height && j < width ? [i, j] : null;
   }
 
@@ -145,7 +145,7 @@ function placesOf(side, { token = [] }) {
     .filter((at) => at >= 0 && at < side.labels.length);
 }
 
-// A vector as a strip of colour: its numbers are told by the title of the strip and by the readout.
+// A vector as a strip of colours; its label and the readout have the numbers.
 export function strip(values, label, most) {
   const wide = Math.min(720, Math.max(180, values.length * 4));
   const side = { labels: values.map((_, i) => String(i)) };

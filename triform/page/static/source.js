@@ -1,4 +1,4 @@
-// Where answers come from: a server that has the model, or the answers that were put into this file.
+// Where answers come from: a server with the model, or the answers inside this file.
 
 const held = document.getElementById("answers");
 const inside = held && JSON.parse(held.textContent);
@@ -16,12 +16,12 @@ function sorted(value) {
   return `{${Object.keys(value).sort().map((key) => `${key}:${sorted(value[key])}`).join()}}`;
 }
 
-// In a file there is one text only, so the questions in it do not repeat it.
+// A file has one text only, so its requests leave it out.
 function bare(ask) {
   return ask.run ? { ...ask, run: { ...ask.run, text: "", target: "" } } : ask;
 }
 
-// Answers that have come are remembered under their question. A question that `signal` ends is not asked any further.
+// Answers are cached by request; `signal` cancels a request.
 export async function ask(question, model, signal) {
   if (inside) {
     const found = known.get(sorted(bare(question)));
@@ -36,10 +36,10 @@ export async function ask(question, model, signal) {
   return found;
 }
 
-// One request; with `each`, an answer that comes in pieces, and every piece is told as it comes.
+// One request; with `each`, a stream whose chunks are passed to it.
 export async function send(path, body, { signal, each } = {}) {
   const response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
-  if (!response.ok) return told(response);
+  if (!response.ok) return parsed(response);
   if (!each) return response.json();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
@@ -57,8 +57,8 @@ export async function send(path, body, { signal, each } = {}) {
   }
 }
 
-// What a server says: its answer, or an error in its own words.
-async function told(response) {
+// The JSON of a response; an error with the server's message.
+async function parsed(response) {
   const found = await response.json().catch(() => ({}));
   if (response.status === 401) throw new Error("You are signed out. Reload the page to sign in again.");
   if (!response.ok) throw new Error(worded(found.error) ?? `The server answered ${response.status}.`);
@@ -69,7 +69,7 @@ function worded(error) {
   return error?.param && !error.message.includes(error.param) ? `${error.param}: ${error.message}` : error?.message;
 }
 
-// The chapters of the lectures, and one of them with what its lessons found.
+// The chapters of the lectures, and one of them with the results of its lessons.
 export async function contents() {
   return inside ? inside.lessons.contents : once("page/lessons");
 }
@@ -79,7 +79,7 @@ export async function chapter(name) {
 }
 
 async function once(path) {
-  if (!remembered.has(path)) remembered.set(path, await told(await fetch(path)));
+  if (!remembered.has(path)) remembered.set(path, await parsed(await fetch(path)));
   return remembered.get(path);
 }
 
@@ -88,8 +88,8 @@ export async function signOut() {
   location.reload();
 }
 
-// Which models there are, what may be tried with them, and the text to begin with.
+// The models, the forms of the playground, and the first text.
 export async function opening() {
   if (inside) return { models: [inside.name], text: inside.text, target: inside.target, forms: {}, lessons: Boolean(inside.lessons), signed_in: false };
-  return told(await fetch("v1/look"));
+  return parsed(await fetch("v1/look"));
 }

@@ -1,29 +1,29 @@
-// What is being looked at, and what the reader points at; views ask here and are told here.
+// The state of the page: what is shown, and what the pointer is on. Views send their requests from here.
 
 import { ask } from "./source.js";
 
 export const WINDOW = 32; // tokens that are shown at once
-export const WHOLE = 64; // tokens of a target that are written: the same number is in looker.py
+export const WHOLE = 64; // max tokens of a generated target: the same number is in session.py
 
 export const UNCHANGED = { heads: [], feedforward: [], positions: "kept", mask: "kept", temperature: 1 };
 
 export const page = {
-  start: null, // the answer that says what the model is
-  model: null, // its name, where there are several
+  start: null, // the answer to the request "start"
+  model: null, // its name, if there are several
   run: { text: "", target: "", change: UNCHANGED },
   view: "flow",
   stack: "", kind: "self", layer: 0, head: 0,
   picked: {}, // the chosen token of each stack
   from: {}, // where the window of each stack begins
   keysFrom: null, // where the window of the keys begins; null: with the queries
-  change: UNCHANGED, // of the interventions
+  change: UNCHANGED, // the interventions
   names: [], // of all models
-  signedIn: false, // with a key, by a cookie
+  signedIn: false,
   forms: {}, // of the playground, by model
   hasLessons: false,
-  chapter: "", // of the lectures, that is open
-  lesson: "", // of it, that is to be found again
-  given: null, // numbers of a lesson that a view draws in place of the model's
+  chapter: "", // the open chapter of the lectures
+  lesson: "", // the lesson to scroll to
+  given: null, // numbers of a lesson that a view draws instead of the model's
 };
 
 const listeners = new Set();
@@ -38,11 +38,11 @@ export function change(what) {
   for (const listener of listeners) listener(what);
 }
 
-// --- questions: each belongs to the state that was shown when it was asked ----------------------------------------------
+// --- requests: each belongs to the state that was shown when it was sent ------------------------------------------------
 
 let drawing = new AbortController();
 
-// A new state is drawn: the questions of the one before are ended, so that the server does not compute them.
+// A new state is drawn: the requests of the one before are cancelled, so that the server does not compute them.
 export function startDrawing() {
   drawing.abort();
   drawing = new AbortController();
@@ -67,7 +67,7 @@ export function forms() {
 
 let opening = new AbortController();
 
-// Opens a text in a model. The last call counts: an earlier one that is still waiting ends, and changes nothing.
+// Opens a text in a model. Cancels an earlier call that still waits.
 export async function begin(run, model = page.model) {
   opening.abort();
   opening = new AbortController();
@@ -106,7 +106,7 @@ export function last() {
   return stacks().at(-1);
 }
 
-// Encoder, masked decoder and cross-attention, as far as this model has them.
+// The attention layers that this model has: encoder, masked decoder, cross.
 export function kinds() {
   const names = stacks();
   const found = names.map((stack) => ({ stack, kind: "self", title: stack === "encoder" ? "encoder self-attention" : "masked self-attention" }));
@@ -128,7 +128,7 @@ export function keysWindow(stack, kind) {
   return [page.keysFrom, Math.min(tokens(side).length, page.keysFrom + WINDOW)];
 }
 
-// --- pointing: a token or a head lights up wherever it stands --------------------------------------------------------
+// --- pointing: a token or a head is highlighted wherever it is drawn -------------------------------------------------
 
 export function onPoint(listener) {
   pointers.add(listener);
@@ -153,13 +153,13 @@ function selector({ token, head }) {
 }
 
 export function followPointer() {
-  const told = (event) => {
+  const follow = (event) => {
     const element = event.target instanceof Element ? event.target.closest("[data-token], [data-head]") : null;
-    if (!element && event.target instanceof Element && event.target.closest("canvas")) return; // a canvas tells itself
+    if (!element && event.target instanceof Element && event.target.closest("canvas")) return; // a canvas does this itself
     point(element ? { token: element.dataset.token ? [element.dataset.token] : [], head: element.dataset.head } : null);
   };
-  document.addEventListener("pointerover", told);
-  document.addEventListener("focusin", told);
+  document.addEventListener("pointerover", follow);
+  document.addEventListener("focusin", follow);
 }
 
 let readout;
@@ -169,7 +169,7 @@ export function say(text) {
   readout.textContent = text;
 }
 
-// From numbers that a lesson has lent to the lesson itself.
+// From a view with the numbers of a lesson back to the lesson.
 export function backToLesson() {
   const { chapter, lesson } = page.given;
   change({ view: "lessons", chapter, lesson, given: null });

@@ -1,7 +1,7 @@
-"""The ASGI application: the guard at the door, and one endpoint a route that reads, checks, works and sends.
+"""The ASGI application: middleware for every request, and one endpoint per route that parses, computes and responds.
 
-Owns what every request meets: its id, the host and key checks, its deadline, its line in the log, the race against a
-client that hangs up. Refuses to know what any route does.
+Every request gets an id, checks of host and key, a deadline, a line in the log, and is cancelled if its client
+disconnects.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,9 +39,9 @@ from triform.serve.playground import forms
 from triform.serve.routes import ROUTES, Route
 from triform.serve.worker.service import Service
 
-GONE = 499  # the client has hung up: for the log alone
-ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-SAFE = {
+CLIENT_CLOSED = 499  # the client has disconnected; only in the log
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
@@ -50,20 +49,21 @@ SAFE = {
 
 
 def app(service: Service, *, access: Access | None = None) -> Starlette:
-    """The service as an ASGI application; its workers start and end with the application's life."""
+    """The service as an ASGI application, which starts and stops its workers."""
     access, sessions = access or Access(), Sessions(service.limits)
+    playground = {name: forms(served) for name, served in service.models.items()}
 
     @asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         service.start()
         try:
             yield
         finally:
             service.stop()
 
-    inside: list[Middleware] = [Middleware(Door, service=service, access=access, sessions=sessions)]
+    middleware: list[Middleware] = [Middleware(Door, service=service, access=access, sessions=sessions)]
     if access.origins:
-        inside.insert(
+        middleware.insert(
             0,
             Middleware(
                 CORSMiddleware,
@@ -77,36 +77,29 @@ def app(service: Service, *, access: Access | None = None) -> Starlette:
         routes=[
             *(Path(route.path, Endpoint(service, route), methods=[route.method]) for route in (*ROUTES, *DESCRIBING)),
             *sign_in_routes(access, sessions),
-            *shown(service),
+            *page_routes(service.lookers, forms=playground),
         ],
-        middleware=inside,
+        middleware=middleware,
         exception_handlers={HTTPException: as_refusal},
-        lifespan=life,
+        lifespan=lifespan,
     )
     made.router.redirect_slashes = False
     return made
 
 
-def shown(service: Service) -> list[BaseRoute]:
-    """The page with a playground; what it asks goes through the table of routes, like everything that is posted."""
-    playground = {name: forms(served) for name, served in service.models.items()}
-    pages = page_routes(service.lookers, forms=playground)
-    return [page for page in pages if "POST" not in (getattr(page, "methods", None) or ())]
-
-
 def as_refusal(request: Request, error: Exception) -> Response:
-    """What the router says of unknown paths and methods, in the API's shape."""
+    """The router's errors for unknown paths and methods, in the API's shape."""
     status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
-    said = {404: "there is no such path; see /docs", 405: f"{request.method} is not answered here; see /docs"}
-    fault = Refusal(said.get(status, "the request is not answered"), status=status)
+    messages = {404: "no such path; see /docs", 405: f"{request.method} is not supported here; see /docs"}
+    fault = Refusal(messages.get(status, "the request failed"), status=status)
     return Response(fault.body, status, headers=headers, media_type="application/json")
 
 
-# --- the door -------------------------------------------------------------------------------------------------------
+# --- middleware -----------------------------------------------------------------------------------------------------
 
 
 class Door:
-    """Every request passes here first and last: id, host, key; then its line in the log and its place in the counts."""
+    """Around every request: its id, the checks of size, host and key, security headers, log and metrics."""
 
     def __init__(self, app: ASGIApp, *, service: Service, access: Access, sessions: Sessions) -> None:
         self.app, self.service, self.access, self.sessions = app, service, access, sessions
@@ -115,29 +108,29 @@ class Door:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         began, headers = monotonic(), Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        call = scope["triform.call"] = Call(self.service, given if ID.fullmatch(given) else secrets.token_hex(12))
-        status = GONE
+        id = headers.get("x-request-id", "")
+        call = scope["triform.call"] = Call(self.service, id if REQUEST_ID.fullmatch(id) else secrets.token_hex(12))
+        status = CLIENT_CLOSED
 
-        async def noted(message: Any) -> None:
+        async def send_noted(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                sent = MutableHeaders(scope=message)
-                sent["x-request-id"] = call.id
-                for name, value in SAFE.items():
-                    sent.setdefault(name, value)
+                response_headers = MutableHeaders(scope=message)
+                response_headers["x-request-id"] = call.id
+                for name, value in SECURITY_HEADERS.items():
+                    response_headers.setdefault(name, value)
             await send(message)
 
         try:
             check_size(scope, self.service.limits)
             check(scope, self.access, self.sessions)
-            await self.app(scope, receive, noted)
+            await self.app(scope, receive, send_noted)
         except Refusal as fault:
             if isinstance(fault, KeyNeeded) and wants_page(scope):
-                await sign_in_form(then=scope["path"].removeprefix("/"))({"type": "http"}, _nothing, noted)
+                await sign_in_form(then=scope["path"].removeprefix("/"))({"type": "http"}, _disconnect, send_noted)
             else:
-                await send_fault(noted, fault)
+                await send_fault(send_noted, fault)
         except Gone:
             call.notes["gone"] = True
         finally:
@@ -155,7 +148,7 @@ class Door:
 
 
 def wants_page(scope: Scope) -> bool:
-    """A browser that opens the page or another document beside it, from where the form finds `sign-in`."""
+    """A browser that opens a top-level document, from where the form's relative link to `sign-in` works."""
     top = scope["path"].count("/") == 1
     return top and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
@@ -164,17 +157,16 @@ def check_size(scope: Scope, limits: Limits) -> None:
     size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
     size += sum(len(name) + len(value) for name, value in scope["headers"])
     if size > limits.header_bytes:
-        said = f"path and headers have {size:,} bytes; at most {limits.header_bytes:,} are accepted"
-        raise Refusal(said, status=431, code="too_large")
+        message = f"path and headers have {size:,} bytes; at most {limits.header_bytes:,} are accepted"
+        raise Refusal(message, status=431, code="too_large")
 
 
 async def send_fault(send: Send, fault: Refusal) -> None:
-    await Response(fault.body, fault.status, headers=fault.headers, media_type="application/json")(
-        {"type": "http"}, _nothing, send
-    )
+    response = Response(fault.body, fault.status, headers=fault.headers, media_type="application/json")
+    await response({"type": "http"}, _disconnect, send)
 
 
-async def _nothing() -> Any:
+async def _disconnect() -> Any:
     return {"type": "http.disconnect"}
 
 
@@ -182,24 +174,21 @@ async def _nothing() -> Any:
 
 
 class Sent:
-    """How far an answer has gone out."""
+    """Sends one response: whole, as a stream, or as an error."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.streaming = False
 
     async def whole(self, answer: Any) -> None:
-        response = (
-            answer
-            if isinstance(answer, Response)
-            else Response(msgspec.json.encode(answer), media_type="application/json")
-        )
-        await response({"type": "http"}, _nothing, self._send)
+        if not isinstance(answer, Response):
+            answer = Response(msgspec.json.encode(answer), media_type="application/json")
+        await answer({"type": "http"}, _disconnect, self._send)
 
     async def stream(self, events: AsyncIterator[bytes]) -> None:
-        """The status is sent with the first event, so that what fails before it is an error like any other."""
-        async with aclosing(events) as each:  # type: ignore[type-var]
-            async for event in each:
+        """The status is sent with the first event, so that an earlier failure is an ordinary error response."""
+        async with aclosing(events) as closing:  # type: ignore[type-var]
+            async for event in closing:
                 if not self.streaming:
                     self.streaming = True
                     headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -208,7 +197,7 @@ class Sent:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def fault(self, fault: Refusal) -> None:
-        """As the answer, or as the last event of a stream that has begun."""
+        """As the response, or as the last event of a stream that has begun."""
         if not self.streaming:
             return await send_fault(self._send, fault)
         last = b"data: " + fault.body + b"\n\n" + DONE
@@ -238,13 +227,13 @@ class Endpoint:
                 await sent.fault(fault)
 
     def _fault_of(self, error: BaseException, call: Call) -> Refusal | None:
-        """What the client is told; None where it has left."""
+        """The error response; None if the client has disconnected."""
         if isinstance(error, Gone):
             call.notes["gone"] = True
             return None
         if isinstance(error, TimeoutError):
-            said = f"the answer took more than {self.service.limits.seconds:g} s"
-            return Refusal(said, status=504, code="deadline_exceeded")
+            message = f"the request took more than {self.service.limits.seconds:g} s"
+            return Refusal(message, status=504, code="deadline_exceeded")
         if isinstance(error, asyncio.CancelledError):
             return unavailable("stopping")
         fault = refusal(error)
@@ -279,24 +268,24 @@ class Endpoint:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """An error holds the frames it went through, they hold the request's task, and that the error: a circle with the
-    whole body in it, which only a collection of the oldest garbage would free, and that is rare."""
+    """Breaks the cycle error → frames → the request's task → error, which holds the whole body until a full, and rare,
+    garbage collection."""
     while error is not None:
         error.__traceback__ = None
         error = error.__context__
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """The work, given up as soon as the client hangs up."""
-    doing = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(hung_up(receive))
+    """Runs the work; cancels it when the client disconnects."""
+    working = asyncio.ensure_future(work)
+    disconnect = asyncio.ensure_future(hung_up(receive))
     try:
-        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
+        await asyncio.wait({working, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
             raise Gone
-        await doing
+        await working
     finally:
-        for task in (doing, leaving):
+        for task in (working, disconnect):
             if not task.done():
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):

@@ -1,7 +1,6 @@
-"""Which requests may come in: by the host they are sent to, and by the key or the session they carry.
+"""Access control by host name, and by API key or session; decided by raw path and headers before any routing.
 
-Everything is closed unless opened. Decided by the raw path and headers alone, before any route is looked up. Knows no
-routes but those that need no key: /health, and /sign-in, where a browser shows one.
+Only /health and /sign-in need no key.
 """
 
 import base64
@@ -23,16 +22,16 @@ from triform.serve.http.http_errors import Refusal
 from triform.serve.http.sessions import Sessions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SHORTEST = 8  # characters of a key
+MIN_KEY_CHARACTERS = 8
 ANY = "*"
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/?#\s]+))(:(?P<port>[0-9]{0,5}))?", re.ASCII)
 LARGEST_PORT = 65535
-OPEN = (b"/health", b"/sign-in")
+PATHS_WITHOUT_KEY = (b"/health", b"/sign-in")
 COOKIE = "triform_session"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """No keys: whoever reaches the port. Hosts are names a request may be addressed to; origins are for browsers."""
+    """Without keys every client that reaches the port has access; `hosts` are allowed Host headers, `origins` CORS."""
 
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = LOOPBACK
@@ -43,17 +42,17 @@ def access(*, host: str, keys: Iterable[str], hosts: Iterable[str], origins: Ite
     """Refuses to open a port to others without a key."""
     known = tuple(dict.fromkeys(keys))
     for key in known:
-        if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+        if len(key) < MIN_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
             raise TriformError(
-                f"an API key needs at least {SHORTEST} printable ASCII characters without spaces; "
+                f"an API key needs at least {MIN_KEY_CHARACTERS} printable ASCII characters without spaces; "
                 f"make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
     if not known and not loopback(host):
         raise TriformError(
-            f"--host {host} can be reached by others and no API key is set; give --api-key-file, or stay on 127.0.0.1"
+            f"--host {host} is reachable from other machines and no API key is set; give --api-key-file, "
+            "or use 127.0.0.1"
         )
-    named = tuple(dict.fromkeys((*LOOPBACK, host, *hosts)))
-    return Access(keys=known, hosts=named, origins=tuple(origins))
+    return Access(keys=known, hosts=tuple(dict.fromkeys((*LOOPBACK, host, *hosts))), origins=tuple(origins))
 
 
 def loopback(host: str) -> bool:
@@ -64,32 +63,32 @@ def loopback(host: str) -> bool:
 
 
 def keys_in(file: str | Path) -> list[str]:
-    """One key a line; empty lines and lines that begin with # are skipped."""
+    """One key per line; empty lines and lines that begin with # are skipped."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise TriformError(f"cannot read the keys in {file}: {error}") from error
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
-        raise TriformError(f"{file} holds no key; write one a line")
+        raise TriformError(f"{file} has no key; write one per line")
     return keys
 
 
 class KeyNeeded(Refusal):
-    """A request without a key, or with a wrong one."""
+    """The request has no key, or a wrong one."""
 
     def __init__(self) -> None:
-        said = "an API key is needed: Authorization: Bearer KEY; browsers sign in at /sign-in"
-        super().__init__(said, status=401, code="invalid_api_key")
+        message = "an API key is required: Authorization: Bearer KEY; browsers sign in at /sign-in"
+        super().__init__(message, status=401, code="invalid_api_key")
         self.headers["www-authenticate"] = "Bearer"
 
 
 def check(scope: Scope, access: Access, sessions: Sessions) -> None:
-    """Refuses a request that may not come in; `scope` remembers whether a session let it in."""
+    """Refuses a request without access; sets `triform.session` in `scope` for one with a session."""
     headers = Headers(scope=scope)
     if not right_host(headers.getlist("host"), access.hosts):
-        raise Refusal("this host name is not served here; the host may allow it with --allow-host", status=421)
-    if not access.keys or scope.get("raw_path", b"") in OPEN or right_key(headers, access.keys):
+        raise Refusal("this host name is not allowed; start the service with --allow-host NAME", status=421)
+    if not access.keys or scope.get("raw_path", b"") in PATHS_WITHOUT_KEY or right_key(headers, access.keys):
         return
     if not sessions.has(session_token(headers)):
         raise KeyNeeded
@@ -99,31 +98,31 @@ def check(scope: Scope, access: Access, sessions: Sessions) -> None:
 
 
 def session_token(headers: Headers) -> str:
-    """What the session cookie holds."""
+    """The value of the session cookie."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def check_same_origin(headers: Headers) -> None:
-    """A browser sends its cookies along whichever page asks; only pages of this very service may."""
+    """Against cross-site request forgery: browsers send the cookie for requests of any page."""
     origin, host = headers.get("origin", ""), headers.get("host", "")
     if not host or urlsplit(origin).netloc.lower() != host.lower():
-        said = f"a page of {origin[:80] or 'an unknown origin'} may not ask with the cookie of {host[:80]}"
-        raise Refusal(f"{said}; a proxy before this service must pass the Host header on", status=403)
+        problem = f"a page of {origin[:80] or 'an unknown origin'} may not use the cookie of {host[:80]}"
+        raise Refusal(f"{problem}; a proxy before this service must pass the Host header on", status=403)
 
 
-def right_host(given: list[str], allowed: tuple[str, ...]) -> bool:
-    """A page elsewhere that points its own name at this machine (DNS rebinding) says that name here."""
+def right_host(hosts: list[str], allowed: tuple[str, ...]) -> bool:
+    """Against DNS rebinding: a foreign page that points its own name at this machine sends that name as Host."""
     if ANY in allowed:
         return True
-    named = HOST.fullmatch(given[0]) if len(given) == 1 else None
+    named = HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if named is None or int(named["port"] or 0) > LARGEST_PORT:
         return False
     name = named["address"] or named["name"]
-    return name.lower() in (one.lower() for one in allowed)
+    return name.lower() in (host.lower() for host in allowed)
 
 
 def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
-    """Whether the Authorization header holds a key."""
+    """Whether the Authorization header has a valid key."""
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "basic":
         try:
@@ -135,15 +134,15 @@ def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
     return is_key(value.strip(), keys)
 
 
-def is_key(given: str, keys: tuple[str, ...]) -> bool:
-    """Compared in constant time with every key, whichever is right."""
-    digest = _digest(given)
-    return sum(hmac.compare_digest(digest, _digest(key)) for key in keys) > 0
+def is_key(key: str, keys: tuple[str, ...]) -> bool:
+    """Compares with every key in constant time."""
+    digest = _digest(key)
+    return sum(hmac.compare_digest(digest, _digest(known)) for known in keys) > 0
 
 
 _SALT = secrets.token_bytes(32)
 
 
 def _digest(key: str) -> bytes:
-    """Equal lengths for keys of any length."""
+    """Equal length for keys of any length."""
     return hmac.digest(_SALT, key.encode("utf-8", "surrogatepass"), "sha256")

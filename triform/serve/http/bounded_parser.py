@@ -1,6 +1,6 @@
-"""h11's parser with bounds on work: how many pieces a body comes in, how large a chunk says it is, what is ambiguous.
+"""h11's parser with limits on the number of pieces of a body, on declared chunk sizes, and on ambiguous headers.
 
-h11 is written in Python: an event costs about 10 µs however few bytes it carries, so bytes alone bound nothing.
+h11 is written in Python: an event costs about 10 µs however few bytes it has, so a limit on bytes is not enough.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ ABSOLUTE = (b"http://", b"https://")
 
 
 class BoundedConnection(h11.Connection):
-    """A server's side of a connection; what is refused is in `fault` when `RemoteProtocolError` is raised."""
+    """The server's side of a connection; `fault` has the error when `RemoteProtocolError` is raised."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(h11.SERVER, limits.header_bytes)
@@ -32,21 +32,21 @@ class BoundedConnection(h11.Connection):
         if isinstance(event, h11.Data):
             self._pieces += 1
             if self._pieces > MAX_PIECES:
-                said = f"the body comes in more than {MAX_PIECES:,} pieces; send it whole, or in larger chunks"
-                raise self._refuse(Refusal(said, status=413, code="too_large"))
+                message = f"the body has more than {MAX_PIECES:,} pieces; send it whole, or in larger chunks"
+                raise self._refuse(Refusal(message, status=413, code="too_large"))
         if event is h11.NEED_DATA or isinstance(event, h11.Data):
             self._check_chunk()
         return event
 
     def send(self, event: Any) -> Any:
-        """An answer before the whole request was read says that the connection ends with it."""
+        """A response before the whole request was read closes the connection."""
         if isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY:
             headers = [*event.headers.raw_items(), (b"connection", b"close")]
             event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
         return super().send(event)
 
     def _check_request(self, request: h11.Request) -> h11.Request:
-        """Two ways to say where a body ends are how requests are smuggled past a proxy (RFC 9112, 6.1)."""
+        """Refuses two lengths of one body, which allow request smuggling past a proxy (RFC 9112, 6.1)."""
         names = {name for name, _ in request.headers}
         if {b"content-length", b"transfer-encoding"} <= names:
             raise self._refuse(Refusal("give Content-Length or Transfer-Encoding, not both"))
@@ -63,11 +63,11 @@ class BoundedConnection(h11.Connection):
         )
 
     def _check_chunk(self) -> None:
-        """A chunk that says it is larger than any body may be is refused before it comes."""
-        declared = getattr(self._reader, "_bytes_in_chunk", 0)  # h11 tells nobody; a test holds this name
+        """Refuses a chunk by its declared size, before it arrives."""
+        declared = getattr(self._reader, "_bytes_in_chunk", 0)  # private in h11; a test checks that it exists
         if declared > self._limits.body_bytes:
-            said = f"a chunk of {declared:,} bytes is announced; at most {self._limits.body_bytes:,} are accepted"
-            raise self._refuse(Refusal(said, status=413, code="too_large"))
+            message = f"the chunk has {declared:,} bytes; at most {self._limits.body_bytes:,} are accepted"
+            raise self._refuse(Refusal(message, status=413, code="too_large"))
 
     def _refuse(self, fault: Refusal) -> h11.RemoteProtocolError:
         self.fault = fault

@@ -1,9 +1,8 @@
-"""Connections with bounded patience and bounded work: a client that sends no whole request, does not read, or sends in
-tiny pieces is cut off, and a refusal reaches its client.
+"""uvicorn's HTTP protocol with timeouts and bounded work per connection.
 
-uvicorn's own protocol waits for ever for a first request and for a slow reader, and parses all that one read brought
-before others have a turn; this is that protocol with a clock, small reads and a bounded parser. What is no HTTP at all
-is refused in the API's shape.
+uvicorn waits for ever for a first request and for a client that does not read, and parses a whole read before other
+connections have a turn. Here such clients are disconnected, reads are small, the parser is bounded, error responses
+reach their clients, and input that is not HTTP gets an error in the API's shape.
 """
 
 import asyncio
@@ -19,16 +18,16 @@ from triform.serve.http.bounded_parser import BoundedConnection
 from triform.serve.http.http_errors import Refusal, unavailable
 from triform.serve.http.limits import Limits
 
-LOOKS = 4  # at a connection while its patience lasts
-READ_BYTES = 2048  # parsed at once: the event loop turns to other connections in between
-DISCARD_BYTES = 2**18  # read at once where nothing is parsed any more
-LINGER_SECONDS = 2.0  # for a refused client to read why, while what it still sends is thrown away
+CHECKS_PER_TIMEOUT = 4
+READ_BYTES = 2048  # parsed at once: other connections have their turn in between
+DISCARD_BYTES = 2**18  # read at once when nothing is parsed any more
+LINGER_SECONDS = 2.0  # for a refused client to read the error, while what it still sends is discarded
 
-_discarded = bytearray(DISCARD_BYTES)  # written by all, read by none
+_discarded = bytearray(DISCARD_BYTES)  # shared, never read
 
 
 class Watched(H11Protocol, asyncio.BufferedProtocol):
-    """`limits` is set by `watched`, which makes the class that a server is given."""
+    """`limits` is set by `make_protocol`."""
 
     limits: Limits
     conn: BoundedConnection
@@ -39,17 +38,16 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         self._lingers, self._wire = False, transport
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         self._idle = self._stuck = self.loop.time()
-        self._before = 0  # bytes that had been sent and not read when the clock last looked
+        self._before = 0  # unread bytes at the last check
         self._clock: asyncio.TimerHandle | None = self._later()
         if len(self.connections) > self.limits.connections:
             self._make_place()
 
     def _make_place(self) -> None:
-        """The connection that has been idle longest goes; where all others are being answered, this one does."""
-        others: list[Any] = [one for one in self.connections if one is not self]
-        idle = [one for one in others if not one.busy]
-        if idle:
-            min(idle, key=lambda one: one.idle_since).transport.abort()
+        """Closes the connection that has been idle longest; if all others are busy, refuses this one."""
+        others: list[Any] = [other for other in self.connections if other is not self]
+        if idle := [other for other in others if not other.busy]:
+            min(idle, key=lambda other: other.idle_since).transport.abort()
         else:
             self._refuse(unavailable("busy"), status=503)
 
@@ -62,10 +60,10 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
     # --- the clock --------------------------------------------------------------------------------------------------
 
     def _later(self) -> asyncio.TimerHandle:
-        return self.loop.call_later(self.limits.idle_seconds / LOOKS, self._look)
+        return self.loop.call_later(self.limits.idle_seconds / CHECKS_PER_TIMEOUT, self._check_timeouts)
 
-    def _look(self) -> None:
-        """Idle: no request is being answered. Stuck: more has been sent than is read. Slow reading is neither."""
+    def _check_timeouts(self) -> None:
+        """Idle: no request is running. Stuck: the client reads nothing of what was sent. Slow reading is neither."""
         now, unread = self.loop.time(), self._unread()
         reads, self._before = unread < self._before, unread
         if reads or self.busy:
@@ -78,23 +76,23 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
             self._clock = self._later()
 
     def on_response_complete(self) -> None:
-        """A short request may begin and end between two looks."""
+        """A short request may begin and end between two checks."""
         self._idle = self.loop.time()
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closed while there is more to read, a connection would stay in the kernel: our clock ends it then."""
+        """A connection closed with unread data would stay in the kernel; our timer ends it."""
         if not self._unread():
             super().timeout_keep_alive_handler()
 
     def resume_writing(self) -> None:
-        """All but a little was read, though as much may wait again at the next look."""
+        """The client has read almost everything, though as much may wait again at the next check."""
         self._stuck = self.loop.time()
         super().resume_writing()
 
     @property
     def busy(self) -> bool:
-        """A request is being answered."""
+        """A request is running."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
@@ -102,9 +100,9 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         return self._idle
 
     def _unread(self) -> int:
-        """Bytes sent that the client's machine has not taken: here, and in the kernel where it tells."""
+        """Bytes that the client has not received: in the transport's buffer and, outside Windows, in the kernel's."""
         held = bytearray(4)
-        with suppress(OSError, ImportError):  # Windows does not tell
+        with suppress(OSError, ImportError):  # Windows has no TIOCOUTQ
             from fcntl import ioctl
             from termios import TIOCOUTQ
 
@@ -112,7 +110,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         return self.transport.get_write_buffer_size() + struct.unpack("i", held)[0]
 
     def _cut(self) -> None:
-        """With a reset where there is more to send: what the kernel holds for one who does not read goes too."""
+        """With a reset if data is unsent, so that the kernel drops its buffer too."""
         if self._unread():
             made = self.transport.get_extra_info("socket")
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -128,7 +126,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
             self.data_received(bytes(self._buffer[:nbytes]))
 
     def linger(self) -> None:
-        """Close, but so that an answer arrives: closed with bytes unread, the kernel would reset the connection."""
+        """Closes so that the response arrives: with unread input, the kernel would reset the connection."""
         if self._lingers or self._wire.is_closing():
             return
         self._lingers = True
@@ -139,7 +137,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         self._clock = self.loop.call_later(LINGER_SECONDS, self._wire.abort)
 
     def handle_events(self) -> None:
-        """uvicorn stops reading where something stands behind a request: it would not see that its client hangs up."""
+        """Continues reading behind a request, which uvicorn does not: it would miss a disconnect."""
         super().handle_events()
         if self.busy and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             if len(self.conn.trailing_data[0]) > self.limits.header_bytes:
@@ -148,11 +146,11 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
                 self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
-        fault = self.conn.fault or Refusal("this is not HTTP as it should be, or its headers are too large")
+        fault = self.conn.fault or Refusal("this is not valid HTTP, or its headers are too large")
         self._refuse(fault, status=fault.status)
 
     def _refuse(self, fault: Refusal, *, status: int) -> None:
-        """Whoever has part of an answer already can be told nothing more."""
+        """An error response, if no part of another response was sent."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return self._cut()
         fault.status = status
@@ -160,14 +158,14 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         answer = h11.Response(status_code=status, headers=headers, reason=b"")
         for event in (answer, h11.Data(data=fault.body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        if self.busy:  # by someone who now need not
+        if self.busy:  # cancels the running request
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         return self.linger()
 
 
 class LingeringTransport:
-    """A connection's transport; closed within a request, it lingers. uvicorn closes connections in several places."""
+    """A transport that lingers when it is closed within a request; uvicorn closes it in several places."""
 
     def __init__(self, wire: asyncio.Transport, protocol: Watched) -> None:
         self.wire, self._protocol = wire, protocol

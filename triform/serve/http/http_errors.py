@@ -1,7 +1,4 @@
-"""What goes wrong, in the shape OpenAI's clients know: `{"error": {"message", "type", "param", "code"}}`.
-
-Owns the table from status to type. Knows nothing of routes.
-"""
+"""Errors in the shape OpenAI's clients know: `{"error": {"message", "type", "param", "code"}}`."""
 
 import math
 from typing import Literal
@@ -36,7 +33,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 class Refusal(TriformError):
-    """A request that is not answered, and why; the rest of the service goes on."""
+    """An error response to one request; `wait`: seconds for Retry-After."""
 
     def __init__(
         self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None, wait: int = 0
@@ -52,29 +49,29 @@ class Refusal(TriformError):
 
 
 def refusal(error: BaseException) -> Refusal:
-    """Any error as what a client is told: what a person can mend is 400; the rest is ours and says no more."""
+    """Any error as a response: a TriformError is the client's (400), others are internal and give no details."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, NotNumbers):
         return Refusal(str(error), status=500, code="generation_failed")
     if isinstance(error, TriformError):
         return Refusal(str(error), param=getattr(error, "field", None))
-    return Refusal("the server failed at this request; others are not affected", status=500, code="internal_error")
+    return Refusal("internal error in this request; others are unaffected", status=500, code="internal_error")
 
 
 def failed_writing(error: str, *, param: str | None = None) -> Refusal:
-    """An answer that could not be written to its end: 400 where a field of the request is to blame, else ours."""
+    """A generation that failed midway: 400 if a field of the request is the cause, otherwise 500."""
     status = 500 if param is None else 400
-    return Refusal(f"the model failed while writing: {error}", status=status, param=param, code="generation_failed")
+    return Refusal(f"generation failed: {error}", status=status, param=param, code="generation_failed")
 
 
 Why = Literal["stopping", "busy", "stalled"]
 
 
 def unavailable(why: Why, *, wait: float = 0.0) -> Refusal:
-    """`wait`: seconds until there may be room, as far as is known."""
+    """`wait`: estimated seconds until the queue has a free place."""
     if why == "busy":
-        said = "as many requests wait as may; try again shortly"
-        return Refusal(said, status=429, code="rate_limit_exceeded", wait=max(1, math.ceil(wait)))
-    said = "the server is stopping" if why == "stopping" else "the model's worker gives no sign"
-    return Refusal(said, status=503, code=why, wait=5)
+        wait = max(1, math.ceil(wait))
+        return Refusal("the queue is full; retry later", status=429, code="rate_limit_exceeded", wait=wait)
+    message = "the server is stopping" if why == "stopping" else "the model worker is not responding"
+    return Refusal(message, status=503, code=why, wait=5)

@@ -1,8 +1,7 @@
-"""One JSON line an event, in ASCII, on standard error. Never a prompt, an answer, a key or a query string.
+"""The log: one JSON line per event, in ASCII, on standard error. Never a prompt, an answer, a key or a query string.
 
-Of an error that is ours the kind and the lines of code are told, not its message: that may hold what a person wrote.
-A log that cannot be written (a full disk, a reader that has ended) fails no request: the next line that can be written
-says how many writes failed.
+Of an internal error it has the type and the code lines, not the message, which may hold a user's text. A log that
+cannot be written (a full disk, a closed pipe) fails no request: the next line that can be written says how many failed.
 """
 
 import io
@@ -18,8 +17,8 @@ from datetime import UTC, datetime
 from threading import Lock, Thread
 from typing import IO, Any
 
-LONGEST = 256  # characters of any one value
-PANIC = re.compile(rb"panicked at ([^\n]+)")  # a failure in Rust code; the lines behind it may hold what it was given
+MAX_VALUE_CHARACTERS = 256
+PANIC = re.compile(rb"panicked at ([^\n]+)")  # a failure in Rust code; the lines after it may hold its input
 
 
 class Log:
@@ -31,7 +30,9 @@ class Log:
         self._failed_writes = 0
 
     def __call__(self, event: str, *, error: BaseException | None = None, **fields: Any) -> None:
-        line = {name: value[:LONGEST] if isinstance(value, str) else value for name, value in fields.items()}
+        line = {
+            name: value[:MAX_VALUE_CHARACTERS] if isinstance(value, str) else value for name, value in fields.items()
+        }
         if error is not None:
             frames = traceback.extract_tb(error.__traceback__)[-8:]
             line["error"] = type(error).__name__
@@ -41,7 +42,7 @@ class Log:
 
     def _write(self, event: str, fields: dict[str, Any]) -> None:
         out, text = self.out or sys.stderr, format_line(event, fields)
-        if self._failed_writes:  # in a line of its own: the last one may have been written in part
+        if self._failed_writes:  # on its own line: the last one may have been written in part
             text = "\n" + format_line("log interrupted", {"failed_writes": self._failed_writes}) + text
         try:
             out.write(text)
@@ -52,14 +53,13 @@ class Log:
 
 
 def format_line(event: str, fields: dict[str, Any]) -> str:
-    """In ASCII every control character is escaped, DEL aside: a terminal, or a reader that knows other ends of lines
-    (U+0085, U+2028), cannot be told anything by them."""
+    """In ASCII, so that control characters and other line ends (U+0085, U+2028) are escaped; DEL by hand."""
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | fields
     return json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f") + "\n"
 
 
 class Forward(logging.Handler):
-    """What the HTTP library has to say, as lines of the same kind."""
+    """Writes the HTTP library's warnings to the log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(level=logging.WARNING)
@@ -67,16 +67,16 @@ class Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        said = "" if error is not None else record.getMessage()
-        self._log("http", level=record.levelname.lower(), message=said, error=error)
+        message = "" if error is not None else record.getMessage()
+        self._log("http", level=record.levelname.lower(), message=message, error=error)
 
 
 @contextmanager
 def logged_stderr(log: Log) -> Iterator[None]:
-    """What libraries write to standard error by themselves (a panic in Rust, a warning in C++), as lines of the log."""
+    """What libraries write to standard error (a panic in Rust, a warning in C++) becomes lines of the log."""
     sys.stderr.flush()
     real = os.dup(2)
-    # without a buffer, which would write later what could not be written when it was said
+    # unbuffered: a buffer would repeat lines that could not be written before
     log.out = io.TextIOWrapper(io.FileIO(real, "w", closefd=False), encoding="ascii", write_through=True)
     reads, writes = os.pipe()
     os.dup2(writes, 2)
@@ -87,8 +87,8 @@ def logged_stderr(log: Log) -> Iterator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(real, 2)  # the last writing end: the reader finds the end of the pipe
-        reader.join(timeout=1.0)  # a child process may hold another
+        os.dup2(real, 2)  # closes the last writing end: the reader ends
+        reader.join(timeout=1.0)  # a child process may hold another writing end
         log.out = None
         os.close(real)
 

@@ -1,8 +1,4 @@
-"""What the service counts, for Prometheus: requests, queues, waiting times, tokens, caches, and the FLOPs and bytes
-that the cost model says were done.
-
-Owns names and buckets. A gauge belongs to one model; its worker tells it of every step.
-"""
+"""Prometheus metrics: requests, queues, latencies, tokens, caches, and the FLOPs and bytes of the cost model."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,25 +12,29 @@ from triform.generate.engine import Engine
 from triform.generate.events import Event
 from triform.spec import ModelSpec
 
-FIRST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-WHOLE = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120)
+FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # seconds
+INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+REQUEST_BUCKETS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """One registry a service, so that two services in one process do not meet."""
+    """One registry per service, so that two services in one process do not share counters."""
 
     def __init__(self) -> None:
         self.registry = prometheus.CollectorRegistry()
         self.requests = self._counter("requests", "Requests by route and status.", "route", "status")
-        self.seconds = self._histogram("request_seconds", "Time of whole requests.", "route", buckets=WHOLE)
-        self.running = self._gauge("num_requests_running", "Answers being written.")
-        self.waiting = self._gauge("num_requests_waiting", "Answers waiting for a place.")
-        self.cache = self._gauge("kv_cache_usage_perc", "Share of the cache's positions in use, 0 to 1.")
-        self.first = self._histogram("time_to_first_token_seconds", "From asking to the first token.", buckets=FIRST)
-        self.between = self._histogram("inter_token_latency_seconds", "Between two steps.", buckets=BETWEEN)
-        self.read = self._counter("prompt_tokens", "Tokens read.")
-        self.written = self._counter("generation_tokens", "Tokens written.")
+        self.seconds = self._histogram("request_seconds", "Request duration.", "route", buckets=REQUEST_BUCKETS)
+        self.running = self._gauge("num_requests_running", "Answers being computed.")
+        self.waiting = self._gauge("num_requests_waiting", "Answers waiting in the queue.")
+        self.cache = self._gauge("kv_cache_usage_perc", "KV-cache usage, 0 to 1.")
+        self.first = self._histogram(
+            "time_to_first_token_seconds", "Time from request to first token.", buckets=FIRST_TOKEN_BUCKETS
+        )
+        self.between = self._histogram(
+            "inter_token_latency_seconds", "Time between two decoding steps.", buckets=INTER_TOKEN_BUCKETS
+        )
+        self.read = self._counter("prompt_tokens", "Prompt tokens processed.")
+        self.written = self._counter("generation_tokens", "Tokens generated.")
         self.flops = self._counter("flops", "Floating-point operations by the cost model.")
         self.moved = self._counter("bytes_moved", "Bytes moved by the cost model.")
 
@@ -53,7 +53,7 @@ class Metrics:
 
 
 class Gauge:
-    """The numbers of one model."""
+    """The metrics of one model."""
 
     def __init__(self, metrics: Metrics, name: str, spec: ModelSpec) -> None:
         self.metrics, self.name = metrics, name
@@ -64,13 +64,13 @@ class Gauge:
         self._last = 0.0
 
     def watch(self, *, running: Callable[[], float], waiting: Callable[[], float], cache: Callable[[], float]) -> None:
-        """What is looked up when somebody asks."""
+        """Registers values that are computed when metrics are scraped."""
         self.metrics.running.labels(self.name).set_function(running)
         self.metrics.waiting.labels(self.name).set_function(waiting)
         self.metrics.cache.labels(self.name).set_function(cache)
 
     def stepped(self, engine: Engine, events: Sequence[Event], *, goes_on: bool) -> None:
-        """After each step of the worker; it `goes_on` where a row has written in an earlier step."""
+        """After each step of the worker; it `goes_on` if a sequence had a token before this step."""
         for begin, end in engine.read:
             self.read.inc(end - begin)
             (flops, moved), (known, held) = self.costs.reading(end), self.costs.reading(begin)
@@ -85,7 +85,7 @@ class Gauge:
         self._spend(self.costs.step(engine.passes.cache.lengths[: len(engine.writing)]))
 
     def searched(self, written: Sequence[int], *, beams: int) -> None:
-        """Answers of so many tokens each, for every one of which all beams made a step."""
+        """Beam searches that returned this many tokens each; every token took one step of all beams."""
         for tokens in written:
             flops, moved = self.costs.step([(1 + tokens) / 2] * beams)  # a mean: a step's cost is linear in lengths
             self.written.inc(tokens)
@@ -101,7 +101,7 @@ class Gauge:
 
 
 class Costs:
-    """FLOPs and bytes, quickly: those of a step are a sum over its rows of what is linear in each row's length."""
+    """FLOPs and bytes, computed quickly: the cost of a step is linear in the rows and in the sum of their lengths."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -116,7 +116,7 @@ class Costs:
             self.once = tuple(a - r - p for a, r, p in zip(one, self.row, self.position, strict=True))
 
     def step(self, lengths: Sequence[float]) -> tuple[float, float]:
-        """One more token for each row: once · 1 + row · rows + position · Σ lengths"""
+        """One more token per row: once + row · rows + position · Σ lengths"""
         positions = sum(min(length, self.most) for length in lengths)
         flops, moved = (
             once + row * len(lengths) + position * positions
@@ -129,7 +129,7 @@ class Costs:
         return total.flops, total.moved
 
     def _reading(self, tokens: int) -> tuple[float, float]:
-        """Of a text longer than the context, the sum over its windows."""
+        """For a text longer than the context: the sum over its windows."""
         whole, rest = divmod(tokens, self.spec.context)
         each = self._window(self.spec.context) if whole else (0.0, 0.0)
         last = self._window(rest) if rest else (0.0, 0.0)

@@ -1,11 +1,6 @@
-"""The description of the API, made from the table of routes, the types and the bounds of this very service.
+"""`/openapi.json` and `/docs`, made from the table of routes, the request types and the limits of this service."""
 
-`/openapi.json` for programs, `/docs` for people. Owns no fact of its own.
-"""
-
-from base64 import b64encode
 from collections.abc import Iterator
-from hashlib import sha256
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -13,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from triform.page.export_html import hashed
 from triform.serve.http.http_errors import ErrorAnswer
 from triform.serve.http.limits import BOUNDS
 from triform.serve.http.request_context import Call
@@ -23,28 +19,28 @@ Json = dict[str, Any]
 REF = "#/components/schemas/{name}"
 EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 REFUSED = {
-    400: "The request is wrong; the message says where and what would do.",
-    401: "An API key is needed.",
+    400: "Invalid request; the message says which field, why, and what is accepted.",
+    401: "An API key is required.",
     404: "No such model, index or path.",
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    421: "This host name is not served here.",
-    429: "As many requests wait as may; Retry-After says when to try again.",
+    421: "This host name is not allowed.",
+    429: "The queue is full; Retry-After says when to retry.",
     431: "Path and headers are too large.",
-    500: "The server failed at this request.",
+    500: "Internal error in this request.",
     503: "Not ready, or stopping.",
-    504: "The answer took too long.",
+    504: "The request took too long.",
 }
 
 
 def description(service: Service) -> Json:
     """OpenAPI 3.1"""
     types = [kind for route in ROUTES for kind in (route.takes, route.gives, route.pieces) if kind is not None]
-    found, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=REF)
+    schemas, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=REF)
     for component in components.values():
         plain_tuples(component)
-    schema_of = dict(zip(map(id, [*types, ErrorAnswer]), found, strict=True))
+    schema_of = dict(zip(map(id, [*types, ErrorAnswer]), schemas, strict=True))
     for route in ROUTES:
         if route.takes is not None:
             name = schema_of[id(route.takes)]["$ref"].rpartition("/")[2]
@@ -67,25 +63,25 @@ def operation(route: Route, service: Service, schema_of: dict[int, Json]) -> Jso
     if route.pieces is not None:
         content["text/event-stream"] = {"schema": EVENT}
     refused = {"application/json": {"schema": schema_of[id(ErrorAnswer)]}}
-    told: Json = {
+    described: Json = {
         "operationId": route.does.__name__,
         "summary": route.says,
         "responses": {
-            "200": {"description": "The answer.", "content": content},
+            "200": {"description": "The response.", "content": content},
             **{str(status): {"description": says, "content": refused} for status, says in REFUSED.items()},
         },
     }
     if route.takes is not None:
         body = {"schema": schema_of[id(route.takes)]}
-        told["requestBody"] = {"required": True, "content": {"application/json": body}}
+        described["requestBody"] = {"required": True, "content": {"application/json": body}}
     if "{model}" in route.path:
         schema = {"type": "string", "enum": list(service.models)}
-        told["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": schema}]
-    return told
+        described["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": schema}]
+    return described
 
 
 def narrow(component: Json, service: Service, *, task: str) -> None:
-    """The bounds of this service, and the models that can do this."""
+    """Adds the limits of this service, and the models that support the task."""
     for name, schema in component["properties"].items():
         if name in BOUNDS and name not in ("prompt", "input"):  # a list of ids may be longer than one of texts
             bound(schema, getattr(service.limits, BOUNDS[name]))
@@ -95,17 +91,17 @@ def narrow(component: Json, service: Service, *, task: str) -> None:
         if name == "logit_bias":
             schema["anyOf"][0]["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,8})$"}
         if name == "model":
-            able = [one for one, served in service.models.items() if not task or task in served.tasks]
-            owners = [one for one in able if service.models[one].indexes]
+            able = [model for model, served in service.models.items() if not task or task in served.tasks]
+            owners = [model for model in able if service.models[model].indexes]
             schema["enum"] = (owners if task == "search" and service.indexes else able) or [""]
-            if "default" in schema:  # it may be left out, but not where there are several
+            if "default" in schema:  # may be left out if only one model is served
                 one_of(component, schema, several=len(service.models) > 1)
         if name == "index":
             schema["enum"] = list(service.indexes) or [""]
 
 
 def one_of(component: Json, schema: Json, *, several: bool) -> None:
-    """A model that is "" where there is only one: a default must be among the values."""
+    """With one model the default "" is allowed, and must be among the values; with several, `model` is required."""
     if several:
         del schema["default"]
         component["required"] = [*component.get("required", ()), "model"]
@@ -114,13 +110,13 @@ def one_of(component: Json, schema: Json, *, several: bool) -> None:
 
 
 def plain_tuples(schema: Any) -> None:
-    """[from, to] as a list of two alike: makers of clients know neither `prefixItems` nor `items: false`."""
+    """Describes [from, to] as a list: client generators know neither `prefixItems` nor `items: false`."""
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         plain_tuples(part)
     if isinstance(schema, dict) and schema.get("items") is False:
         first, *others = schema.pop("prefixItems")
         if any(other != first for other in others):
-            raise TypeError(f"a tuple of different kinds cannot be described: {first}, {others}")
+            raise TypeError(f"a tuple of different types cannot be described: {first}, {others}")
         schema["items"] = first
 
 
@@ -157,39 +153,39 @@ td { overflow-wrap: anywhere }
 
 
 def page(service: Service) -> str:
-    told = description(service)
-    schemas = told["components"]["schemas"]
-    parts = [part for route in ROUTES for part in section(route, told["paths"], schemas)]
-    served = ", ".join(f"<code>{escape(name)}</code>" for name in service.models)
+    described = description(service)
+    schemas = described["components"]["schemas"]
+    parts = [part for route in ROUTES for part in section(route, described["paths"], schemas)]
+    models = ", ".join(f"<code>{escape(name)}</code>" for name in service.models)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>Triform: the API</title><style>{STYLE}</style><h1>The API of this service</h1>"
-        f"<p>Served: {served}. The same as <a href=openapi.json>openapi.json</a>; OpenAI's clients work as they are "
-        f"with the base URL <code>/v1</code>. Errors are <code>{{'error': {{'message', 'type', 'param', 'code'}}}}"
-        f"</code>; every answer carries <code>x-request-id</code>.</p>" + "".join(parts)
+        f"<p>Models: {models}. For programs: <a href=openapi.json>openapi.json</a>. OpenAI's clients work with the "
+        f"base URL <code>/v1</code>. Errors are <code>{{'error': {{'message', 'type', 'param', 'code'}}}}"
+        f"</code>; every response has an <code>x-request-id</code>.</p>" + "".join(parts)
     )
 
 
 def section(route: Route, paths: Json, schemas: Json) -> Iterator[str]:
     yield f"<h2>{route.method} {escape(route.path)}</h2><p>{escape(route.says)}"
     yield " It can be streamed.</p>" if route.pieces is not None else "</p>"
-    told = paths[route.path][route.method.lower()]
+    described = paths[route.path][route.method.lower()]
     if route.takes is not None:
-        yield fields("asked", told["requestBody"]["content"]["application/json"]["schema"], schemas)
-    content = told["responses"]["200"]["content"]
+        yield fields("request (* required)", described["requestBody"]["content"]["application/json"]["schema"], schemas)
+    content = described["responses"]["200"]["content"]
     if "application/json" in content and "$ref" in content["application/json"]["schema"]:
-        yield fields("answered", content["application/json"]["schema"], schemas)
+        yield fields("response", content["application/json"]["schema"], schemas)
 
 
 def fields(title: str, reference: Json, schemas: Json) -> str:
     schema = schemas[reference["$ref"].rpartition("/")[2]]
-    needed = schema.get("required", ())
+    required = schema.get("required", ())
     rows = "".join(
-        f"<tr><td><code>{escape(name)}</code>{' *' if name in needed else ''}<td>{escape(kind(one))}"
-        f"<td>{escape(repr(one['default'])) if one.get('default') is not None else ''}"
-        for name, one in schema.get("properties", {}).items()
+        f"<tr><td><code>{escape(name)}</code>{' *' if name in required else ''}<td>{escape(kind(field))}"
+        f"<td>{escape(repr(field['default'])) if field.get('default') is not None else ''}"
+        for name, field in schema.get("properties", {}).items()
     )
-    return f"<table><tr><th>{title} (* needed)<th>type<th>otherwise{rows}</table>"
+    return f"<table><tr><th>{title}<th>type<th>default{rows}</table>"
 
 
 def kind(schema: Json) -> str:
@@ -197,7 +193,7 @@ def kind(schema: Json) -> str:
     if "enum" in schema:
         return " | ".join(map(repr, schema["enum"]))
     if "anyOf" in schema:
-        return " | ".join(kind(one) for one in schema["anyOf"])
+        return " | ".join(map(kind, schema["anyOf"]))
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if schema.get("type") == "array":
@@ -209,7 +205,7 @@ def kind(schema: Json) -> str:
     return f"{schema.get('type', 'any value')} {bounds}".strip()
 
 
-CSP = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; base-uri 'none'"
+CSP = f"default-src 'none'; style-src {hashed(STYLE)}; base-uri 'none'"
 
 
 async def openapi(call: Call) -> Json:

@@ -1,7 +1,7 @@
-"""From the bytes of a body to a typed request: everything that is not exactly what a route takes is refused here.
+"""From the bytes of a body to a typed request; anything a route does not accept is refused here.
 
-Strict JSON: one object, UTF-8, no name twice, no NaN, no number out of range, no unknown field, no other type. Depth
-is bounded by the types themselves, but for schemas, which stay bytes until their own reader takes them.
+Strict JSON: one object, UTF-8, no duplicate names, no NaN, no number out of range, no unknown field, no other type.
+The types limit the depth; JSON schemas stay bytes and are parsed by `response_format.py`.
 """
 
 import asyncio
@@ -13,13 +13,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from triform.files.duplicate_keys import find_duplicate
+from triform.files.strict_json import find_duplicate
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits, within
 
 MAX_LISTS = 8192
-HALF_CHARACTER = "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+HALF_CHARACTER = "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character"
 NEXT_LIST = re.compile(rb"\]\s*,\s*\[")
+FIELD_MESSAGE = re.compile(r"Object (missing required|contains unknown) field `(.{1,80})`")  # of msgspec
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -27,19 +28,19 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Gone(Exception):
-    """The client has hung up."""
+    """The client has disconnected."""
 
 
 async def body_of(
     receive: Receive, headers: Mapping[str, str], *, most: int, seconds: float, kind: str = "application/json"
 ) -> bytes:
-    """The whole body, of at most so many bytes; a client that needs more time to send it is refused."""
+    """The whole body, at most `most` bytes; 408 if it takes longer than `seconds`."""
     sent = headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != kind:
-        said = f"the content type is {sent[:80]!r}" if sent else "there is no content type"
-        raise Refusal(f"{said}; send {kind}", status=415)
+        problem = f"the content type is {sent[:80]!r}" if sent else "the content type is missing"
+        raise Refusal(f"{problem}; send {kind}", status=415)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal("compressed bodies are not read; send the body uncompressed", status=415)
+        raise Refusal("compressed bodies are not supported; send the body uncompressed", status=415)
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
         raise too_large(int(length), most)
@@ -56,7 +57,7 @@ async def body_of(
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise Refusal(f"the body did not come within {seconds:g} s", status=408) from None
+        raise Refusal(f"the body did not arrive within {seconds:g} s", status=408) from None
 
 
 def too_large(size: int, most: int) -> Refusal:
@@ -67,33 +68,33 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
     """The typed request in a body."""
     refuse_many_lists(body)
     try:
-        asked = decoder.decode(body)
-        within(asked, limits)  # first: what is small enough is soon looked through a second time
+        request = decoder.decode(body)
+        within(request, limits)  # before the second parse, which is quick for a small body
         json.loads(body, object_pairs_hook=each_once)
     except msgspec.ValidationError as error:
-        said, _, place = str(error).partition(" - at ")
-        raise Refusal(mended(said), param=field_of(said, place)) from None
+        message, _, path = str(error).partition(" - at ")
+        raise Refusal(mended(message), param=field_of(message, path)) from None
     except msgspec.DecodeError as error:
         raise Refusal(HALF_CHARACTER if half_character(body) else mended(str(error))) from None
     except UnicodeDecodeError as error:
         raise Refusal(f"byte {error.start} of a text is not UTF-8") from None
     except RecursionError:
         raise Refusal("the JSON is nested too deeply") from None
-    except ValueError as error:  # what json says of itself
+    except ValueError as error:  # of json; a Refusal is a ValueError too
         if isinstance(error, Refusal):
             raise
         raise Refusal(mended(str(error))) from None
-    return asked
+    return request
 
 
 def refuse_many_lists(body: bytes) -> None:
-    """Before they are made: 170,000 lists in a body of 1 MiB took the event loop a tenth of a second."""
+    """Before parsing: 170,000 lists in a body of 1 MiB blocked the event loop for a tenth of a second."""
     if body.count(b"[") > MAX_LISTS and next(islice(NEXT_LIST.finditer(body), MAX_LISTS, None), None) is not None:
         raise Refusal(f"the body has more than {MAX_LISTS:,} lists")
 
 
 def half_character(body: bytes) -> bool:
-    """A \\ud800 without its other half, which msgspec takes for the end of the data."""
+    """A \\ud800 without its other half, which msgspec reports as truncated data."""
     try:
         json.dumps(json.loads(body), ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -101,22 +102,22 @@ def half_character(body: bytes) -> bool:
     return False
 
 
-def field_of(said: str, place: str) -> str | None:
-    """The field that is wrong: `place` is the library's "`$.messages[0].role`"; one that is missing or unknown stands
-    in its sentence."""
-    path = place.rpartition("$")[2].strip("`.")
-    named = re.fullmatch(r"Object (?:missing required|contains unknown) field `(.{1,80})`", said)
-    return ".".join(filter(None, (path, named and named[1]))) or None
+def field_of(message: str, path: str) -> str | None:
+    """The wrong field: msgspec's `path` is "`$.messages[0].role`"; a missing or unknown field is in its message."""
+    field = FIELD_MESSAGE.fullmatch(message)
+    return ".".join(filter(None, (path.rpartition("$")[2].strip("`."), field and field[2]))) or None
 
 
-def mended(said: str) -> str:
-    """What the library says, as a sentence of ours."""
-    first = said[:1] if said[:2].isupper() else said[:1].lower()  # JSON stays JSON
-    return first + said[1:].replace("`", "'")[:300]
+def mended(message: str) -> str:
+    """msgspec's message in our style."""
+    if field := FIELD_MESSAGE.fullmatch(message):
+        return f"{field[2]!r} is {'required' if field[1].startswith('missing') else 'not supported'}"
+    first = message[:1] if message[:2].isupper() else message[:1].lower()  # JSON stays JSON
+    return first + message[1:].replace("`", "'")[:300]
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> None:
-    """No name twice: two readers of the same body must not see two things."""
+    """Refuses a name that occurs twice: parsers differ in which value they take."""
     name = find_duplicate(pairs)
     if name is not None:
         raise Refusal(f"the field {name[:80]!r} is given twice", param=name[:80])

@@ -1,7 +1,4 @@
-"""One request on its way: its id, what the log will say of it, and how a handler gets work done for it.
-
-What a handler gives back is a typed answer, or the events of a stream. Refuses to know sockets.
-"""
+"""One request: its id, its fields for the log, and how a handler submits work to a model's worker."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +11,11 @@ from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.service import Served, Service
 from triform.text.tokenizer import Tokenizer
 
-CHUNK = 64  # questions of a request that may wait at once, where it asks very many
+MAX_CHUNK_ITEMS = 64  # inputs of one request that may wait at once
 
 
 class Call:
-    """`notes` are for the log: numbers and names, never texts."""
+    """`notes` go to the log: numbers and names, never texts."""
 
     def __init__(self, service: Service, id: str) -> None:
         self.service, self.id = service, id
@@ -30,33 +27,33 @@ class Call:
         return served
 
     async def answers(self, served: Served, questions: Sequence[Question], *, admitted: bool = False) -> list[Any]:
-        """The answer to each question, in their order."""
-        found: dict[int, Any] = {}
+        """One answer per input, in their order."""
+        by_part: dict[int, Any] = {}
         with working(served.worker, Job(questions), admitted=admitted) as job:
             async for group in job.groups():
-                found.update(group)
-        return [found[part] for part in range(len(questions))]
+                by_part.update(group)
+        return [by_part[part] for part in range(len(questions))]
 
     async def answers_in_chunks(self, served: Served, questions: Sequence[Question]) -> AsyncIterator[list[Any]]:
-        """The same for very many: never more than a chunk of them waits, so that others have their turn in between."""
+        """The same for very many inputs: one chunk is submitted at a time, so that other requests have their turn."""
         for number, chunk in enumerate(self.chunks(questions)):
             yield await self.answers(served, chunk, admitted=number > 0)
 
     def chunks(self, questions: Sequence[Question]) -> Iterator[list[Question]]:
-        """At most CHUNK, and as many characters as a batch has; one question may have more."""
-        most, some = self.service.limits.batch_characters, list[Question]()
+        """At most MAX_CHUNK_ITEMS and `batch_characters` each; a single input may be longer."""
+        most, chunk = self.service.limits.batch_characters, list[Question]()
         for question in questions:
-            if some and (len(some) == CHUNK or sum(one.size for one in some) + question.size > most):
-                yield some
-                some = []
-            some.append(question)
-        if some:
-            yield some
+            if chunk and (len(chunk) == MAX_CHUNK_ITEMS or sum(one.size for one in chunk) + question.size > most):
+                yield chunk
+                chunk = []
+            chunk.append(question)
+        if chunk:
+            yield chunk
 
 
 @contextmanager
 def working(worker: Worker, job: Job, *, admitted: bool = False) -> Iterator[Job]:
-    """Whatever happens to the one who waits, the work ends with it."""
+    """Submits the job; cancels the rest of it when the block ends."""
     worker.submit(job, admitted=admitted)
     try:
         yield job
@@ -65,23 +62,23 @@ def working(worker: Worker, job: Job, *, admitted: bool = False) -> Iterator[Job
 
 
 async def ids_of(served: Served, texts: Sequence[str], *, param: str, special: bool = True) -> list[tuple[int, ...]]:
-    """The tokens of texts; one that cannot fit is refused before it is cut into tokens."""
+    """The tokens of texts; one that cannot fit is refused before it is tokenized."""
     tokenizer, most = served.model.require_tokenizer(), served.model.spec.context
     for text in texts:
-        refuse_if_surely_long(text, tokenizer, param=param, said=f"the model reads {most:,}", most=most)
-    found = await served.lanes.tokens.run(lambda: tokenizer.ids_many(texts, special=special))
-    return [tuple(ids) for ids in found]
+        refuse_if_surely_long(text, tokenizer, param=param, said=f"the model's context is {most:,}", most=most)
+    rows = await served.lanes.tokens.run(lambda: tokenizer.ids_many(texts, special=special))
+    return [tuple(ids) for ids in rows]
 
 
 def refuse_if_surely_long(text: str, tokenizer: Tokenizer, *, param: str, said: str, most: int) -> None:
-    """By its characters alone."""
+    """By the number of characters alone."""
     least = tokenizer.least_tokens(text)
     if least > most:
-        counted = f"the {param} has {len(text):,} characters, at least {least:,} tokens"
-        raise Refusal(f"{counted}; {said}", param=param, code=TOO_LONG)
+        problem = f"the {param} has {len(text):,} characters, at least {least:,} tokens"
+        raise Refusal(f"{problem}; {said}", param=param, code=TOO_LONG)
 
 
 def refuse_if_long(tokens: int, *, most: int) -> None:
     if tokens > most:
-        said = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
-        raise Refusal(said, code=TOO_LONG)
+        message = f"the texts have {tokens:,} tokens; at most {most:,} are accepted in one request"
+        raise Refusal(message, code=TOO_LONG)

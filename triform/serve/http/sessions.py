@@ -1,7 +1,7 @@
-"""Sessions of browsers that have shown a key, and how many wrong keys an address may show.
+"""Sign-in sessions of browsers, and the limit on wrong keys per address.
 
-A session is a random token: the browser has it in a cookie, this process keeps its hash. Nothing is written to disk, so
-a restart ends every session. Refuses to know HTTP and keys.
+A session is a random token: the browser has it in a cookie, this process has its hash, in memory only, so a restart
+ends every session.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits
 
 MINUTE = 60.0
-MAX_ADDRESSES = 4096  # whose wrong keys are remembered
+MAX_ADDRESSES = 4096  # whose wrong keys are counted
 
 
 class Sessions:
-    """At most `limits.sessions`, the oldest ends first; each for `limits.session_seconds` after its sign-in."""
+    """At most `limits.sessions`, the oldest ends first; each lasts `limits.session_seconds`."""
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = monotonic) -> None:
         self.limits, self._clock = limits, clock
         self._ends: OrderedDict[bytes, float] = OrderedDict()  # hash of a token → when its session ends
-        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()  # address → when it showed wrong keys
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()  # address → times of its wrong keys
 
     def start(self) -> str:
         """The token of a new session."""
@@ -42,14 +42,14 @@ class Sessions:
     # --- wrong keys -------------------------------------------------------------------------------------------------
 
     def check_guesses(self, address: str) -> None:
-        """Refuses an address that has shown `limits.wrong_keys` wrong keys within a minute."""
-        shown = self._wrong.get(address)
-        while shown and self._clock() - shown[0] >= MINUTE:
-            shown.popleft()
-        if shown and len(shown) >= self.limits.wrong_keys:
-            wait = 1 + int(shown[0] + MINUTE - self._clock())
-            said = f"too many wrong keys from this address; try again in {wait} s"
-            raise Refusal(said, status=429, code="rate_limit_exceeded", wait=wait)
+        """Refuses an address that has sent `limits.wrong_keys` wrong keys within a minute."""
+        times = self._wrong.get(address)
+        while times and self._clock() - times[0] >= MINUTE:
+            times.popleft()
+        if times and len(times) >= self.limits.wrong_keys:
+            wait = 1 + int(times[0] + MINUTE - self._clock())
+            message = f"too many wrong keys from this address; try again in {wait} s"
+            raise Refusal(message, status=429, code="rate_limit_exceeded", wait=wait)
 
     def count_wrong_key(self, address: str) -> None:
         self._wrong.setdefault(address, deque(maxlen=self.limits.wrong_keys)).append(self._clock())

@@ -1,8 +1,6 @@
-"""Signing in and out, for browsers: they cannot send an Authorization header, so a form takes the key once and a cookie
-stands for it from then on.
+"""Sign-in and sign-out for browsers, which cannot send an Authorization header: a form takes the key, a cookie follows.
 
-The cookie is HttpOnly, SameSite=Strict, and Secure where the browser speaks TLS; it holds a session's token, never the
-key. Refuses to know what is behind the door.
+The cookie is HttpOnly, SameSite=Strict, and Secure over TLS; it holds a session token, never the key.
 """
 
 from html import escape
@@ -20,9 +18,9 @@ from triform.serve.http.limits import Limits
 from triform.serve.http.request_body import body_of
 from triform.serve.http.sessions import Sessions
 
-MAX_BYTES = 4096  # of a form
+MAX_FORM_BYTES = 4096
 FORM = "application/x-www-form-urlencoded"
-PAGES = {"": "./", "docs": "docs"}  # where a browser may go after signing in, as seen from /sign-in
+PAGES = {"": "./", "docs": "docs"}  # allowed targets after sign-in, relative to /sign-in
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
 body { display: grid; place-items: center; min-height: 80vh; margin: 0; padding: 0 1rem }
@@ -33,7 +31,7 @@ label { display: grid; gap: .3rem } input, button { font: inherit; padding: .5re
 HEADERS = {
     "content-security-policy": f"default-src 'none'; style-src {hashed(STYLE)}; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
-    "referrer-policy": "same-origin",  # with none at all, a form's Origin would be sent as null
+    "referrer-policy": "same-origin",  # without it browsers send Origin: null with the form
     "www-authenticate": "Bearer",
 }
 
@@ -46,17 +44,17 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
 
     async def sign_in(request: Request) -> Response:
         check_same_origin(request.headers)
-        given = await fields_of(request, sessions.limits)
-        then = given.get("then", "")
+        sent = await fields_of(request, sessions.limits)
+        then = sent.get("then", "")
         if access.keys:
             address = request.client.host if request.client else ""
             try:
                 sessions.check_guesses(address)
             except Refusal as fault:
-                return form(then=then, said=str(fault), status=fault.status, headers=fault.headers)
-            if not is_key(given.get("key", "").strip(), access.keys):
+                return form(then=then, message=str(fault), status=fault.status, headers=fault.headers)
+            if not is_key(sent.get("key", "").strip(), access.keys):
                 sessions.count_wrong_key(address)
-                return form(then=then, said="This is not a key of this service.")
+                return form(then=then, message="This key is not valid.")
         answer = RedirectResponse(PAGES.get(then, "./"), 303)
         if access.keys:
             set_cookie(answer, sessions.start(), request.headers, seconds=int(sessions.limits.session_seconds))
@@ -76,27 +74,27 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
 
 
 async def fields_of(request: Request, limits: Limits) -> dict[str, str]:
-    body = await body_of(request.receive, request.headers, most=MAX_BYTES, seconds=limits.idle_seconds, kind=FORM)
+    body = await body_of(request.receive, request.headers, most=MAX_FORM_BYTES, seconds=limits.idle_seconds, kind=FORM)
     try:
-        found = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
+        fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
     except ValueError:  # UnicodeDecodeError is one
-        raise Refusal("the form could not be read; send key=… as application/x-www-form-urlencoded") from None
-    return {name: values[0] for name, values in found.items()}
+        raise Refusal("invalid form; send key=… as application/x-www-form-urlencoded") from None
+    return {name: values[0] for name, values in fields.items()}
 
 
 def set_cookie(answer: Response, token: str, headers: Headers, *, seconds: int) -> None:
-    """Secure where the browser itself says that its page came over TLS, be it from a proxy: by its Origin."""
+    """Secure if the browser's Origin is https, which also holds behind a proxy with TLS."""
     safe = urlsplit(headers.get("origin", "")).scheme == "https"
     answer.set_cookie(COOKIE, token, max_age=seconds, path="/", secure=safe, httponly=True, samesite="strict")
 
 
-def form(*, then: str, said: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
-    """The form as a page; the key is needed, and has not been given or was wrong."""
+def form(*, then: str, message: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
+    """The sign-in page, with an error message or without."""
     then = then if then in PAGES else ""
     page = (
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>Sign in · Triform</title><style>{STYLE}</style><main><form method=post action=sign-in>"
-        f"<h1>Sign in</h1><p>This service asks for an API key.</p><p role=alert>{escape(said)}</p>"
+        f"<h1>Sign in</h1><p>This service needs an API key.</p><p role=alert>{escape(message)}</p>"
         f"<label>API key <input type=password name=key autocomplete=current-password required autofocus></label>"
         f"<input type=hidden name=then value='{then}'><button>Sign in</button></form></main>"
     )

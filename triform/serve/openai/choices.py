@@ -1,7 +1,4 @@
-"""Events as choices: the two shapes in which OpenAI's clients read what was written, whole or piece by piece.
-
-Refuses to know what was asked for beyond how it is to be shown.
-"""
+"""Events of the engine as OpenAI's choices, for completions and for chats, whole or streamed."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,25 +10,11 @@ import msgspec
 
 from triform.generate.events import Event
 from triform.generate.settings import Request
+from triform.inspect.token_labels import token_text
 from triform.serve.http.http_errors import failed_writing
 from triform.serve.http.request_context import Call, working
+from triform.serve.openai import response_types as types
 from triform.serve.openai.request_types import Writing
-from triform.serve.openai.response_types import (
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatLogprobs,
-    ChatPiece,
-    ChatText,
-    Choice,
-    Completion,
-    Delta,
-    Logprobs,
-    Reason,
-    TokenLogprob,
-    TopLogprob,
-    Usage,
-)
 from triform.serve.worker.jobs import Job
 from triform.serve.worker.service import Served
 from triform.text.tokenizer import Tokenizer
@@ -40,24 +23,24 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Shape(ABC):
-    """Events of choices on their way out; what the two routes do differently is in their own classes."""
+    """Builds the response of one request; subclasses have the formats of the two routes."""
 
     kind: str
 
-    def __init__(self, call: Call, served: Served, asked: Writing, *, alternatives: int | None) -> None:
-        self.call, self.served, self.asked = call, served, asked
-        self.alternatives = alternatives  # None: no log-probabilities are shown
+    def __init__(self, call: Call, served: Served, request: Writing, *, alternatives: int | None) -> None:
+        self.call, self.served, self.request = call, served, request
+        self.alternatives = alternatives  # None: no log-probabilities
         self.id = f"{self.kind}-{call.id}"
         self.created = int(time.time())
-        self.offsets: dict[int, int] = {}  # how much text of a choice has gone out
-        self.usage = Usage(prompt_tokens=0, total_tokens=0)
+        self.offsets: dict[int, int] = {}  # characters sent per choice
+        self.usage = types.Usage(prompt_tokens=0, total_tokens=0)
 
     @property
     def tokenizer(self) -> Tokenizer | None:
         return None if self.served.model.tokenizer is None else self.served.model.tokenizer.target
 
     async def events(self, requests: tuple[Request, ...]) -> AsyncIterator[tuple[int, list[Event]]]:
-        """What came for each choice, group after group; counted on its way."""
+        """The new events of each choice, group by group; counts tokens."""
         read, written, n = sum(len(request.prompt) for request in requests), 0, requests[0].settings.n
         with working(self.served.worker, Job(requests)) as job:
             async for group in job.groups():
@@ -69,16 +52,16 @@ class Shape(ABC):
                         raise failed_writing(event.error, param=event.param)
                     by_choice.setdefault(part * n + event.sample, []).append(event)
                     written += 1
-                self.usage = Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+                self.usage = types.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
                 self.call.notes |= {"read": read, "written": written}
                 for choice in by_choice.items():
                     yield choice
 
     async def streamed(self, events: AsyncIterator[tuple[int, list[Event]]]) -> AsyncIterator[bytes]:
-        async for index, some in events:
-            for chunk in self.pieces(index, some):
+        async for index, new in events:
+            for chunk in self.pieces(index, new):
                 yield sse(chunk)
-        if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
+        if self.request.stream_options is not None and self.request.stream_options.include_usage:
             yield sse(self.chunk((), usage=self.usage))
         yield DONE
 
@@ -89,46 +72,46 @@ class Shape(ABC):
     def pieces(self, index: int, events: list[Event]) -> list[Any]: ...
 
     @abstractmethod
-    def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any: ...
+    def chunk(self, choices: tuple[Any, ...], *, usage: types.Usage | None = None) -> Any: ...
 
     def said(self, index: int, events: list[Event]) -> dict[str, Any]:
-        """What both shapes say of a choice."""
+        """The fields of a choice that both formats have."""
         return {
             "index": index,
             "finish_reason": reason(events[-1]),
-            "token_ids": ids(events) if self.asked.return_token_ids else msgspec.UNSET,
+            "token_ids": ids(events) if self.request.return_token_ids else msgspec.UNSET,
         }
 
 
 class CompletionShape(Shape):
     kind = "cmpl"
 
-    def whole(self, written: list[list[Event]]) -> Completion:
+    def whole(self, written: list[list[Event]]) -> types.Completion:
         choices = tuple(self.choice(index, events) for index, events in enumerate(written))
         return self.chunk(choices, usage=self.usage)
 
-    def pieces(self, index: int, events: list[Event]) -> list[Completion]:
+    def pieces(self, index: int, events: list[Event]) -> list[types.Completion]:
         return [self.chunk((self.choice(index, events),))]
 
-    def chunk(self, choices: tuple[Choice, ...], *, usage: Usage | None = None) -> Completion:
-        return Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
+    def chunk(self, choices: tuple[types.Choice, ...], *, usage: types.Usage | None = None) -> types.Completion:
+        return types.Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
-    def choice(self, index: int, events: list[Event]) -> Choice:
+    def choice(self, index: int, events: list[Event]) -> types.Choice:
         logprobs = None if self.alternatives is None else self.logprobs(index, events)
-        return Choice(text=text(events), logprobs=logprobs, **self.said(index, events))
+        return types.Choice(text=text(events), logprobs=logprobs, **self.said(index, events))
 
-    def logprobs(self, index: int, events: list[Event]) -> Logprobs:
+    def logprobs(self, index: int, events: list[Event]) -> types.Logprobs:
         shown = [event for event in events if event.finish != "eos"]
         offsets, at = [], self.offsets.get(index, 0)
         for event in shown:
             offsets.append(at)
             at += len(event.text)
         self.offsets[index] = at
-        return Logprobs(
-            tokens=tuple(spelled(self.tokenizer, event.token) for event in shown),
+        return types.Logprobs(
+            tokens=tuple(token_text(event.token, self.tokenizer) for event in shown),
             token_logprobs=tuple(event.logprob for event in shown),
             top_logprobs=tuple(
-                {spelled(self.tokenizer, one.token): one.logprob for one in reversed(event.alternatives)}
+                {token_text(other.token, self.tokenizer): other.logprob for other in reversed(event.alternatives)}
                 for event in shown
             ),
             text_offset=tuple(offsets),
@@ -138,43 +121,49 @@ class CompletionShape(Shape):
 class ChatShape(Shape):
     kind = "chatcmpl"
 
-    def whole(self, written: list[list[Event]]) -> ChatCompletion:
+    def whole(self, written: list[list[Event]]) -> types.ChatCompletion:
         choices = tuple(
-            ChatChoice(message=ChatText(content=text(some)), logprobs=self.logprobs(some), **self.said(index, some))
-            for index, some in enumerate(written)
+            types.ChatChoice(
+                message=types.ChatText(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
+            )
+            for index, events in enumerate(written)
         )
-        return ChatCompletion(
+        return types.ChatCompletion(
             id=self.id, created=self.created, model=self.served.name, choices=choices, usage=self.usage
         )
 
-    def pieces(self, index: int, events: list[Event]) -> list[ChatChunk]:
-        """The first chunk of a choice says who speaks."""
+    def pieces(self, index: int, events: list[Event]) -> list[types.ChatChunk]:
+        """The first chunk of a choice has the role."""
         opening = []
         if index not in self.offsets:
             self.offsets[index] = 0
-            opening = [self.chunk((ChatPiece(index=index, delta=Delta(role="assistant", content="")),))]
-        piece = ChatPiece(delta=Delta(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events))
+            opening = [self.chunk((types.ChatPiece(index=index, delta=types.Delta(role="assistant", content="")),))]
+        piece = types.ChatPiece(
+            delta=types.Delta(content=text(events)), logprobs=self.logprobs(events), **self.said(index, events)
+        )
         return [*opening, self.chunk((piece,))]
 
-    def chunk(self, choices: tuple[ChatPiece, ...], *, usage: Usage | None = None) -> ChatChunk:
-        return ChatChunk(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
+    def chunk(self, choices: tuple[types.ChatPiece, ...], *, usage: types.Usage | None = None) -> types.ChatChunk:
+        return types.ChatChunk(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
-    def logprobs(self, events: list[Event]) -> ChatLogprobs | None:
+    def logprobs(self, events: list[Event]) -> types.ChatLogprobs | None:
         if self.alternatives is None:
             return None
         content = tuple(
-            TokenLogprob(
+            types.TokenLogprob(
                 **self.token(event.token, event.logprob),
-                top_logprobs=tuple(TopLogprob(**self.token(one.token, one.logprob)) for one in event.alternatives),
+                top_logprobs=tuple(
+                    types.TopLogprob(**self.token(top.token, top.logprob)) for top in event.alternatives
+                ),
             )
             for event in events
             if event.finish != "eos"
         )
-        return ChatLogprobs(content=content)
+        return types.ChatLogprobs(content=content)
 
     def token(self, id: int | None, logprob: float) -> dict[str, Any]:
-        """The bytes of a token are known where it is whole characters."""
-        name = spelled(self.tokenizer, id)
+        """The bytes of a token are known if it has whole characters only."""
+        name = token_text(id, self.tokenizer)
         return {"token": name, "logprob": logprob, "bytes": None if "\ufffd" in name else tuple(name.encode())}
 
 
@@ -193,14 +182,8 @@ def ids(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(event.token for event in events if event.token is not None)
 
 
-def reason(event: Event) -> Reason | None:
-    """OpenAI has one word for an end token and a stop string."""
+def reason(event: Event) -> types.Reason | None:
+    """OpenAI has one value for an end token and a stop string."""
     if event.finish is None:
         return None
     return "length" if event.finish == "length" else "stop"
-
-
-def spelled(tokenizer: Tokenizer | None, id: int | None) -> str:
-    if id is None or tokenizer is None:
-        return str(id)
-    return tokenizer.decode([id], skip_special=False) or tokenizer.token_of(id) or str(id)

@@ -1,7 +1,4 @@
-"""`/v1/completions` and `/v1/chat/completions`: the engine's events in OpenAI's two shapes, whole or streamed.
-
-Owns the translation of their words into settings. Refuses to know how text is written.
-"""
+"""`/v1/completions` and `/v1/chat/completions`: OpenAI's fields as settings of the engine, its events as responses."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,7 +7,7 @@ from triform.errors import InputError
 from triform.generate.api import settings_of
 from triform.generate.events import Event
 from triform.generate.settings import Grammar, Request, Settings
-from triform.generate.validate_request import check_settings, sides
+from triform.generate.validate import check_settings, sides
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG
 from triform.serve.http.request_context import Call, ids_of, refuse_if_long
@@ -20,59 +17,61 @@ from triform.serve.openai.request_types import ChatAsk, CompletionAsk, Writing
 from triform.serve.openai.response_types import ChatCompletion, Completion
 from triform.serve.worker.service import Served
 
-USUAL = 16  # tokens of a completion where nobody says how many: OpenAI's default
-SAME = ("top_p", "temperature", "seed", "top_k", "min_p", "repetition_penalty")
+DEFAULT_TOKENS = 16  # of a completion, as OpenAI's
+SHARED_FIELDS = tuple(name for name in Writing.__struct_fields__ if name in Settings.__struct_fields__)
 
 
-async def complete(call: Call, asked: CompletionAsk) -> Completion | AsyncIterator[bytes]:
-    if asked.echo:
-        raise Refusal("echo is not offered: the prompt is not told again; leave it out", param="echo")
-    served = call.model(asked.model, task="complete")
-    prompts = await _ids(served, each_of(asked.prompt, param="prompt"))
-    settings = settings_for(served, asked, max_tokens=asked.max_tokens or USUAL, logprobs=asked.logprobs or 0)
-    shape = CompletionShape(call, served, asked, alternatives=asked.logprobs)
+async def complete(call: Call, request: CompletionAsk) -> Completion | AsyncIterator[bytes]:
+    if request.echo:
+        raise Refusal("echo is not supported; leave it out", param="echo")
+    served = call.model(request.model, task="complete")
+    prompts = await _ids(served, each_of(request.prompt, param="prompt"))
+    settings = settings_for(
+        served, request, max_tokens=request.max_tokens or DEFAULT_TOKENS, logprobs=request.logprobs or 0
+    )
+    shape = CompletionShape(call, served, request, alternatives=request.logprobs)
     return await _answered(shape, prompts, settings)
 
 
-async def chat(call: Call, asked: ChatAsk) -> ChatCompletion | AsyncIterator[bytes]:
-    served = call.model(asked.model, task="chat")
+async def chat(call: Call, request: ChatAsk) -> ChatCompletion | AsyncIterator[bytes]:
+    served = call.model(request.model, task="chat")
     if served.model.template is None:
         raise InputError("this model has no chat template; use /v1/completions")
-    if asked.top_logprobs and not asked.logprobs:
-        raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
-    text = await rendered(served, asked)
+    if request.top_logprobs and not request.logprobs:
+        raise Refusal("top_logprobs requires logprobs: true", param="top_logprobs")
+    text = await rendered(served, request)
     special = not served.model.require_tokenizer().is_begun(text)
     prompts = await ids_of(served, [text], param="messages", special=special)
-    limit = asked.max_completion_tokens or asked.max_tokens or call.service.limits.max_tokens
-    settings = settings_for(served, asked, max_tokens=limit, logprobs=asked.top_logprobs or 0)
-    shape = ChatShape(call, served, asked, alternatives=(asked.top_logprobs or 0) if asked.logprobs else None)
+    limit = request.max_completion_tokens or request.max_tokens or call.service.limits.max_tokens
+    settings = settings_for(served, request, max_tokens=limit, logprobs=request.top_logprobs or 0)
+    shape = ChatShape(call, served, request, alternatives=(request.top_logprobs or 0) if request.logprobs else None)
     return await _answered(shape, prompts, settings)
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- the request ----------------------------------------------------------------------------------------------------
 
 
-def each_of(given: str | list[Any], *, param: str) -> list[str | list[int]]:
-    """One text, texts, one list of ids, or lists of ids: never a mixture."""
-    if isinstance(given, str):
-        return [given]
-    kinds = {type(one) for one in given}
+def each_of(prompt: str | list[Any], *, param: str) -> list[str | list[int]]:
+    """One text, texts, one list of ids, or lists of ids: never mixed."""
+    if isinstance(prompt, str):
+        return [prompt]
+    kinds = set(map(type, prompt))
     if len(kinds) != 1:
-        raise Refusal(f"{param} is a text, texts, ids, or lists of ids, and not empty", param=param)
-    return [given] if kinds == {int} else given
+        raise Refusal(f"{param} must be a text, a list of texts, of ids, or of lists of ids, not empty", param=param)
+    return [prompt] if kinds == {int} else prompt
 
 
 async def _ids(served: Served, prompts: list[str | list[int]]) -> list[tuple[int, ...]]:
-    texts = [one for one in prompts if isinstance(one, str)]
-    if texts:
+    if texts := [prompt for prompt in prompts if isinstance(prompt, str)]:
         return await ids_of(served, texts, param="prompt")
-    return [tuple(one) for one in prompts if not isinstance(one, str)]
+    return [tuple(prompt) for prompt in prompts if not isinstance(prompt, str)]
 
 
-async def rendered(served: Served, asked: ChatAsk) -> str:
+async def rendered(served: Served, request: ChatAsk) -> str:
     messages = [
-        {"role": one.role, "content": _content(one.content)} | ({} if one.name is None else {"name": one.name})
-        for one in asked.messages
+        {"role": message.role, "content": _content(message.content)}
+        | ({} if message.name is None else {"name": message.name})
+        for message in request.messages
     ]
     template: Any = served.model.template
     text: str = await served.lanes.templates.run(lambda: template.render(messages))
@@ -83,48 +82,43 @@ def _content(content: str | list[Any]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def settings_for(served: Served, asked: Writing, *, max_tokens: int, logprobs: int) -> Settings:
-    """Their words as ours, over what the model likes."""
-    wanted: dict[str, Any] = {name: getattr(asked, name) for name in SAME if getattr(asked, name) is not None}
-    wanted |= {"max_tokens": max_tokens, "n": asked.n or 1, "logprobs": logprobs, "ignore_eos": asked.ignore_eos}
-    wanted |= {"presence_penalty": asked.presence_penalty or 0.0, "frequency_penalty": asked.frequency_penalty or 0.0}
-    if asked.stop is not None:
-        wanted["stop"] = asked.stop
-    if asked.logit_bias:
-        wanted["logit_bias"] = asked.logit_bias
-    return settings_of(served.model, wanted)
+def settings_for(served: Served, request: Writing, *, max_tokens: int, logprobs: int) -> Settings:
+    """The request's settings over the model's generation defaults; null is as if the field were missing."""
+    settings = {name: getattr(request, name) for name in SHARED_FIELDS}
+    settings |= {"max_tokens": max_tokens, "logprobs": logprobs}
+    return settings_of(served.model, {name: value for name, value in settings.items() if value is not None})
 
 
 def checked(
     served: Served, prompts: Sequence[tuple[int, ...]], settings: Settings, *, grammar: Grammar | None = None
 ) -> tuple[Request, ...]:
-    """The requests as the engine would take them, refused here where it would refuse them."""
+    """Requests for the engine; what it would refuse is refused here."""
     engine = served.worker.engine
     if engine is None:
-        raise InputError("this model does not write")
+        raise InputError("this model does not generate text")
     requests = tuple(Request(prompt=ids, settings=settings, grammar=grammar) for ids in prompts)
     check_settings(settings, engine.spec)
     if settings.stop and engine.tokenizer is None:
-        raise Refusal("stop strings need a tokenizer and this model has none", param="stop")
+        raise Refusal("stop strings need a tokenizer; this model has none", param="stop")
     refuse_if_long(sum(map(len, prompts)), most=served.worker.limits.prompt_tokens)
     for request in requests:
         if len(request.prompt) > engine.passes.positions:
-            said = f"the prompt has {len(request.prompt):,} tokens, the model reads {engine.passes.positions:,}"
-            raise Refusal(said, code=TOO_LONG)
+            most = engine.passes.positions
+            raise Refusal(f"the prompt has {len(request.prompt):,} tokens, the context is {most:,}", code=TOO_LONG)
         sides(request, engine.spec, start=engine.start, positions=engine.passes.positions)
     return requests
 
 
-# --- what is answered -----------------------------------------------------------------------------------------------
+# --- the response ---------------------------------------------------------------------------------------------------
 
 
 async def _answered(shape: Shape, prompts: Sequence[tuple[int, ...]], settings: Settings) -> Any:
-    grammar = await grammars.grammar_of(shape.served, shape.asked, settings, limits=shape.call.service.limits)
+    grammar = await grammars.grammar_of(shape.served, shape.request, settings)
     requests = checked(shape.served, prompts, settings, grammar=grammar)
     events = shape.events(requests)
-    if shape.asked.stream:
+    if shape.request.stream:
         return shape.streamed(events)
     written: list[list[Event]] = [[] for _ in range(len(requests) * settings.n)]
-    async for index, some in events:
-        written[index] += some
+    async for index, new in events:
+        written[index] += new
     return shape.whole(written)

@@ -1,7 +1,6 @@
-"""What may be asked over HTTP: one typed value a route, strict about every field.
+"""The request types, one per route, strict about every field; `/openapi.json` and `/docs` are made from them.
 
-Fixed ranges stand here, in the types; those that a host may choose stand in `limits.py`. From these types come the
-checks, the OpenAPI description and the page of documentation. Refuses to know how anything is answered.
+Fixed ranges are in the types; those that can be configured are in `limits.py`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -21,16 +20,16 @@ Off: TypeAlias = Annotated[bool, Meta(extra_json_schema={"const": False})]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every request that names a model."""
+    """A request to a model."""
 
     model: str
 
 
-# --- how to write ---------------------------------------------------------------------------------------------------
+# --- generation -----------------------------------------------------------------------------------------------------
 
 
 class AsText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    """Text as it comes."""
+    """Unconstrained text."""
 
 
 class AsJson(
@@ -55,7 +54,7 @@ class AsSchema(
 
 
 class AsRegex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="regex"):
-    """Text that this regular expression matches as a whole."""
+    """Text that the regular expression matches as a whole."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -65,7 +64,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Writing(Ask, frozen=True, kw_only=True):
-    """How to write: OpenAI's words, and behind them those that other servers have added."""
+    """How to generate: OpenAI's fields, then those that other servers have added."""
 
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -79,22 +78,22 @@ class Writing(Ask, frozen=True, kw_only=True):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     response_format: AsText | AsJson | AsSchema | AsRegex | None = None
-    user: str | None = None  # who asks, for logs of theirs; not used
+    user: str | None = None  # not used
 
     top_k: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None  # nearer to 0, logits are no numbers
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None  # nearer to 0, logits overflow
     ignore_eos: bool = False
     return_token_ids: bool = False
 
 
 class CompletionAsk(Writing, frozen=True, kw_only=True):
-    """A text to be continued, or the source an encoder–decoder answers; several at once; or their token ids."""
+    """A prompt to continue, or the source of an encoder-decoder; one or several, as text or token ids."""
 
     prompt: str | list[str | TokenId | Ids]
     logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
 
-    # OpenAI's, of which only what changes nothing is taken
+    # OpenAI's fields, accepted only with values that change nothing
     echo: Off | None = False
     best_of: Literal[1] | None = None
     suffix: None = None
@@ -112,7 +111,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ChatAsk(Writing, frozen=True, kw_only=True):
-    """A conversation, rendered with the template of the model's own folder."""
+    """A conversation, rendered with the chat template of the model's folder."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Count | None = None
@@ -120,11 +119,11 @@ class ChatAsk(Writing, frozen=True, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
 
 
-# --- the rest of OpenAI's -------------------------------------------------------------------------------------------
+# --- embeddings -----------------------------------------------------------------------------------------------------
 
 
 class EmbeddingAsk(Ask, frozen=True, kw_only=True):
-    """Texts to be turned into vectors, or the token ids of one or of several."""
+    """Texts to embed, or token ids of one or several."""
 
     input: Line | Annotated[list[Line | TokenId | Ids], Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"

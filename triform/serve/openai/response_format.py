@@ -1,8 +1,7 @@
-"""`response_format`: text that is JSON of a schema, or that a regular expression matches; through llguidance, an extra.
+"""`response_format`: constrains generation to JSON, a JSON schema or a regular expression, with the extra llguidance.
 
-Schemas and expressions come from strangers: they are bounded, compiled and tried beside the event loop by an engine
-whose work is linear in the text and bounded per token, and nothing they refer to is fetched. Knows the rows' histories,
-over which it lays its ban.
+Schemas and expressions come from clients: their size is limited, they are compiled and tried outside the event loop,
+the work per token is bounded, and references are never fetched.
 """
 
 import json
@@ -18,16 +17,15 @@ from triform.generate.sampling import Untouched
 from triform.generate.sequence import RowError
 from triform.generate.settings import Settings
 from triform.serve.http.http_errors import Refusal
-from triform.serve.http.limits import Limits
 from triform.serve.openai.request_types import AsJson, AsRegex, AsSchema, AsText, Writing
 from triform.serve.worker.service import Served
 
-DEEPEST = 32  # levels of a schema
+MAX_SCHEMA_DEPTH = 32
 PARAM = "response_format"
-COMPACT = {"whitespace_flexible": False}  # a model that likes blanks would write them for ever
-TRIED = 4  # tokens written by a new grammar before a worker sees it: its cost shows with the first of them
-# Work of the library's lexer, in its own units: 20,000 take about 40 ms, in which other answers of the model wait.
-BOUNDS = {
+COMPACT = {"whitespace_flexible": False}  # a model might generate spaces for ever
+TRIAL_TOKENS = 4  # generated under a new grammar before a worker gets it: a costly one fails with the first of them
+# Work of the library's lexer, in its own units: 20,000 take about 40 ms, in which other requests of the model wait.
+PARSER_LIMITS = {
     "initial_lexer_fuel": 100_000,
     "step_lexer_fuel": 20_000,
     "max_lexer_states": 20_000,
@@ -38,7 +36,7 @@ ANY_OBJECT = '{"type": "object"}'
 
 
 class Banned(Untouched):
-    """A history under a grammar: what would lead out of it is never chosen."""
+    """A sequence's history under a grammar: tokens outside the grammar are never chosen."""
 
     def __init__(self, history: Untouched, matcher: Any) -> None:
         self.history, self.matcher = history, matcher
@@ -56,7 +54,7 @@ class Banned(Untouched):
 
 
 def allowed_tokens(matcher: Any, *, vocab: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which tokens may come next."""
+    """A mask over the vocabulary: which tokens may come next."""
     bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
     refuse_failed(matcher)
     return np.unpackbits(bits, bitorder="little", count=vocab).astype(np.bool_)
@@ -73,12 +71,12 @@ def refuse_failed(matcher: Any) -> None:
 
 
 def first_line(error: str) -> str:
-    """What the library says, without the state it prints behind it."""
+    """The library's message without the state dump after it."""
     return " ".join(error.partition("\n")[0].split())[:200]
 
 
 class Compiled:
-    """A grammar, compiled once; every row begins at its beginning."""
+    """A compiled grammar; every sequence starts at its beginning."""
 
     def __init__(self, matcher: Any) -> None:
         self.matcher = matcher
@@ -87,26 +85,26 @@ class Compiled:
         return Banned(history, self.matcher.deep_copy())
 
 
-async def grammar_of(served: Served, asked: Writing, settings: Settings, *, limits: Limits) -> Compiled | None:
-    """The grammar a request asks for, if it does."""
-    wanted = asked.response_format
-    if wanted is None or isinstance(wanted, AsText):
+async def grammar_of(served: Served, request: Writing, settings: Settings) -> Compiled | None:
+    """The compiled grammar of a request, if it has one."""
+    format = request.response_format
+    if format is None or isinstance(format, AsText):
         return None
     if not settings.eos or settings.ignore_eos or served.model.tokenizer is None:
-        raise Refusal("a response_format needs a tokenizer with an end token, and ignore_eos off", param=PARAM)
-    return await served.lanes.grammars.run(lambda: compiled(served, wanted, settings.eos, limits))
+        raise Refusal("response_format needs a tokenizer with an end token, and ignore_eos: false", param=PARAM)
+    return await served.lanes.grammars.run(lambda: compiled(served, format, settings.eos))
 
 
-def compiled(served: Served, wanted: AsJson | AsSchema | AsRegex, eos: tuple[int, ...], limits: Limits) -> Compiled:
+def compiled(served: Served, format: AsJson | AsSchema | AsRegex, eos: tuple[int, ...]) -> Compiled:
     guidance = library()
-    text = written(wanted, limits)
+    text = written(format)
     try:
-        if isinstance(wanted, AsRegex):
+        if isinstance(format, AsRegex):
             source = guidance.LLMatcher.grammar_from_regex(text)
         else:
             source = guidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)
-        limits_of_parser = guidance.LLParserLimits(**BOUNDS)
-        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0, limits=limits_of_parser)
+        parser_limits = guidance.LLParserLimits(**PARSER_LIMITS)
+        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0, limits=parser_limits)
         refuse_failed(matcher)
         try_out(matcher.deep_copy(), vocab=served.model.spec.vocab, eos=eos)
     except (ValueError, RowError) as error:
@@ -115,8 +113,8 @@ def compiled(served: Served, wanted: AsJson | AsSchema | AsRegex, eos: tuple[int
 
 
 def try_out(matcher: Any, *, vocab: int, eos: tuple[int, ...]) -> None:
-    """A few tokens of a text under the grammar, one after another: here nobody else waits for it."""
-    for _ in range(TRIED):
+    """Generates a few tokens under the grammar, where no other request waits for it."""
+    for _ in range(TRIAL_TOKENS):
         (allowed,) = allowed_tokens(matcher, vocab=vocab).nonzero()
         tokens = [int(token) for token in allowed if token not in eos]
         if not tokens:
@@ -124,41 +122,39 @@ def try_out(matcher: Any, *, vocab: int, eos: tuple[int, ...]) -> None:
         consume(matcher, tokens[0])
 
 
-def written(wanted: AsJson | AsSchema | AsRegex, limits: Limits) -> str:
-    if isinstance(wanted, AsRegex):
-        return wanted.pattern
-    if isinstance(wanted, AsJson):
+def written(format: AsJson | AsSchema | AsRegex) -> str:
+    if isinstance(format, AsRegex):
+        return format.pattern
+    if isinstance(format, AsJson):
         return ANY_OBJECT
-    text = msgspec.json.encode(wanted.json_schema.schema).decode()
-    if depth(json.loads(text)) > DEEPEST:
-        raise Refusal(f"the schema is nested more than {DEEPEST} levels deep", param=PARAM)
+    text = msgspec.json.encode(format.json_schema.schema).decode()
+    if depth(json.loads(text)) > MAX_SCHEMA_DEPTH:
+        raise Refusal(f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep", param=PARAM)
     return text
 
 
 def depth(value: Any) -> int:
-    """Levels of objects and lists, without a recursion that a stranger could exhaust."""
-    level, here = 0, [value]
-    while here := [one for one in here if isinstance(one, dict | list)]:
+    """Levels of objects and lists; without recursion, which a client could exhaust."""
+    level, values = 0, [value]
+    while values := [value for value in values if isinstance(value, dict | list)]:
         level += 1
-        here = [inner for one in here for inner in (one.values() if isinstance(one, dict) else one)]
+        values = [inner for value in values for inner in (value.values() if isinstance(value, dict) else value)]
     return level
 
 
 def words(served: Served, eos: tuple[int, ...]) -> Any:
-    """The model's vocabulary as the library wants it: made once, since it takes a second."""
-    known = served.vocabularies.get(eos)
-    if known is None:
-        tokenizer: Any = served.model.tokenizer
-        text = tokenizer.target.to_json()
-        known = library().LLTokenizer(text, n_vocab=served.model.spec.vocab, eos_token=list(eos))
-        served.vocabularies[eos] = known
-    return known
+    """The model's vocabulary for the library: made once, since it takes a second."""
+    if eos not in served.vocabularies:
+        text = served.model.require_tokenizer().target.to_json()
+        vocabulary = library().LLTokenizer(text, n_vocab=served.model.spec.vocab, eos_token=list(eos))
+        served.vocabularies[eos] = vocabulary
+    return served.vocabularies[eos]
 
 
 def library() -> Any:
     try:
         import llguidance
     except ImportError:
-        said = "this service has no grammars: its host may add them with pip install llguidance, then start it again"
-        raise Refusal(said, param=PARAM, code="no_grammar") from None
+        message = "response_format needs an extra on the server: pip install llguidance, then restart the service"
+        raise Refusal(message, param=PARAM, code="no_grammar") from None
     return llguidance

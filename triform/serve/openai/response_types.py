@@ -1,7 +1,4 @@
-"""What is answered over HTTP on OpenAI's routes and our small ones, field by field as their clients read it.
-
-The tasks' own answers stand in the tasks' files. Refuses to know how anything is computed.
-"""
+"""The response types of OpenAI's routes and of the small ones; the tasks' answers are in the tasks' files."""
 
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -17,7 +14,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A served model; `tasks` are the routes under /v1 that answer for it, `task` the one it was made for."""
+    """A served model; `tasks` are the routes under /v1 that it supports, `task` the one it was made for."""
 
     id: str
     created: int
@@ -36,7 +33,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """`status` is "ok", or why not."""
+    """`status` is "ok"."""
 
     status: str
 
@@ -44,7 +41,7 @@ class Health(msgspec.Struct, frozen=True):
 class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[int, ...]
     tokens: tuple[str | None, ...]
-    offsets: tuple[tuple[int, ...], ...]  # characters [start, end) of the text; (0, 0) for what was added
+    offsets: tuple[tuple[int, ...], ...]  # characters [start, end) of the text; (0, 0) for special tokens
     count: int
     context: int
 
@@ -150,7 +147,7 @@ A = TypeVar("A")
 
 
 class Answers(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """What a task answers, in the order of what was asked."""
+    """The answers of a task, in the order of the inputs."""
 
     model: str
     answers: tuple[A, ...]
@@ -161,7 +158,7 @@ class Answers(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers, or the base64 of little-endian float32."""
+    """A list of numbers, or base64 of little-endian float32."""
 
     index: int
     embedding: tuple[float, ...] | str

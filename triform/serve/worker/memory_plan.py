@@ -1,7 +1,6 @@
-"""What a service would need, known before a number is loaded: the models' folders, their memory at its most, and
-whether that fits this machine.
+"""The peak memory of a service, computed from specs and limits before any weights are loaded, and whether it fits.
 
-Everything comes from specs and bounds. The caches' most is exact, activations are the cost model's estimate.
+Cache sizes are exact; activations are the cost model's estimate.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import torch
 from triform.core.initial_weights import build
 from triform.core.packed_linear import PLAIN_ROWS, WORTH_PACKING
 from triform.costs.machine import memory
-from triform.costs.predict import cost
+from triform.costs.predict import cache_bytes_per_position, cost
 from triform.errors import TriformError
 from triform.families import NAMED
 from triform.generate.model_runner import SMALLEST
@@ -30,12 +29,12 @@ from triform.weights.verify_folder import described
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-NUMBER = 4  # bytes: models are served in float32
-REST = 400 * 2**20  # Python, torch and the service itself
+FLOAT32_BYTES = 4  # models are served in float32
+PROCESS_BYTES = 400 * 2**20  # Python, torch and the service itself
 
 
 class Source(NamedTuple):
-    """A model to serve: its name, and its folder; None for a family's size with random numbers."""
+    """A model to serve; `folder` is None for a named size of a family, with random weights."""
 
     name: str
     folder: Path | None
@@ -43,7 +42,7 @@ class Source(NamedTuple):
 
     @property
     def searches(self) -> bool:
-        """Encoder-decoders do, for their tasks; a decoder only where it was taught one, which its folder remembers."""
+        """Beam search: encoder-decoders, and decoders trained for a task, as their folder says."""
         return self.spec.form == "encoder-decoder" or (
             self.folder is not None and (self.folder / folders.MEMO).exists()
         )
@@ -55,15 +54,15 @@ class Source(NamedTuple):
 
 
 def sources(named: Sequence[str]) -> list[Source]:
-    """`FOLDER`, a name on the shelf, a family's size, or `NAME=` before any of them."""
-    found = [_source(one) for one in named]
-    if not found:
-        raise TriformError(f"there is no model to serve; name a folder, or one that `{Hint.MODELS}` lists")
-    names = [one.name for one in found]
+    """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without."""
+    models = [_source(given) for given in named]
+    if not models:
+        raise TriformError(f"there is no model to serve; give a folder, or a name that `{Hint.MODELS}` lists")
+    names = [source.name for source in models]
     for name in names:
         if names.count(name) > 1:
-            raise TriformError(f"two models are named {name!r}; give one another name: other={name}")
-    return found
+            raise TriformError(f"two models are named {name!r}; rename one: other={name}")
+    return models
 
 
 def _source(given: str) -> Source:
@@ -75,19 +74,19 @@ def _source(given: str) -> Source:
     folder = model_store.find(place)
     name = alias or folder.resolve().name
     if not name.isprintable() or "/" in name:
-        raise TriformError(f"{name!r} cannot be a model's name; give another: NAME={place}")
+        raise TriformError(f"{name!r} is not a valid model name; give another: NAME={place}")
     return Source(name, folder, described(folder))
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of one model."""
+    """Bytes that one model needs."""
 
     model: str
     weights: int
-    packed: int  # the matrices a second time, as the machine likes to read them
-    cache: int  # keys and values of every row at its longest, sources included
-    search: int  # the same for beam searches, which have caches of their own
-    prefixes: int  # of prompts that are kept
+    packed: int  # the matrices a second time, packed for fast multiplication
+    cache: int  # keys and values of every sequence at full length, sources included
+    search: int  # the same for beam searches, which have their own caches
+    prefixes: int  # prefix cache
     activations: int
 
     @property
@@ -96,16 +95,17 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, beside what there is."""
+    """Peak memory and available memory, in bytes."""
 
     models: tuple[Need, ...]
     indexes: tuple[Held, ...] = ()
-    looks: int  # passes that are kept for the page
+    looks: int  # cache of the page
     memory: int
 
     @property
     def total(self) -> int:
-        return REST + self.looks + sum(need.total for need in self.models) + sum(held.total for held in self.indexes)
+        parts = sum(need.total for need in self.models) + sum(held.total for held in self.indexes)
+        return PROCESS_BYTES + self.looks + parts
 
     @property
     def fits(self) -> bool:
@@ -113,8 +113,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def largest(self) -> str:
-        """What takes most of it, in words."""
-        parts = {"the service itself": REST, "passes the page looks at": self.looks}
+        """The largest part, in words."""
+        parts = {"the service itself": PROCESS_BYTES, "the cache of the page": self.looks}
         parts |= {f"the index {held.index!r}": held.total for held in self.indexes}
         parts |= {
             f"the {name} of {need.model!r}": getattr(need, name)
@@ -128,7 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         from rich.table import Table
 
         names = Need.__struct_fields__[1:]
-        table = Table("model", *names, "together", title="memory, at its most")
+        table = Table("model", *names, "total", title="peak memory")
         for column in table.columns[1:]:
             column.justify = "right"
         for need in self.models:
@@ -136,8 +136,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         for held in self.indexes:
             table.add_row(f"index {held.index}", *[""] * len(names), size(held.total))
         table.add_section()
-        rest = (("passes the page looks at", self.looks), ("the service itself", REST))
-        for name, count in (*rest, ("all", self.total), ("there is", self.memory)):
+        rest = (("cache of the page", self.looks), ("the service itself", PROCESS_BYTES))
+        for name, count in (*rest, ("total", self.total), ("available", self.memory)):
             table.add_row(name, *[""] * len(names), size(count))
         return table
 
@@ -145,14 +145,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(
     models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described] = (), most: int | None = None
 ) -> Plan:
-    """`most`: bytes the service may use; else what this machine has."""
-    needs = tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models)
-    held = tuple(one.held for one in indexes)
-    return Plan(models=needs, indexes=held, looks=limits.look_bytes, memory=most or memory())
+    """`most`: bytes the service may use; default: what this machine has."""
+    return Plan(
+        models=tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models),
+        indexes=tuple(one.held for one in indexes),
+        looks=limits.look_bytes,
+        memory=most or memory(),
+    )
 
 
-# Bounds that may be lowered where memory is short, those first whose loss is felt least.
-LOWER = (
+# Limits that may be lowered when memory is short; first those that matter least.
+LOWERABLE_LIMITS = (
     *(("look_bytes", 2**power) for power in (26, 22)),
     *(("prefix_bytes", 2**power) for power in (24, 20)),
     *(("rows", rows) for rows in (8, 4, 2, 1)),
@@ -161,31 +164,31 @@ LOWER = (
 
 
 def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described], most: int | None) -> None:
-    """Refuses a service that may need more memory than there is; says what would make it fit."""
+    """Refuses a service whose peak memory exceeds the available memory; names limits with which it would fit."""
 
-    def with_bounds(lower: dict[str, int]) -> Plan:
+    def with_limits(lower: dict[str, int]) -> Plan:
         return plan(models, limits=msgspec.structs.replace(limits, **lower), indexes=indexes, most=most)
 
-    planned = with_bounds({})
+    planned = with_limits({})
     if planned.fits:
         return
-    said = f"the service may need {size(planned.total)} and there are {size(planned.memory)}"
+    problem = f"the service may need {size(planned.total)}, available: {size(planned.memory)}"
     lower: dict[str, int] = {}
-    for name, value in LOWER:
-        if value < getattr(limits, name) and not with_bounds(lower).fits:
+    for name, value in LOWERABLE_LIMITS:
+        if value < getattr(limits, name) and not with_limits(lower).fits:
             lower[name] = value
-    least = with_bounds(lower)
+    least = with_limits(lower)
     if not least.fits:
         contexts = ", ".join(f"{one.name} {one.spec.context:,}" for one in models)
         raise TriformError(
-            f"{said}; no lower bound is enough: at least {size(least.total)} are needed, most of it {least.largest} "
-            f"(context in tokens: {contexts}); serve fewer or smaller models, or allow more memory"
+            f"{problem}; lower limits are not enough: at least {size(least.total)} are needed, most of it "
+            f"{least.largest} (context in tokens: {contexts}); serve fewer or smaller models, or allow more memory"
         )
     for name in list(lower):
         fewer = {one: value for one, value in lower.items() if one != name}
-        lower = fewer if with_bounds(fewer).fits else lower
-    bounds = " ".join(f"--limit {name}={value}" for name, value in lower.items())
-    raise TriformError(f"{said}; it fits with {bounds}, or serve fewer or smaller models")
+        lower = fewer if with_limits(fewer).fits else lower
+    flags = " ".join(f"--limit {name}={value}" for name, value in lower.items())
+    raise TriformError(f"{problem}; it fits with {flags}, or serve fewer or smaller models")
 
 
 def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
@@ -193,12 +196,11 @@ def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
     large = whole.parameters >= WORTH_PACKING
     rows = limits.rows if large else -(-limits.rows // PLAIN_ROWS) * PLAIN_ROWS
-    kept = cache(spec, rows=rows) if writes else 0
     return Need(
         model=name,
         weights=whole.memory.weights,
         packed=whole.memory.weights if large else 0,
-        cache=kept,
+        cache=cache(spec, rows=rows) if writes else 0,
         search=cache(spec, rows=max(rows, limits.beams)) if writes and searches else 0,
         prefixes=limits.prefix_bytes if writes else 0,
         activations=activations(spec, limits=limits),
@@ -206,15 +208,14 @@ def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
 
 
 def cache(spec: ModelSpec, *, rows: int) -> int:
-    """2 · L · rows · G · K · positions · bytes of a number, for the past and, where there is one, for the source."""
-    stack = spec.stacks["decoder"]
-    a_position = 2 * stack.layers * rows * stack.attention.kv_heads * stack.attention.head_width * NUMBER
+    """2 · L · rows · G · K · positions · 4 bytes, for the past and, in an encoder-decoder, for the source."""
+    per_position = rows * cache_bytes_per_position(spec, number=FLOAT32_BYTES)
     steps = 2 ** max(0, (spec.context // SMALLEST).bit_length() - 1)  # a cache grows by doubling
-    return a_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
+    return per_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
 
 
 def activations(spec: ModelSpec, *, limits: Limits) -> int:
-    """The widest moment of a step of all rows, of a prompt's piece, or of an encoder's batch (a token a character)."""
+    """The largest of a decoding step of all rows, a prompt's chunk, or an encoder's batch (one token per character)."""
     source = spec.context if spec.form == "encoder-decoder" else None
     if spec.decoder is None:
         batch = max(1, limits.batch_characters // spec.context)

@@ -1,8 +1,8 @@
-"""One thread a model: it alone touches the engine and the task batches; the event loop hands in jobs, takes what comes.
+"""One thread per model, which alone uses the model's engine and runs its task batches; the event loop submits jobs.
 
-Between two steps it takes in new jobs and cancellations, writes one more token for every row, and goes on with the
-batch of questions at hand: before each pass of theirs, in a search or a long reading, all the rest has its turn. What
-comes out goes back in groups, one wake-up of the event loop each. Knows models, engines, tasks; refuses to know HTTP.
+Between two steps it receives new jobs and cancellations, decodes one token per running sequence, and continues the
+current batch of task inputs: before each forward pass of that batch, everything else has its turn. Results go back to
+the event loop in groups, one wake-up per group.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from triform.errors import TriformError
 from triform.generate.api import engine_of
 from triform.generate.engine import Engine
 from triform.generate.events import Event
+from triform.generate.settings import Request, Settings
 from triform.model import Model
 from triform.serve.http.http_errors import Refusal, unavailable
 from triform.serve.http.limits import Limits
 from triform.serve.http.metrics import Gauge
-from triform.serve.worker.jobs import Job, Place, Question, Running
-from triform.serve.worker.wait_estimate import Pace
-from triform.serve.worker.warmup import first_steps
+from triform.serve.worker.jobs import Job, Pace, Place, Question, Running
+from triform.tasks.encoder_batches import PASS_TOKENS, longest_of, through
 
-IDLE = 0.25  # seconds between two signs of life while there is nothing to do
-PUSH = 0.02  # seconds that tokens may wait for company before the event loop is woken for them
-SLOW = 3  # times the longest step of the warm-up: a worker this slow is taken for stalled
+IDLE_SECONDS = 0.25  # between two heartbeats while there is nothing to do
+PUSH_SECONDS = 0.02  # that tokens may wait for others before the event loop is woken
+STALL_FACTOR = 3  # times the longest step of the warm-up: a slower worker counts as stalled
 
 
 class Abandoned(Exception):
-    """Nobody waits any more for what is being done."""
+    """The clients of the whole batch have disconnected."""
 
 
 class Worker:
-    """`submit`, `cancel` and the numbers are for the event loop's thread; all that begins with `_` for its own."""
+    """Public methods and properties are for the event loop's thread; `_` methods run in the worker's own thread."""
 
     def __init__(
         self,
@@ -45,13 +45,12 @@ class Worker:
         *,
         limits: Limits,
         gauge: Gauge,
-        told: Callable[..., None],
+        log: Callable[..., None],
         writes: bool,
         clock: Callable[[], float],
     ) -> None:
-        self.model, self.limits, self.gauge, self.told = model, limits, gauge, told
-        self.writes = writes
-        self.open = 0  # answers that were accepted and have not ended
+        self.model, self.limits, self.gauge, self.log = model, limits, gauge, log
+        self.open = 0  # accepted answers that have not ended
         self.clock = clock
         self.beat = clock()
         self.warm = False
@@ -91,7 +90,7 @@ class Worker:
 
     @property
     def silent(self) -> float:
-        """Seconds since the last sign of life, in which this process was awake."""
+        """Seconds since the last heartbeat, without those in which the whole process was paused."""
         return self.clock() - self.beat
 
     @property
@@ -103,20 +102,17 @@ class Worker:
         return len(self._batch) + (0 if self.engine is None else len(self.engine.writing))
 
     def refuse_if_full(self, answers: int = 1) -> None:
-        """Unless so many more may wait. More than ever may are taken in while nothing else is open."""
-        if self.warm and not self.ready:  # how long the first steps take nobody knows: who asks meanwhile waits
+        """429 if this many more do not fit the queue. A request of more than fit is accepted while nothing is open."""
+        if self.warm and not self.ready:  # warm-up time is unknown, so requests wait for it
             raise unavailable("stalled")
-        before = self.open - self.limits.rows  # answers that have to end until there is a place, but one
+        before = self.open - self.limits.rows  # answers that must end before a row is free, but one
         over = before + answers - self.limits.queue if self.open else 0
         wait = self.pace.wait(before + 1) if before >= 0 else 0.0
         if over > 0 or wait > self.limits.wait_seconds:
             raise unavailable("busy", wait=max(self.pace.wait(max(0, over)), wait - self.limits.wait_seconds))
 
     def submit(self, job: Job, *, admitted: bool = False) -> Job:
-        """Takes the job in, or refuses it at once; nothing waits for a place outside the bounded queue.
-
-        `admitted`: the next chunk of a request that has had its place, and gave it back a moment ago.
-        """
+        """Accepts the job or refuses it at once. `admitted`: the next chunk of a request that was accepted before."""
         if not admitted:
             self.refuse_if_full(job.left)
         self.open += job.left
@@ -124,7 +120,7 @@ class Worker:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Whatever is left of a job is dropped before the next step; a finished job is no error."""
+        """Drops the rest of a job before the next step; a finished job is no error."""
         if job.left > 0 and not job.cancelled:
             self.open -= job.left
             job.cancelled = True
@@ -150,27 +146,27 @@ class Worker:
                 self._write()
                 self._answer()
                 self._tell()
-        except BaseException as error:  # not raised again: the thread would print its message, which may hold a prompt
-            self.told("worker lost", error=error)
+        except BaseException as error:  # not raised again: Python would print its message, which may hold a prompt
+            self.log("worker lost", error=error)
 
     def _look_up(self) -> None:
-        """In the pauses of what questions take: everything else has its turn."""
+        """Called between the forward passes of a task batch: everything else has its turn."""
         if not self._take_in() or not self._batch:
             raise Abandoned
         self._write()
         self._tell()
 
     def _warm_up(self) -> None:
-        for seconds in first_steps(self.model, self.engine):
+        for seconds in time_warmup_steps(self.model, self.engine):
             self.beat = self.clock()
-            self.patience = max(self.patience, SLOW * seconds)
+            self.patience = max(self.patience, STALL_FACTOR * seconds)
         self.warm = True
 
     def _take_in(self) -> bool:
-        """New jobs and cancellations; False once there is to be no more."""
+        """Receives new jobs and cancellations; False once the worker is to stop."""
         with self._changed:
             if not (self._inbox or self._busy or self._stopping):
-                self._changed.wait(IDLE)
+                self._changed.wait(IDLE_SECONDS)
             jobs = [self._inbox.popleft() for _ in range(len(self._inbox))]
             stopping = self._stopping
         for job in jobs:
@@ -196,7 +192,7 @@ class Worker:
                 continue
             try:
                 if self.engine is None:
-                    raise Refusal("this model does not write")
+                    raise Refusal("this model does not generate text")
                 self._writing[self.engine.add(work)] = Running(place, work)
             except Exception as error:
                 self._out(place, error)
@@ -210,7 +206,7 @@ class Worker:
         if self._batch and all(place.job.cancelled for place, _ in self._batch):
             self._batch, self._answers = [], iter(())
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- decoding ---------------------------------------------------------------------------------------------------
 
     def _new_engine(self) -> Engine:
         from triform.tasks.text_to_text import first_of
@@ -238,14 +234,14 @@ class Worker:
                 self.pace.ended(running.written / running.samples)
                 del self._writing[event.request]
         placed = (running.progress for running in self._writing.values() for _ in range(running.left))
-        self.pace.stepped(monotonic() - began, islice(placed, self.limits.rows))
+        self.pace.record_step(monotonic() - began, islice(placed, self.limits.rows))
 
     def _replace_engine(self, untouched: frozenset[int], error: Exception) -> None:
-        """Not a row failed but the engine: what ran in it is lost, what only waited is put into a new one.
+        """The engine itself failed, not one sequence: running requests fail, waiting ones move to a new engine.
 
-        Where nothing ran, one of those that waited may be the cause: all of them end, or this would go on for ever.
+        If none was running, a waiting one may be the cause: all of them fail, or this would repeat for ever.
         """
-        self.told("engine failed", error=error)
+        self.log("engine failed", error=error)
         held, self._writing = self._writing, {}
         waiting = untouched if untouched < held.keys() else frozenset()
         self.engine = self._new_engine()
@@ -255,10 +251,10 @@ class Worker:
             else:
                 self._out(running.place, error)
 
-    # --- answering --------------------------------------------------------------------------------------------------
+    # --- task batches -----------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """The next answer of the batch; a batch is all that waits for the same task, up to a bound."""
+        """The next answer of the batch; a batch has all waiting inputs of the same task and settings, up to a limit."""
         if not self._batch and self._questions:
             self._batch = self._next_batch()
             self._answers = self._ask(self._batch)
@@ -274,7 +270,7 @@ class Worker:
         except Exception as error:
             if len(self._batch) == 1:
                 self._fail(place, error)
-            else:  # whoever is to blame fails alone: all are asked again, one by one
+            else:  # only the input that causes the error may fail: run all again, one by one
                 whole = self.limits.batch_characters
                 again = [(p, q._replace(size=whole)) for p, q in self._batch if not p.job.cancelled]
                 self._questions.extendleft(reversed(again))
@@ -285,20 +281,20 @@ class Worker:
 
     def _fail(self, place: Place, error: Exception) -> None:
         if isinstance(error, StopIteration):
-            error = RuntimeError("the task gave fewer answers than it was asked for")
+            error = RuntimeError("the task gave fewer answers than inputs")
         if not isinstance(error, TriformError):
-            self.told("task failed", error=error)
+            self.log("task failed", error=error)
         self._out(place, error)
 
     def _next_batch(self) -> list[tuple[Place, Question]]:
         first = self._questions[0][1]
         batch: list[tuple[Place, Question]] = []
         others: deque[tuple[Place, Question]] = deque()
-        room = self.limits.batch_characters
+        left = self.limits.batch_characters
         for place, question in self._questions:
-            if question.key == first.key and (not batch or question.size <= room):
+            if question.key == first.key and (not batch or question.size <= left):
                 batch.append((place, question))
-                room -= question.size
+                left -= question.size
             else:
                 others.append((place, question))
         self._questions = others
@@ -306,8 +302,8 @@ class Worker:
 
     def _ask(self, batch: list[tuple[Place, Question]]) -> Iterator[Any]:
         first = batch[0][1]
-        asked = [question.asked for _, question in batch]
-        yield from first.run(asked, model=self.model, **first.settings)
+        inputs = [question.asked for _, question in batch]
+        yield from first.run(inputs, model=self.model, **first.settings)
 
     # --- back to the event loop -------------------------------------------------------------------------------------
 
@@ -315,17 +311,50 @@ class Worker:
         self._outbox.append((place, value, last))
 
     def _tell(self) -> None:
-        """What has come so far, and a sign of life."""
+        """Sends the results so far, and a heartbeat."""
         self._push()
         self.beat = self.clock()
 
     def _push(self) -> None:
-        """At once where an answer ends or nothing else is to do; else in groups."""
+        """At once if an answer ends or nothing else is to do; otherwise in groups."""
         if not self._outbox or self._loop is None:
             return
         now = monotonic()
         ends = any(last or isinstance(value, Exception) for _, value, last in self._outbox)
-        if ends or now - self._pushed >= PUSH or not self._busy_writing:
+        if ends or now - self._pushed >= PUSH_SECONDS or not self._busy_writing:
             items, self._outbox, self._pushed = self._outbox, [], now
-            with suppress(RuntimeError):  # the event loop has ended: nobody waits for this any more
+            with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._deliver, items)
+
+
+# --- warm-up --------------------------------------------------------------------------------------------------------
+
+
+def time_warmup_steps(model: Model, engine: Engine | None) -> Iterator[float]:
+    """Seconds per step, so that the longest is known before the first request; 0 for those of the first, cold round.
+
+    An engine prefills one whole chunk of prompt, or the longest source, and decodes two tokens; an encoder makes one
+    full pass.
+    """
+    for warm in (False, True):
+        if engine is not None:
+            yield from (warm * seconds for seconds in _time_engine(engine))
+        elif model.spec.form != "encoder-decoder":
+            yield warm * _time_encoder(model)
+
+
+def _time_engine(engine: Engine) -> Iterator[float]:
+    positions = engine.passes.positions
+    length = positions if engine.spec.encoder is not None else max(1, min(engine.chunk, positions - 2))
+    engine.add(Request(prompt=(0,) * length, settings=Settings(max_tokens=2, seed=0)))
+    while engine.busy:
+        began = monotonic()
+        engine.step()
+        yield monotonic() - began
+
+
+def _time_encoder(model: Model) -> float:
+    began, length = monotonic(), min(longest_of(model), PASS_TOKENS)
+    rows = [(0,) * length] * (PASS_TOKENS // length)
+    through(rows, model=model, read=lambda network, text: network.hidden(text))
+    return monotonic() - began

@@ -1,7 +1,4 @@
-"""The indexes to be searched in, known by their notes before anything is loaded: their size, and whose they are.
-
-Refuses to know how they are searched.
-"""
+"""The served indexes, described before anything is loaded: their size in memory, and the models they were made with."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +9,17 @@ import msgspec
 
 from triform.errors import TriformError
 from triform.files import manifest
-from triform.files.safe_folder import Box, parse
+from triform.files.safe_folder import Box
 from triform.hints import Hint
 from triform.model import Model
 from triform.tasks import named
-from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of
+from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of, read_note
 
-PASSAGE = 256  # bytes of the objects that hold a passage, beside its text
+PASSAGE_OVERHEAD_BYTES = 256  # of the Python objects that hold a passage, besides its text
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of one index."""
+    """Bytes that one index needs."""
 
     index: str
     vectors: int
@@ -35,7 +32,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(NamedTuple):
-    """An index by its note and the sizes of its files."""
+    """An index: its note and the sizes of its files."""
 
     name: str
     note: Note
@@ -43,20 +40,19 @@ class Described(NamedTuple):
 
 
 def described(name: str, folder: Path) -> Described:
-    """What its manifest and its note say; its vectors are not read."""
+    """Reads the manifest and the note, not the vectors."""
     box = Box(folder)
     known = manifest.read(box)
     if known is None or not {NOTE, PASSAGES, VECTORS} <= known.files.keys():
-        raise BadIndex(f"--index {name}={folder} holds no index; make one with: {Hint.INDEX.format(folder=folder)}")
-    if missing := [file for file, said in known.files.items() if not box.has(file) or size_of(box, file) != said.bytes]:
-        raise BadIndex(f"the index {folder} is damaged: {', '.join(missing)} is not as it was written; make it again")
-    with box.open(NOTE) as told:
-        note: Note = parse(told.read(), NOTE, Note)
+        raise BadIndex(f"--index {name}={folder} has no index; make one with: {Hint.INDEX.format(folder=folder)}")
+    if damaged := [name for name, file in known.files.items() if not box.has(name) or size_of(box, name) != file.bytes]:
+        raise BadIndex(f"the index {folder} is damaged: {', '.join(damaged)} was changed; make it again")
+    note = read_note(box)
     count = sum(file.passages for file in note.files.values())
     held = Held(
         index=name,
         vectors=size_of(box, VECTORS),
-        passages=size_of(box, PASSAGES) + PASSAGE * count,
+        passages=size_of(box, PASSAGES) + PASSAGE_OVERHEAD_BYTES * count,
         graph=size_of(box, GRAPH) if box.has(GRAPH) else 0,
     )
     return Described(name, note, held)
@@ -68,7 +64,7 @@ def size_of(box: Box, file: str) -> int:
 
 
 def check_owners(indexes: Sequence[Described], models: Iterable[Model]) -> None:
-    """Refuses an index that was made with none of the models; each is loaded only while it is looked at."""
+    """Refuses an index that was made with none of the models; each model is loaded only while it is checked."""
     orphans = {one.name: one.note for one in indexes}
     for model in models:
         if not orphans:
@@ -81,15 +77,15 @@ def check_owners(indexes: Sequence[Described], models: Iterable[Model]) -> None:
 
 
 def owners(note: Note, numbers: Mapping[str, str], *, name: str) -> list[str]:
-    """Of models by the hashes of their numbers, those an index was made with."""
-    found = [model for model, made in numbers.items() if made == note.numbers]
-    if not found:
+    """The models an index was made with; `numbers` has the hash of each model's weights."""
+    owners = [model for model, made in numbers.items() if made == note.numbers]
+    if not owners:
         raise nobodys(name, note)
-    return found
+    return owners
 
 
 def nobodys(name: str, note: Note) -> TriformError:
     return TriformError(
-        f"the index {name!r} was made with {note.model or 'a model'}, which is none of those served; "
+        f"the index {name!r} was made with {note.model or 'a model'}, which is not served; "
         "serve it too, or make the index again"
     )

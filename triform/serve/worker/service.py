@@ -1,11 +1,10 @@
-"""The service: which models are served, under which bounds, and whether it may take more work.
-
-Owns the workers' lives. Refuses to know HTTP and files.
-"""
+"""The service: the served models with their workers and limits, and whether it can accept more work."""
 
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from triform.errors import InputError, TriformError
@@ -18,7 +17,6 @@ from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
 from triform.serve.http.metrics import Gauge, Metrics
 from triform.serve.openai.response_types import ModelCard
-from triform.serve.worker.awake_clock import AwakeClock
 from triform.serve.worker.bounded_queues import make_lanes
 from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.served_indexes import owners
@@ -29,11 +27,29 @@ from triform.tasks.task_of_model import own_task
 from triform.tasks.task_specific_params import params_of, prepare
 from triform.tasks.vector_index import Index, numbers_of
 
-WATCH = 0.25  # seconds between two looks at the workers
+WATCH_SECONDS = 0.25  # between two checks of the workers
+
+
+class AwakeClock:
+    """Seconds, at most `longest` between two readings; it must be read more often than that.
+
+    A process that was paused (Ctrl-Z, a frozen container or virtual machine) must not take the pause for a worker's
+    silence.
+    """
+
+    def __init__(self, *, longest: float) -> None:
+        self._longest, self._awake, self._read, self._lock = longest, 0.0, monotonic(), Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            now = monotonic()
+            self._awake += min(now - self._read, self._longest)
+            self._read = now
+            return self._awake
 
 
 class Served:
-    """A model, its worker, and the tasks it can do."""
+    """A model, its worker, and the tasks it supports."""
 
     def __init__(
         self, name: str, model: Model, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
@@ -41,7 +57,7 @@ class Served:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
         self.task = task_of(model, self.tasks)
-        self.indexes: set[str] = set()  # that were made with it
+        self.indexes: set[str] = set()  # names of those made with it
         self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
         self.lanes = make_lanes(limits)
         if "complete" in self.tasks:
@@ -51,7 +67,7 @@ class Served:
             model,
             limits=limits,
             gauge=self.gauge,
-            told=lambda event, **fields: log(event, model=name, **fields),
+            log=lambda event, **fields: log(event, model=name, **fields),
             writes="complete" in self.tasks,
             clock=clock,
         )
@@ -82,12 +98,13 @@ class Served:
 
     def can(self, task: str) -> None:
         if task not in self.tasks:
-            able = ", ".join(self.tasks) or "none of the tasks"
-            raise Refusal(f"the model {self.name!r} cannot {task}; it can: {able}", param="model", code="wrong_task")
+            able = ", ".join(self.tasks) or "none"
+            message = f"the model {self.name!r} does not support {task}; supported tasks: {able}"
+            raise Refusal(message, param="model", code="wrong_task")
 
 
 def tasks_of(model: Model) -> tuple[str, ...]:
-    """What may be asked of a model. To complete is asked of any that writes, with or without a tokenizer."""
+    """Every model that generates can `complete`, with or without a tokenizer."""
     spec = model.spec
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
     able = {"complete"} if writes else set()
@@ -99,7 +116,7 @@ def tasks_of(model: Model) -> tuple[str, ...]:
 
 
 def check_generation(name: str, model: Model) -> None:
-    """The folder's generation defaults, and those for single tasks: what is wrong in them is no client's mistake."""
+    """Checks the folder's generation defaults, also those of single tasks, before a request could fail by them."""
     try:
         for defaults in (model, *(prepare(model, task).model for task in params_of(model))):
             check_folder(defaults)
@@ -108,7 +125,7 @@ def check_generation(name: str, model: Model) -> None:
 
 
 def task_of(model: Model, able: tuple[str, ...]) -> str | None:
-    """Its own task, which `triform run` asks of it."""
+    """The task that `triform run` runs with it."""
     try:
         own = own_task(model).name
     except CannotDo:
@@ -117,7 +134,7 @@ def task_of(model: Model, able: tuple[str, ...]) -> str | None:
 
 
 class Service:
-    """Models by name; `stopping` once it was told to end, `lost` once a worker cannot be brought back."""
+    """`stopping` is set when shutdown begins, `lost` when a worker cannot be restored."""
 
     def __init__(
         self,
@@ -128,7 +145,7 @@ class Service:
         log: Log | None = None,
     ) -> None:
         self.limits, self.log, self.metrics = limits or Limits(), log or Log(), Metrics()
-        clock = AwakeClock(longest=2 * WATCH)
+        clock = AwakeClock(longest=2 * WATCH_SECONDS)
         self.models = {
             name: Served(name, model, limits=self.limits, metrics=self.metrics, log=self.log, clock=clock)
             for name, model in models.items()
@@ -139,20 +156,20 @@ class Service:
         self.lookers = {name: Looker(name, served.model, held=held) for name, served in self.models.items()}
         self.stopping = False
         self.lost = asyncio.Event()
-        self.calls: set[asyncio.Task[None]] = set()  # requests that are being answered
+        self.calls: set[asyncio.Task[None]] = set()  # running requests
 
     def _place_indexes(self) -> None:
-        """Each index beside the models it was made with."""
+        """Links each index to the models it was made with."""
         searching = [served for served in self.models.values() if self.indexes and "search" in served.tasks]
         numbers = {served.name: numbers_of(served.model) for served in searching}
         for name, index in self.indexes.items():
             for owner in owners(index.note, numbers, name=name):
                 self.models[owner].indexes.add(name)
 
-    # --- asked by routes --------------------------------------------------------------------------------------------
+    # --- for routes -------------------------------------------------------------------------------------------------
 
     def named(self, name: str, *, task: str) -> Served:
-        """The model to ask, if it can do this and there is room for more."""
+        """The model, if it supports the task and its queue is not full."""
         if self.stopping:
             raise unavailable("stopping")
         served = self.known(name)
@@ -162,8 +179,8 @@ class Service:
 
     def known(self, name: str) -> Served:
         if name not in self.models:
-            said = f"the model {name[:80]!r} is not served here; served: {', '.join(self.models)}"
-            raise Refusal(said, status=404, param="model", code="model_not_found")
+            message = f"the model {name[:80]!r} is not served here; served: {', '.join(self.models)}"
+            raise Refusal(message, status=404, param="model", code="model_not_found")
         return self.models[name]
 
     @property
@@ -172,29 +189,29 @@ class Service:
             return "stopping"
         workers = {name: served.worker for name, served in self.models.items()}
         if cold := [name for name, worker in workers.items() if not worker.warm]:
-            return f"the first steps of {', '.join(cold)} are being made"
+            return f"warming up: {', '.join(cold)}"
         silent = [name for name, worker in workers.items() if not worker.ready]
-        return f"no sign from {', '.join(silent)}" if silent else ""
+        return f"the model worker is not responding: {', '.join(silent)}" if silent else ""
 
-    # --- life and death ---------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         for worker in self._workers():
             worker.start(asyncio.get_running_loop())
 
     async def watch(self) -> None:
-        """Until a worker is lost: its thread has ended, or has been silent for too long to hope, and twice as long as
-        made it not ready: whoever asks in between hears why."""
+        """Until a worker is lost: its thread has ended, or has been silent for `dead_seconds` and for twice the time
+        after which it is not ready, so that requests in between get an error."""
         while not self.lost.is_set():
             for name, served in self.models.items():
                 worker = served.worker
                 if not worker.alive or worker.silent > max(self.limits.dead_seconds, 2 * worker.patience):
                     self.log("lost", model=name, silent=round(worker.silent, 1))
                     self.lost.set()
-            await asyncio.sleep(WATCH)
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def finish(self, *, grace: float) -> None:
-        """No new work; what runs may end by itself within the grace time, then it is ended with a last word."""
+        """Refuses new work; running requests may end within the grace time, then they are cancelled with an error."""
         self.stopping = True
         if self.calls:
             await asyncio.wait(self.calls, timeout=grace)

@@ -1,9 +1,9 @@
 """BART: names and config. Marian's names are the same but for the embeddings' norm and positions."""
 
 from triform import families
-from triform.spec import Head, ModelSpec, NoHead, Tied
+from triform.spec import Head, ModelSpec, Tied
 from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family_table import Family, Has, HeadRow, always
+from triform.weights.family_table import NO_HEAD, Family, Has, HeadRow
 from triform.weights.name_rules import Rule, ignore, row, same, stack, twin, under
 
 
@@ -33,54 +33,29 @@ BODY: tuple[Rule, ...] = (
 )
 
 FIELDS = (
-    size("vocab_size", "vocab"),
-    size("d_model", "width"),
-    size("encoder_layers", "encoder.layers"),
-    size("encoder_attention_heads", "encoder.attention.heads", "encoder.attention.kv_heads"),
-    size("encoder_ffn_dim", "encoder.feedforward.width"),
-    size("decoder_layers", "decoder.layers"),
-    size("decoder_attention_heads", "decoder.attention.heads", "decoder.attention.kv_heads"),
-    size("decoder_ffn_dim", "decoder.feedforward.width"),
-    size("max_position_embeddings", "context"),
-    act("activation_function", "encoder.feedforward.act", "decoder.feedforward.act"),
-    number("dropout", "dropout"),
+    size("vocab_size", "vocab", default=50_265),
+    size("d_model", "width", default=1024),
+    size("encoder_layers", "encoder.layers", default=12),
+    size("encoder_attention_heads", "encoder.attention.heads", "encoder.attention.kv_heads", default=16),
+    size("encoder_ffn_dim", "encoder.feedforward.width", default=4096),
+    size("decoder_layers", "decoder.layers", default=12),
+    size("decoder_attention_heads", "decoder.attention.heads", "decoder.attention.kv_heads", default=16),
+    size("decoder_ffn_dim", "decoder.feedforward.width", default=4096),
+    size("max_position_embeddings", "context", default=1024),
+    act("activation_function", "encoder.feedforward.act", "decoder.feedforward.act", default="gelu"),
+    number("dropout", "dropout", default=0.1),
 )
 
-DEFAULTS: Config = {
-    "vocab_size": 50_265,
-    "d_model": 1024,
-    "encoder_layers": 12,
-    "encoder_attention_heads": 16,
-    "encoder_ffn_dim": 4096,
-    "decoder_layers": 12,
-    "decoder_attention_heads": 16,
-    "decoder_ffn_dim": 4096,
-    "max_position_embeddings": 1024,
-    "activation_function": "gelu",
-    "dropout": 0.1,
-    "scale_embedding": False,
-}
-
-# `normalize_before` and `add_final_layer_norm` are mBART's; old configs of BART spell them out as false.
-FIXED: Config = {
-    "tie_word_embeddings": True,
-    "normalize_before": False,
-    "add_final_layer_norm": False,
-    "is_decoder": False,
-}
+# `normalize_before` and `add_final_layer_norm` are mBART's; old configs of BART have them as false.
+FIXED: Config = {"tie_word_embeddings": True, "normalize_before": False, "add_final_layer_norm": False}
+FIXED |= {"is_decoder": False}
 
 
 def tied(config: Config, has: Has) -> Head:
     return Tied(shift=has("final_logits_bias"))
 
 
-LANGUAGE_HEAD = HeadRow(
-    tied,
-    (
-        row("readout.shift", "final_logits_bias"),
-        twin("token.weight", "lm_head.weight"),
-    ),
-)
+LANGUAGE_HEAD = HeadRow(tied, (row("readout.shift", "final_logits_bias"), twin("token.weight", "lm_head.weight")))
 
 
 def derive(tree: Tree, config: Config) -> None:
@@ -96,15 +71,12 @@ def more(spec: ModelSpec) -> Config:
 BART = Family(
     model_type="bart",
     template=families.bart(),
-    defaults=DEFAULTS,
+    defaults={"scale_embedding": False},
     fields=FIELDS,
     fixed=FIXED | {"normalize_embedding": True, "static_position_embeddings": False},
     prefix="model.",
     names=under("model.", BODY),
-    heads={
-        "BartForConditionalGeneration": LANGUAGE_HEAD,
-        "BartModel": HeadRow(always(NoHead()), bare=True),
-    },
+    heads={"BartForConditionalGeneration": LANGUAGE_HEAD, "BartModel": NO_HEAD},
     derive=derive,
     more=more,
 )

@@ -1,9 +1,9 @@
 """BERT: names and config."""
 
 from triform import families
-from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Span, Transformed
+from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Transformed
 from triform.weights.config_fields import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
 
 BODY: tuple[Rule, ...] = (
@@ -22,36 +22,19 @@ BODY: tuple[Rule, ...] = (
 )
 
 FIELDS = (
-    size("vocab_size", "vocab"),
-    size("hidden_size", "width"),
-    size("num_hidden_layers", "encoder.layers"),
-    size("num_attention_heads", "encoder.attention.heads", "encoder.attention.kv_heads"),
-    size("intermediate_size", "encoder.feedforward.width"),
-    size("max_position_embeddings", "context"),
-    size("type_vocab_size", "embedding.kinds"),
-    act("hidden_act", "encoder.feedforward.act"),
-    number("layer_norm_eps", "encoder.norm.eps", "embedding.norm.eps"),
-    number("hidden_dropout_prob", "dropout"),
+    size("vocab_size", "vocab", default=30_522),
+    size("hidden_size", "width", default=768),
+    size("num_hidden_layers", "encoder.layers", default=12),
+    size("num_attention_heads", "encoder.attention.heads", "encoder.attention.kv_heads", default=12),
+    size("intermediate_size", "encoder.feedforward.width", default=3072),
+    size("max_position_embeddings", "context", default=512),
+    size("type_vocab_size", "embedding.kinds", default=2),
+    act("hidden_act", "encoder.feedforward.act", default="gelu"),
+    number("layer_norm_eps", "encoder.norm.eps", "embedding.norm.eps", default=1e-12),
+    number("hidden_dropout_prob", "dropout", default=0.1),
 )
 
-DEFAULTS: Config = {
-    "vocab_size": 30_522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "hidden_dropout_prob": 0.1,
-}
-
-FIXED: Config = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
+FIXED: Config = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
 def pooled(name: str) -> HeadRow:
@@ -90,7 +73,6 @@ def derive(tree: Tree, config: Config) -> None:
 BERT = Family(
     model_type="bert",
     template=families.bert(head=NoHead()),
-    defaults=DEFAULTS,
     fields=FIELDS,
     fixed=FIXED,
     prefix="bert.",
@@ -104,8 +86,8 @@ BERT = Family(
             classify(Classify(labels=1, pick="first", act="tanh")),
             (same("readout.dense", "bert.pooler.dense"), same("readout.out", "classifier")),
         ),
-        "BertForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "BertForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "BertForTokenClassification": TAGGER,
+        "BertForQuestionAnswering": QUESTION_ANSWERING,
     },
     derive=derive,
 )

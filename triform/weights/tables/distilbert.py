@@ -1,10 +1,11 @@
 """DistilBERT: names and config. Its norms' epsilon is in its code, not in its config."""
 
 from triform import families
-from triform.spec import Classify, Head, NoHead, NormSpec, Span, Transformed
-from triform.weights.config_fields import ACT, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family_table import NO_HEAD, Family, Has, HeadRow, always, classify, tag
+from triform.spec import Classify, Head, NoHead, NormSpec, Transformed
+from triform.weights.config_fields import ACT, Config, act, check_fixed, get, number, size
+from triform.weights.family_table import NO_HEAD, QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.tables import bert
 
 BODY: tuple[Rule, ...] = (
     same("token", "embeddings.word_embeddings"),
@@ -25,32 +26,18 @@ def masked(config: Config, has: Has) -> Head:
     return Transformed(act=get(config, "activation", ACT), norm=NormSpec(kind="layer", eps=1e-12))
 
 
-def derive(tree: Tree, config: Config) -> None:
-    even_heads(tree, "encoder")
-
-
 DISTILBERT = Family(
     model_type="distilbert",
     template=families.distilbert(head=NoHead()),
-    defaults={
-        "vocab_size": 30_522,
-        "dim": 768,
-        "n_layers": 6,
-        "n_heads": 12,
-        "hidden_dim": 3072,
-        "max_position_embeddings": 512,
-        "activation": "gelu",
-        "dropout": 0.1,
-    },
     fields=(
-        size("vocab_size", "vocab"),
-        size("dim", "width"),
-        size("n_layers", "encoder.layers"),
-        size("n_heads", "encoder.attention.heads", "encoder.attention.kv_heads"),
-        size("hidden_dim", "encoder.feedforward.width"),
-        size("max_position_embeddings", "context"),
-        act("activation", "encoder.feedforward.act"),
-        number("dropout", "dropout"),
+        size("vocab_size", "vocab", default=30_522),
+        size("dim", "width", default=768),
+        size("n_layers", "encoder.layers", default=6),
+        size("n_heads", "encoder.attention.heads", "encoder.attention.kv_heads", default=12),
+        size("hidden_dim", "encoder.feedforward.width", default=3072),
+        size("max_position_embeddings", "context", default=512),
+        act("activation", "encoder.feedforward.act", default="gelu"),
+        number("dropout", "dropout", default=0.1),
     ),
     prefix="distilbert.",
     names=under("distilbert.", BODY),
@@ -69,8 +56,8 @@ DISTILBERT = Family(
             classify(Classify(labels=1, pick="first", act="relu")),
             (same("readout.dense", "pre_classifier"), same("readout.out", "classifier")),
         ),
-        "DistilBertForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "DistilBertForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "DistilBertForTokenClassification": TAGGER,
+        "DistilBertForQuestionAnswering": QUESTION_ANSWERING,
     },
-    derive=derive,
+    derive=bert.derive,
 )

@@ -1,10 +1,10 @@
 """GPT-2: names and config. Its matrices are stored [in, out], with q, k and v already side by side."""
 
 from triform import families
-from triform.spec import Classify, ModelSpec
+from triform.spec import ModelSpec
 from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.name_rules import Rule, ignore, same, transpose, twin, under
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, tie_flag
+from triform.weights.name_rules import Rule, ignore, same, transpose, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "wte"),
@@ -36,40 +36,25 @@ def more(spec: ModelSpec) -> Config:
 GPT2 = Family(
     model_type="gpt2",
     template=families.gpt2(),
-    defaults={
-        "vocab_size": 50_257,
-        "n_embd": 768,
-        "n_layer": 12,
-        "n_head": 12,
-        "n_positions": 1024,
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
-        "resid_pdrop": 0.1,
-        "scale_attn_weights": True,
-        "tie_word_embeddings": True,
-    },
+    defaults={"scale_attn_weights": True, "tie_word_embeddings": True},
     fields=(
-        size("vocab_size", "vocab"),
-        size("n_embd", "width"),
-        size("n_layer", "decoder.layers"),
-        size("n_head", "decoder.attention.heads", "decoder.attention.kv_heads"),
+        size("vocab_size", "vocab", default=50_257),
+        size("n_embd", "width", default=768),
+        size("n_layer", "decoder.layers", default=12),
+        size("n_head", "decoder.attention.heads", "decoder.attention.kv_heads", default=12),
         size("n_inner", "decoder.feedforward.width"),
-        size("n_positions", "context"),
-        act("activation_function", "decoder.feedforward.act"),
-        number("layer_norm_epsilon", "decoder.norm.eps"),
-        number("resid_pdrop", "dropout"),
+        size("n_positions", "context", default=1024),
+        act("activation_function", "decoder.feedforward.act", default="gelu_new"),
+        number("layer_norm_epsilon", "decoder.norm.eps", default=1e-5),
+        number("resid_pdrop", "dropout", default=0.1),
     ),
     fixed={"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
     names=under("transformer.", BODY),
     heads={
-        "GPT2LMHeadModel": HeadRow(
-            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-        ),
+        "GPT2LMHeadModel": LANGUAGE_HEAD,
         "GPT2Model": NO_HEAD,
-        "GPT2ForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
-        ),
+        "GPT2ForSequenceClassification": LAST_TOKEN,
     },
     derive=derive,
     more=more,

@@ -4,7 +4,7 @@ import msgspec
 
 from triform import families
 from triform.files.errors import WeightsError
-from triform.spec import Classify, ModelSpec
+from triform.spec import ModelSpec
 from triform.weights import rope_config
 from triform.weights.config_fields import (
     FLAG,
@@ -20,8 +20,8 @@ from triform.weights.config_fields import (
     number,
     size,
 )
-from triform.weights.family_table import NO_HEAD, Family, HeadRow, classify, tie_flag, tied_or_own
-from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, HeadRow, tie_flag
+from triform.weights.name_rules import Rule, ignore, same, stack, under
 
 BODY: tuple[Rule, ...] = (
     same("token", "embed_tokens"),
@@ -39,42 +39,25 @@ BODY: tuple[Rule, ...] = (
 )
 
 FIELDS: tuple[Field, ...] = (
-    size("vocab_size", "vocab"),
-    size("hidden_size", "width"),
-    size("num_hidden_layers", "decoder.layers"),
-    size("num_attention_heads", "decoder.attention.heads"),
+    size("vocab_size", "vocab", default=32_000),
+    size("hidden_size", "width", default=4096),
+    size("num_hidden_layers", "decoder.layers", default=32),
+    size("num_attention_heads", "decoder.attention.heads", default=32),
     size("num_key_value_heads", "decoder.attention.kv_heads"),
     size("head_dim", "decoder.attention.head_width"),
-    size("intermediate_size", "decoder.feedforward.width"),
-    size("max_position_embeddings", "context"),
-    act("hidden_act", "decoder.feedforward.act"),
-    number("rms_norm_eps", "decoder.norm.eps", "decoder.attention.qk_norm.eps"),
+    size("intermediate_size", "decoder.feedforward.width", default=11_008),
+    size("max_position_embeddings", "context", default=2048),
+    act("hidden_act", "decoder.feedforward.act", default="silu"),
+    number("rms_norm_eps", "decoder.norm.eps", "decoder.attention.qk_norm.eps", default=1e-6),
 )
-ATTENTION_BIAS = flag("attention_bias", "decoder.attention.bias", "decoder.attention.out_bias")
+ATTENTION_BIAS = flag("attention_bias", "decoder.attention.bias", "decoder.attention.out_bias", default=False)
 
-DEFAULTS: Config = {
-    "vocab_size": 32_000,
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "intermediate_size": 11_008,
-    "max_position_embeddings": 2048,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-}
+UNTIED: Config = {"tie_word_embeddings": False}
 
 
 def heads(name: str) -> dict[str, HeadRow]:
-    return {
-        f"{name}ForCausalLM": HeadRow(
-            tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-        ),
-        f"{name}Model": NO_HEAD,
-        f"{name}ForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),)
-        ),
-    }
+    heads = {"ForCausalLM": LANGUAGE_HEAD, "Model": NO_HEAD, "ForSequenceClassification": LAST_TOKEN}
+    return {name + ending: head for ending, head in heads.items()}
 
 
 def derive(tree: Tree, config: Config) -> None:
@@ -93,12 +76,8 @@ def more(spec: ModelSpec) -> Config:
 LLAMA = Family(
     model_type="llama",
     template=families.llama(),
-    defaults=DEFAULTS | {"attention_bias": False, "mlp_bias": False},
-    fields=(
-        *FIELDS,
-        ATTENTION_BIAS,
-        flag("mlp_bias", "decoder.feedforward.bias"),
-    ),
+    defaults=UNTIED,
+    fields=(*FIELDS, ATTENTION_BIAS, flag("mlp_bias", "decoder.feedforward.bias", default=False)),
     fixed={"rope_interleaved": False},
     prefix="model.",
     names=under("model.", BODY),
@@ -153,13 +132,9 @@ def more_qwen(spec: ModelSpec) -> Config:
 MISTRAL = LLAMA._replace(
     model_type="mistral",
     template=families.mistral(),
-    defaults=DEFAULTS
-    | {
-        "intermediate_size": 14_336,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131_072,
-        "sliding_window": 4096,
-    },
+    defaults=UNTIED
+    | {"intermediate_size": 14_336, "num_key_value_heads": 8}
+    | {"max_position_embeddings": 131_072, "sliding_window": 4096},
     fields=FIELDS,
     heads=heads("Mistral"),
     derive=derive_mistral,
@@ -170,7 +145,7 @@ MISTRAL = LLAMA._replace(
 QWEN2 = MISTRAL._replace(
     model_type="qwen2",
     template=families.qwen2(),
-    defaults=DEFAULTS
+    defaults=UNTIED
     | {"vocab_size": 151_936, "intermediate_size": 22_016, "max_position_embeddings": 32_768}
     | {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
     heads=heads("Qwen2"),
@@ -181,7 +156,7 @@ QWEN2 = MISTRAL._replace(
 QWEN3 = QWEN2._replace(
     model_type="qwen3",
     template=families.qwen3(),
-    defaults=QWEN2.defaults | {"head_dim": 128, "attention_bias": False},
+    defaults=QWEN2.defaults | {"head_dim": 128},
     fields=(*FIELDS, ATTENTION_BIAS),
     heads=heads("Qwen3"),
 )

@@ -1,10 +1,10 @@
-"""Marian: BART's names, without norms on the embeddings; its sinusoids are computed, whatever a file holds of them."""
+"""Marian: BART's names, without norms on the embeddings; its sinusoids are computed, not read from the file."""
 
 from triform import families
 from triform.files.errors import WeightsError, shown
 from triform.spec import ModelSpec
 from triform.weights.config_fields import Config, Tree
-from triform.weights.name_rules import ignore, under
+from triform.weights.name_rules import ignore
 from triform.weights.tables import bart
 
 
@@ -24,18 +24,10 @@ def more(spec: ModelSpec) -> Config:
 MARIAN = bart.BART._replace(
     model_type="marian",
     template=families.marian(),
-    defaults=bart.DEFAULTS | {"vocab_size": 58_101},
+    defaults=bart.BART.defaults | {"vocab_size": 58_101},
     fixed=bart.FIXED
-    | {
-        "normalize_embedding": False,
-        "static_position_embeddings": True,
-        "share_encoder_decoder_embeddings": True,
-    },
-    names=(
-        *under("model.", bart.BODY),
-        ignore("model.encoder.embed_positions.weight"),
-        ignore("model.decoder.embed_positions.weight"),
-    ),
+    | {"normalize_embedding": False, "static_position_embeddings": True, "share_encoder_decoder_embeddings": True},
+    names=(*bart.BART.names, ignore("model.{encoder,decoder}.embed_positions.weight")),
     heads={"MarianMTModel": bart.LANGUAGE_HEAD},
     derive=derive,
     more=more,

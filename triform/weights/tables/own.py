@@ -1,10 +1,11 @@
-"""Models of ours that no released architecture can express: the spec itself in config.json, our paths as names."""
+"""Models that no released architecture can express: config.json holds the spec, tensors have our paths as names."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from triform.files.format_version import FORMAT, KEY, check_version
 from triform.spec import ModelSpec
 from triform.weights.config_fields import TREE, Config, get, to_spec
 from triform.weights.family_table import NO_HEAD, Has, HeadRow, T
@@ -22,7 +23,7 @@ HEADS = {"Triform": NO_HEAD}
 
 
 class OwnFamily(NamedTuple):
-    """The same questions a `Family` answers, answered by the spec."""
+    """The interface of `Family`, from the spec."""
 
     model_type: str = "triform"
     heads: dict[str, HeadRow] = HEADS
@@ -33,10 +34,12 @@ class OwnFamily(NamedTuple):
         return True
 
     def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
+        check_version(config.get(KEY, 1), what="config.json", otherwise="save the model again with this one")
         return to_spec(get(config, "spec", TREE))
 
     def config(self, architecture: str, spec: ModelSpec) -> Config:
-        return {"model_type": self.model_type, "architectures": [architecture], "spec": msgspec.to_builtins(spec)}
+        named = {"model_type": self.model_type, "architectures": [architecture]}
+        return {KEY: FORMAT} | named | {"spec": msgspec.to_builtins(spec)}
 
     def table(self, architecture: str, *, bare: bool) -> Table:
         return OwnPaths(())

@@ -1,10 +1,10 @@
-"""RoBERTa: BERT's names below another prefix, its own heads, and positions that begin behind the pad token's."""
+"""RoBERTa: BERT's names below another prefix, its own heads, and positions that begin after the pad token's."""
 
 from triform import families
 from triform.files.errors import WeightsError
-from triform.spec import Classify, Head, Learned, ModelSpec, NoHead, NormSpec, Span, Transformed
+from triform.spec import Classify, Head, Learned, ModelSpec, NoHead, NormSpec, Transformed
 from triform.weights.config_fields import COUNT, NUMBER, Config, Tree, check_fixed, get
-from triform.weights.family_table import Family, Has, HeadRow, always, classify, tag
+from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
 from triform.weights.name_rules import same, twin, under
 from triform.weights.tables import bert
 
@@ -15,13 +15,13 @@ def masked(config: Config, has: Has) -> Head:
 
 
 def derive(tree: Tree, config: Config) -> None:
-    """Row pad + 1 of the table is position 0; the rows before it stand for no position."""
+    """Row pad + 1 of the table is position 0; the rows before it are no positions."""
     bert.derive(tree, config)
     reserved = get(config, "pad_token_id", COUNT) + 1
     if reserved >= tree["context"]:
         raise WeightsError(
             f"config.json: max_position_embeddings is {tree['context']}, "
-            f"but the first {reserved} rows (pad_token_id + 1) stand for no position"
+            f"but the first {reserved} rows (pad_token_id + 1) are no positions"
         )
     tree["position"]["reserved"] = reserved
     tree["context"] -= reserved
@@ -35,7 +35,7 @@ def more(spec: ModelSpec) -> Config:
 ROBERTA = Family(
     model_type="roberta",
     template=families.roberta(head=NoHead()),
-    defaults=bert.DEFAULTS | {"vocab_size": 50_265, "pad_token_id": 1},
+    defaults={"vocab_size": 50_265, "pad_token_id": 1},
     fields=bert.FIELDS,
     fixed=bert.FIXED,
     prefix="roberta.",
@@ -56,8 +56,8 @@ ROBERTA = Family(
             classify(Classify(labels=1, pick="first", act="tanh")),
             (same("readout.dense", "classifier.dense"), same("readout.out", "classifier.out_proj")),
         ),
-        "RobertaForTokenClassification": HeadRow(tag, (same("readout.out", "classifier"),)),
-        "RobertaForQuestionAnswering": HeadRow(always(Span()), (same("readout.out", "qa_outputs"),)),
+        "RobertaForTokenClassification": TAGGER,
+        "RobertaForQuestionAnswering": QUESTION_ANSWERING,
     },
     derive=derive,
     more=more,

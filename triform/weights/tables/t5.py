@@ -1,15 +1,15 @@
 """T5 v1.0, and v1.1 with FLAN-T5: names and config.
 
-v1.0 reads its logits with the token table, scaled by D^-½; v1.1 with a matrix of its own, unscaled. The fourth
-generation of the reference tells them apart by `tie_word_embeddings`. The fifth writes that field as true for both and
-says `scale_decoder_outputs` instead, so there the file itself shows whether the head has its own matrix.
+v1.0 computes logits with the token table, scaled by D^-½; v1.1 with a matrix of its own, unscaled. Version 4 of
+transformers tells them apart by `tie_word_embeddings`. Version 5 writes that field as true for both and
+`scale_decoder_outputs` instead, so there the tensors show whether the head has its own matrix.
 """
 
 from triform import families
 from triform.files.errors import WeightsError, shown
-from triform.spec import Head, ModelSpec, NoHead, Own, Tied
+from triform.spec import Head, ModelSpec, Own, Tied
 from triform.weights.config_fields import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
-from triform.weights.family_table import Family, Has, HeadRow, always
+from triform.weights.family_table import LANGUAGE_HEAD, NO_HEAD, Family, Has
 from triform.weights.name_rules import Rule, ignore, same, stack, twin
 
 
@@ -48,19 +48,20 @@ GATED_UP = (
     stack("decoder.blocks.N.feedforward.f.up", "decoder.block.N.layer.2.DenseReluDense.{wi_0,wi_1}"),
 )
 
+HEAD_PLACES = [f"{name}.attention.{h}" for name in ("encoder", "decoder") for h in ("heads", "kv_heads")]
 FIELDS = (
-    size("vocab_size", "vocab"),
-    size("d_model", "width"),
-    size("d_kv", "encoder.attention.head_width", "decoder.attention.head_width"),
-    size("d_ff", "encoder.feedforward.width", "decoder.feedforward.width"),
-    size("num_layers", "encoder.layers", "decoder.layers"),
+    size("vocab_size", "vocab", default=32_128),
+    size("d_model", "width", default=512),
+    size("d_kv", "encoder.attention.head_width", "decoder.attention.head_width", default=64),
+    size("d_ff", "encoder.feedforward.width", "decoder.feedforward.width", default=2048),
+    size("num_layers", "encoder.layers", "decoder.layers", default=6),
     size("num_decoder_layers", "decoder.layers"),
-    size("num_heads", *(f"{name}.attention.{h}" for name in ("encoder", "decoder") for h in ("heads", "kv_heads"))),
-    size("relative_attention_num_buckets", "position.count"),
-    size("relative_attention_max_distance", "position.distance"),
-    number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps"),
-    number("dropout_rate", "dropout"),
-    size("triform_context", "context"),  # buckets have no last position; ours to say where mistakes begin
+    size("num_heads", *HEAD_PLACES, default=8),
+    size("relative_attention_num_buckets", "position.count", default=32),
+    size("relative_attention_max_distance", "position.distance", default=128),
+    number("layer_norm_epsilon", "encoder.norm.eps", "decoder.norm.eps", default=1e-6),
+    number("dropout_rate", "dropout", default=0.1),
+    size("triform_context", "context"),  # buckets have no last position, so the context is ours to add
 )
 ACT_PLACES = ("encoder.feedforward.act", "decoder.feedforward.act")
 
@@ -73,21 +74,6 @@ GATED_ACT = Kind(
     lambda value: next((theirs for theirs, ours in GATED.items() if ours == value), "gated-none"),
 )
 
-DEFAULTS: Config = {
-    "vocab_size": 32_128,
-    "d_model": 512,
-    "d_kv": 64,
-    "d_ff": 2048,
-    "num_layers": 6,
-    "num_heads": 8,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "layer_norm_epsilon": 1e-6,
-    "dropout_rate": 0.1,
-    "feed_forward_proj": "relu",
-    "tie_word_embeddings": True,
-}
-
 
 def language_head(config: Config, has: Has) -> Head:
     newer = "scale_decoder_outputs" in config
@@ -97,18 +83,15 @@ def language_head(config: Config, has: Has) -> Head:
 
 
 HEADS = {
-    "T5ForConditionalGeneration": HeadRow(
-        language_head, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
-    ),
-    "T5Model": HeadRow(always(NoHead())),
+    "T5ForConditionalGeneration": LANGUAGE_HEAD._replace(choose=language_head),
+    "T5Model": NO_HEAD._replace(bare=False),
 }
 
 
 def derive(tree: Tree, config: Config) -> None:
-    """Newer configs say the activation twice."""
+    """Newer configs have the activation twice."""
     feedforward = tree["encoder"]["feedforward"]
-    said = {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}
-    for name, value in said.items():
+    for name, value in {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}.items():
         if name in config and ACTS.get(str(config[name]), config[name]) != value:
             raise WeightsError(
                 f"config.json: {name} is {shown(config[name])}, which contradicts feed_forward_proj, "
@@ -125,7 +108,7 @@ T5 = Family(
     model_type="t5",
     when=lambda config: not str(config.get("feed_forward_proj", "relu")).startswith("gated"),
     template=families.t5(),
-    defaults=DEFAULTS,
+    defaults={"feed_forward_proj": "relu", "tie_word_embeddings": True},
     fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, ACT)),
     fixed={"is_decoder": False},
     names=(*NAMES, *UP),

@@ -1,11 +1,11 @@
-// Cost: what a pass of this model costs, from its spec alone: by operation, and as the text grows.
+// Cost: what a forward pass of this model costs, from its spec alone: by operation, and by text length.
 
 import { choice, h, number, panel, short, svg, table, whole } from "../dom.js";
 import { key, lines, ticks } from "../chart.js";
 import { live } from "../source.js";
 import { change, page, plainQuestion, stacks } from "../state.js";
 
-const PHASES = { reading: "reading a text", prefill: "prefill: reading into a cache", step: "one decoding step", generation: "a whole generation", training: "a training step" };
+const PHASES = { reading: "forward pass", prefill: "prefill", step: "one decoding step", generation: "generation", training: "training step" };
 const INKS = { "QKV projection": "blue", scores: "orange", "weighted values": "gold", "output projection": "violet", "feed-forward": "green", head: "rose" };
 let phase = "reading";
 let batch = 1;
@@ -23,8 +23,8 @@ async function show() {
   const found = await plainQuestion("costs", { phase, batch, length });
   const pick = (name, options, value, key) => choice(name, options, value, (chosen) => set({ [key]: key === "phase" ? chosen : Number(chosen) }));
   return [
-    panel("What it costs", "Predicted from the spec; the tests hold the FLOPs and bytes against a real pass, exactly.",
-      h("div", { class: "row" }, pick("what", phases, phase, "phase"), live && pick("tokens", lengths.map((each) => [each, whole(each)]), length, "length"), live && pick("texts at once", [1, 4, 16, 64].map((each) => [each, each]), batch, "batch")),
+    panel("Cost", "Predicted from the spec. The tests compare FLOPs and bytes with a real pass: they are equal.",
+      h("div", { class: "row" }, pick("phase", phases, phase, "phase"), live && pick("tokens", lengths.map((each) => [each, whole(each)]), length, "length"), live && pick("batch size", [1, 4, 16, 64].map((each) => [each, each]), batch, "batch")),
       summary(found), stacked(found), rows(found)),
     await growth(lengths, found),
   ];
@@ -35,7 +35,7 @@ export function sizes(context) {
 }
 
 function summary(found) {
-  const facts = [["FLOPs", short(found.flops)], ["bytes moved", short(found.moved, "B")], ["FLOPs a byte", number(found.flops / found.moved, 3)], ["memory", short(found.memory.total, "B")], ["of it cache", short(found.memory.cache + found.memory.cross, "B")]];
+  const facts = [["FLOPs", short(found.flops)], ["bytes moved", short(found.moved, "B")], ["FLOPs per byte", number(found.flops / found.moved, 3)], ["memory", short(found.memory.total, "B")], ["cache", short(found.memory.cache + found.memory.cross, "B")]];
   return h("dl", { class: "facts tiles" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
@@ -51,17 +51,17 @@ function inkOf({ name }) {
 }
 
 function rows(found) {
-  return table(["operation", "stack", "lecture", "exactly", "FLOPs", "bytes", "FLOPs a byte"], found.rows.map((row) =>
+  return table(["operation", "stack", "lecture", "exact", "FLOPs", "bytes", "FLOPs per byte"], found.rows.map((row) =>
     [row.name, row.stack, row.lecture, row.formula, row.flops ? short(row.flops) : "0", short(row.moved, "B"), number(row.intensity, 3)]), { "aria-label": "cost of each operation", class: "numerals costs" });
 }
 
-// Matrices grow with n, scores with n²: they meet at n = 6d in a plain layer.
+// Matrices grow with n, scores with n²: they are equal at n = 6d in a standard layer.
 async function growth(lengths, found) {
   const all = await Promise.all(lengths.map((each) => plainQuestion("costs", { phase: "reading", batch: 1, length: each })));
   const stack = stacks().at(-1);
   const meets = found.crossovers.find((each) => each.stack === stack);
-  const says = `In the ${stack}, scores and their use cost as much as all matrices at n = ${whole(Math.round(meets.n))} tokens = ${number(meets.widths, 3)} · d.`;
-  if (all.length < 3) return panel("As the text grows", says);
+  const says = `In the ${stack}, scores and weighted values cost as much as all matrices at n = ${whole(Math.round(meets.n))} tokens = ${number(meets.widths, 3)} · d.`;
+  if (all.length < 3) return panel("Cost by text length", says);
   const quadratic = (row) => /scores|values/.test(row.name);
   const sum = (one, keep) => one.rows.filter((row) => row.stack === stack && keep(row)).reduce((total, row) => total + row.flops, 0);
   const log = Math.log10;
@@ -69,8 +69,8 @@ async function growth(lengths, found) {
   const both = [curve((row) => !quadratic(row)), curve(quadratic)];
   const [least, most] = [Math.floor(Math.min(...both.flat().map(([, y]) => y))), Math.ceil(Math.max(...both.flat().map(([, y]) => y)))];
   const drawn = lines([{ points: both[0], colour: "green" }, { points: both[1], colour: "orange" }], {
-    x: [log(lengths[0]), log(lengths.at(-1))], y: [least, most], ys: ticks(least, most).filter(Number.isInteger), format: (value) => short(10 ** value), xs: lengths.map((each) => [log(each), whole(each)]), label: "FLOPs of reading a text over its tokens",
+    x: [log(lengths[0]), log(lengths.at(-1))], y: [least, most], ys: ticks(least, most).filter(Number.isInteger), format: (value) => short(10 ** value), xs: lengths.map((each) => [log(each), whole(each)]), label: "FLOPs of a forward pass over the number of tokens",
   });
   if (meets.n <= lengths.at(-1)) drawn.root.append(svg("line", { x1: drawn.across(log(meets.n)), x2: drawn.across(log(meets.n)), y1: 14, y2: drawn.height - drawn.bottom, class: "end" }));
-  return panel("As the text grows", says, drawn.root, key([{ name: "matrices: n · d²", colour: "green" }, { name: "scores and their use: n² · d", colour: "orange" }]));
+  return panel("Cost by text length", says, drawn.root, key([{ name: "matrices: n · d²", colour: "green" }, { name: "scores and weighted values: n² · d", colour: "orange" }]));
 }

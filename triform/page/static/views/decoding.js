@@ -1,4 +1,4 @@
-// Decoding: one token at a time; what might come next, what is computed, and what is read from the cache.
+// Decoding: one token at a time; the candidates, what is computed, and what is read from the cache.
 
 import { button, h, note, panel, short, shown, token, whole } from "../dom.js";
 import { chances } from "../chart.js";
@@ -6,13 +6,13 @@ import { page, question, stacks, WHOLE } from "../state.js";
 
 const COUNT = 16;
 const SHOWN = 48; // positions of the grid
-let wanted = 0; // the step the reader has gone to; a text may have fewer
+let wanted = 0; // the chosen step; a text may have fewer
 
 export const decoding = { id: "decoding", title: "Decoding", bar: false, show };
 
 async function show() {
   if (!page.start.writes) {
-    const why = page.start.diagram.form === "encoder" ? "This model is an encoder: it reads a whole text at once and writes none. A decoder or an encoder–decoder writes token by token." : "This model's head says no words, so it does not write.";
+    const why = page.start.diagram.form === "encoder" ? "This model is an encoder: it generates no text. Decoders and encoder-decoders generate token by token." : "This model has no language-model head, so it does not generate text.";
     return [panel("Decoding", null, note(why))];
   }
   const pair = stacks().length === 2;
@@ -27,9 +27,9 @@ async function show() {
   };
   box.append(...drawn(found, Math.min(wanted, last)));
   const step = (by) => go(Math.min(wanted, last) + by);
-  const reads = pair ? "The encoder has read the source; the decoder begins with its start token." : "The first pass reads the whole text.";
-  return [panel(pair ? "Writing the target, token by token" : "Writing on, token by token", `The likeliest token is taken each time. ${reads} After that only the newest token is computed, all else is read from the cache.`,
-    h("div", { class: "row" }, button("← back", () => step(-1), { "data-key": "back" }), slider, button("next step →", () => step(1), { class: "go", "data-key": "next" })), box)];
+  const reads = pair ? "The encoder has read the source; the decoder begins with its start token." : "The first step is the prefill: it reads the whole text.";
+  return [panel(pair ? "Generating the target, token by token" : "Generating, token by token", `Greedy decoding: the likeliest token is chosen. ${reads} Then only the newest token is computed; the rest is read from the cache.`,
+    h("div", { class: "row" }, button("← previous step", () => step(-1), { "data-key": "back" }), slider, button("next step →", () => step(1), { class: "go", "data-key": "next" })), box)];
 }
 
 function drawn(found, at) {
@@ -42,13 +42,13 @@ function drawn(found, at) {
   return [
     text(found, at),
     h("div", { class: "pair" },
-      chances(step.words.map((word, i) => ({ word, now: step.chances[i], marked: word === step.token && i === 0 })), `step ${at + 1}: what may come next`),
+      chances(step.words.map((word, i) => ({ word, now: step.chances[i], marked: word === step.token && i === 0 })), `step ${at + 1}: next-token probabilities`),
       h("div", {},
         h("dl", { class: "facts" },
           fact("computed in this step", `${whole(computed)} ${computed === 1 ? "position" : "positions"}`, "computed"),
           fact("read from the cache", `${whole(read)} ${read === 1 ? "position" : "positions"}`, "cached"),
-          fact("the cache now holds", `${whole(length)} positions, ${short(length * page.start.cache_bytes, "B")}`),
-          fact("computed so far", `${whole(done)}; without a cache ${whole(without)}`)), grid(found, at))),
+          fact("cache size", `${whole(length)} positions, ${short(length * page.start.cache_bytes, "B")}`),
+          fact("positions computed in total", `${whole(done)}; without a cache ${whole(without)}`)), grid(found, at))),
   ];
 }
 
@@ -71,5 +71,5 @@ function grid(found, at) {
   const inside = (ranges, i) => ranges.some(([a, b]) => i >= a && i < b);
   const rows = found.steps.slice(0, at + 1).map((step, i) => h("div", { class: i === at ? "steprow now" : "steprow" }, Array.from({ length: end - from }, (_, j) => from + j).map((place) =>
     h("i", { class: inside(step.computed, place) ? "box computed" : inside(step.from_cache, place) ? "box cached" : "box", "data-token": `decoder:${place}` }))));
-  return h("figure", {}, h("figcaption", {}, `rows are steps, columns positions${end - from < total ? ` (${from} to ${end - 1} of ${total})` : ""}: computed, read from the cache, not looked at`), h("div", { class: "scroll", tabindex: "0", role: "img", "aria-label": "positions computed and read at each step" }, h("div", { class: "grid" }, rows)));
+  return h("figure", {}, h("figcaption", {}, `rows: steps, columns: positions${end - from < total ? ` (${from} to ${end - 1} of ${total})` : ""}: computed, read from the cache, not used`), h("div", { class: "scroll", tabindex: "0", role: "img", "aria-label": "positions computed and read at each step" }, h("div", { class: "grid" }, rows)));
 }

@@ -1,4 +1,4 @@
-// Tokens and flow: the path through this very model, with its sizes; a part opens when it is pressed.
+// Flow: the parts of this model in order, with their sizes; press a part to open it.
 
 import { button, choice, h, note, panel, short, table, whole } from "../dom.js";
 import { change, floor, page, stacks, tokens } from "../state.js";
@@ -21,14 +21,14 @@ async function show() {
   const parts = diagram.stacks.flatMap((one) => [...one.before, ...one.block, ...one.after].map((part) => [part, one.name]));
   const [first, stack] = parts.find(([part]) => part.path === open) ?? parts.find(([part]) => part.role === "attention");
   detail.replaceChildren(...opened(open === "readout" ? diagram.head : first, stack));
-  return [panel("The path of this text", lead(diagram),
+  return [panel("The path through the model", lead(diagram),
     h("div", { class: `flow floors-${floors.length}` }, h("div", { class: "floors" }, floors), detail))];
 }
 
 function lead({ form, parameters, width, context }) {
-  const shape = form === "encoder-decoder" ? "An encoder reads the source, a decoder writes the target and asks the source in every block"
-    : form === "encoder" ? "An encoder: every token sees the whole text" : "A decoder: every token sees itself and what came before";
-  return `${shape}. ${whole(parameters)} parameters, a stream ${whole(width)} wide, at most ${whole(context)} tokens.`;
+  const shape = form === "encoder-decoder" ? "An encoder reads the source; a decoder generates the target and attends to the source in every block"
+    : form === "encoder" ? "An encoder: every token attends to the whole text" : "A decoder: every token attends to itself and the tokens before it";
+  return `${shape}. ${whole(parameters)} parameters, width ${whole(width)}, context ${whole(context)} tokens.`;
 }
 
 function drawn(one, press) {
@@ -59,7 +59,7 @@ function box(part, stack, press) {
 function outcome() {
   const { speaks, diagram } = page.start;
   const count = whole(tokens(diagram.stacks.at(-1).name).length);
-  return speaks ? `${count} × ${whole(diagram.vocab)} scores` : `the answer`;
+  return speaks ? `${count} × ${whole(diagram.vocab)} scores` : "output";
 }
 
 function opened(part, stack) {
@@ -71,14 +71,14 @@ function opened(part, stack) {
     feedforward: ["See what it adds", { view: "stream", stack }],
     norm: ["See the stream", { view: "stream", stack }],
     embedding: ["See the stream", { view: "stream", stack }],
-    head: page.start.writes ? ["See what it says", { view: "decoding" }] : ["See what it says", { view: "interventions" }],
+    head: ["See its predictions", { view: page.start.writes ? "decoding" : "interventions" }],
   }[part.role];
   const layered = part.path.includes("*");
   return [
     h("h3", {}, part.title),
     h("p", {}, part.says),
     h("p", { class: "soft" }, `${whole(part.parameters)} parameters${layered ? " in each layer" : ""}, module `, h("code", {}, part.path)),
-    rows.length ? table(["tensor", "shape", "numbers"], rows, { "aria-label": "tensors" }) : note("Nothing here is trained."),
+    rows.length ? table(["tensor", "shape", "numbers"], rows, { "aria-label": "tensors" }) : note("This part has no trained weights."),
     h("div", { class: "row" },
       layered && choice("layer", Array.from({ length: floor(stack).layers }, (_, i) => [i, i]), Math.min(page.layer, floor(stack).layers - 1), (value) => change({ layer: Number(value) }), "flow-layer"),
       button(goes[0], () => change(goes[1]), { class: "go" })),

@@ -1,4 +1,4 @@
-// Interventions: heads, feed-forwards, positions and masks switched off, and the answer before and after.
+// Interventions: heads, feed-forwards, positions and masks switched off; the prediction before and after.
 
 import { button, choice, h, note, number, panel, shown, token } from "../dom.js";
 import { chances } from "../chart.js";
@@ -7,23 +7,23 @@ import { change, floor, kinds, last, page, question, stacks, tokens, UNCHANGED, 
 
 export const interventions = { id: "interventions", title: "Interventions", bar: false, show };
 
-// The switches show the state at once; the answer, which may take a while, is drawn beside them when it comes.
+// The switches show the state at once; the answer is drawn when it arrives.
 async function show(draw) {
   const asked = { run: page.run, off: page.change, position: Math.min(page.picked[last()], tokens(last()).length - 1) };
   const result = h("div", { class: "result", "aria-live": "polite" }, h("p", { class: "lead" }, `Computing with ${named(asked.off)} …`));
-  const drawn = [panel("Switch parts off, and see the answer change", live ? "Press a head to silence it. What you switch off here is off only in this view." : "This file knows the answers for one silenced head at a time; the live page takes any combination.",
+  const drawn = [panel("Switch parts off", live ? "Press a head to switch it off. It is off only in this view." : "This file has the answers for one head off at a time; the live page takes any combination.",
     h("div", { class: "pair wide" }, h("div", {}, switches()), result))];
   draw(drawn);
   result.replaceChildren(...await compared(asked));
   return drawn;
 }
 
-// What is switched off, in words: every answer says which question it answers.
+// What is switched off, as text.
 function named({ heads, feedforward, positions, mask, temperature }) {
   const count = (list, one, many) => list.length > 0 && `${list.length} ${list.length === 1 ? one : many} off`;
   const parts = [count(heads, "head", "heads"), count(feedforward, "feed-forward", "feed-forwards"), positions !== "kept" && `positions ${positions}`,
-    mask !== "kept" && `mask: ${mask === "all" ? "all see all" : "only the past"}`, temperature !== 1 && `attention temperature ${temperature}`];
-  return parts.filter(Boolean).join(", ") || "everything on";
+    mask !== "kept" && `mask: ${mask === "all" ? "none" : "only the past"}`, temperature !== 1 && `attention temperature ${temperature}`];
+  return parts.filter(Boolean).join(", ") || "nothing off";
 }
 
 const tag = (stack, kind, layer, head) => ({ stack, kind, layer, head });
@@ -38,7 +38,7 @@ function set(what) {
 }
 
 function switches() {
-  const off = page.change; // to draw; what is pressed changes the state of that moment
+  const off = page.change; // for drawing; a press changes the state of that moment
   const boards = kinds().map(({ stack, kind, title }) => {
     const { layers, heads } = floor(stack);
     const rows = Array.from({ length: layers }, (_, layer) => h("div", { class: "switchrow", role: "group", "aria-label": `layer ${layer}` }, h("span", { class: "soft" }, String(layer)),
@@ -51,13 +51,13 @@ function switches() {
         const one = { stack, layer };
         return button("FF", () => set({ feedforward: toggle(page.change.feedforward, one) }), { class: "switch ff", "aria-pressed": String(off.feedforward.some((each) => same(each, one))), "aria-label": `feed-forward of ${stack} layer ${layer} off`, "data-key": `ff-${stack}-${layer}` });
       })()));
-    return h("section", { class: "board" }, h("h3", {}, title), h("p", { class: "soft" }, "rows are layers, columns heads"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `switches of ${title}` }, rows));
+    return h("section", { class: "board" }, h("h3", {}, title), h("p", { class: "soft" }, "rows: layers, columns: heads"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `switches of ${title}` }, rows));
   });
   const more = live && h("div", { class: "row" },
-    choice("positions", [["kept", "as they are"], ["removed", "removed"], ["shuffled", "shuffled"]], off.positions, (positions) => set({ positions })),
-    choice("mask", [["kept", "as it is"], ["all", "none: all see all"], ["past", "only the past"]], off.mask, (mask) => set({ mask })),
-    choice("attention", [[0.25, "much sharper"], [0.5, "sharper"], [1, "as it is"], [2, "flatter"], [4, "much flatter"]], off.temperature, (value) => set({ temperature: Number(value) })));
-  return [more, boards, h("div", { class: "row" }, button("Everything on again", () => change({ change: UNCHANGED }), { class: "go", "data-key": "on", disabled: same(off, UNCHANGED) }))];
+    choice("positions", [["kept", "unchanged"], ["removed", "removed"], ["shuffled", "shuffled"]], off.positions, (positions) => set({ positions })),
+    choice("mask", [["kept", "unchanged"], ["all", "none"], ["past", "only the past"]], off.mask, (mask) => set({ mask })),
+    choice("attention temperature", [[0.25, "much sharper"], [0.5, "sharper"], [1, "unchanged"], [2, "flatter"], [4, "much flatter"]], off.temperature, (value) => set({ temperature: Number(value) })));
+  return [more, boards, h("div", { class: "row" }, button("Reset", () => change({ change: UNCHANGED }), { class: "go", "data-key": "on", disabled: same(off, UNCHANGED) }))];
 }
 
 async function compared({ run, off, position }) {
@@ -69,20 +69,20 @@ async function compared({ run, off, position }) {
     if (!(error instanceof NotHere) && live && !/position|mask|temperature/.test(error.message)) throw error;
     return [note(error.message)];
   }
-  const where = h("p", { class: "lead" }, page.start.writes ? "What comes after " : "At ", token(last(), position, tokens(last())[position]), changed ? `: before → after, with ${named(off)}` : `, with ${named(off)}`);
+  const where = h("p", { class: "lead" }, page.start.writes ? "Next token after " : "At ", token(last(), position, tokens(last())[position]), changed ? `: before → after, with ${named(off)}` : `, with ${named(off)}`);
   const all = changed && now.was ? now.was.words.map((word, i) => ({ word, before: now.was.before[i], now: now.was.after[i] }))
     : now.labels.map((word, i) => ({ word, now: now.chances[i] }));
   const rows = all.sort((a, b) => (b.before ?? b.now) - (a.before ?? a.now)).slice(0, 12);
   const score = now.score !== null && h("p", { class: "text" }, "score ", changed && now.was ? `${number(now.was.score, 4)} → ` : "", number(now.score, 4));
-  return [where, score || (rows.length ? chances(rows, "probabilities") : note("This model's head says no words; what it answers is the vectors themselves.")),
-    now.parted !== null && h("p", { class: "soft" }, `The two distributions part by ${number(now.parted, 3)} nats (KL).`),
+  return [where, score || (rows.length ? chances(rows, "probabilities") : note("This model has no labels or words to predict: its output is the vectors.")),
+    now.parted !== null && h("p", { class: "soft" }, `KL divergence of the two distributions: ${number(now.parted, 3)} nats.`),
     now.turned && turned(now.turned), page.start.writes && await written(run, off)].filter(Boolean);
 }
 
 function turned(degrees) {
   const [from, to] = windowOf(last());
   const most = Math.max(...degrees, 1e-9);
-  return h("figure", {}, h("figcaption", {}, `how far the last vector of each token turned: up to ${number(most, 3)}°`),
+  return h("figure", {}, h("figcaption", {}, `angle between the last vectors before and after, per token: up to ${number(most, 3)}°`),
     h("p", { class: "turned" }, tokens(last()).slice(from, to).map((label, i) => h("bdi", { class: "token", "data-token": `${last()}:${from + i}`, title: `${number(degrees[from + i], 3)}°`, css: { "--strength": String(0.5 * Math.sqrt(degrees[from + i] / most)) } }, shown(label)))));
 }
 
@@ -95,7 +95,7 @@ async function written(run, off) {
   };
   const lines = [];
   try {
-    lines.push(h("dt", {}, changed ? "as it is" : "it would write"), h("dd", {}, await say(UNCHANGED)));
+    lines.push(h("dt", {}, changed ? "unchanged" : "it generates"), h("dd", {}, await say(UNCHANGED)));
     if (changed) lines.push(h("dt", {}, named(off)), h("dd", {}, await say(off)));
   } catch (error) {
     if (error.name === "AbortError") throw error;

@@ -17,8 +17,8 @@ async function show(draw) {
   const list = h("ol", { class: "chapters" }, all.map(({ name, title, lessons: each }) => h("li", {}, h("button", {
     type: "button", class: "chapter", "aria-pressed": String(name === page.chapter), "data-key": `chapter-${name}`, onclick: () => change({ chapter: name }),
   }, h("strong", {}, title), h("span", {}, `${each.length} lessons`)))));
-  const said = "What the slides say, held against a run: every number is computed on this machine when a chapter is opened.";
-  const chapters = panel("The lectures, computed", said, list);
+  const lead = "What the slides say, compared with a run: numbers are computed when you open a chapter; lessons that train or measure run in a terminal.";
+  const chapters = panel("The lectures, computed", lead, list);
   if (!open) return [chapters];
   draw([chapters, note(`Running the lessons of “${open.title}” …`)]);
   return [chapters, ...await chapterOf(open.name)];
@@ -43,14 +43,14 @@ function lesson(one, chapterName) {
 
 function evidence({ claims, facts, tables, plots, title }) {
   return [
-    said(claims, `claims of: ${title}`),
-    facts.length > 0 && [h("h3", { class: "also" }, "And this is so"), said(facts, `facts of: ${title}`)],
+    listed(claims, `claims of: ${title}`),
+    facts.length > 0 && [h("h3", { class: "also" }, "Facts"), listed(facts, `facts of: ${title}`)],
     tables.map((one) => h("figure", {}, h("figcaption", {}, one.title), table(one.columns, one.rows, { "aria-label": one.title, class: "numerals" }))),
     h("div", { class: "pair" }, plots.map(picture)),
   ];
 }
 
-function said(claims, label) {
+function listed(claims, label) {
   return h("ul", { class: "claims", "aria-label": label }, claims.map((one) => h("li", { class: KINDS[one.verdict] },
     h("span", { class: "sign", role: "img", "aria-label": one.verdict }, SIGNS[one.verdict]),
     h("span", {}, one.says, one.verdict === "holds with a condition" && h("em", {}, ` only if ${one.only_if}`), one.found && h("span", { class: "soft" }, ` ${one.found}`)))));

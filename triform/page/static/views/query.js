@@ -19,11 +19,11 @@ async function show() {
   const most = largest(found.v);
   const scale = found.scale === 1 ? "1" : `1/√${floor().head_width} = ${number(found.scale, 3)}`;
   return [
-    panel("", null, h("p", { class: "lead" }, "The token ", named(), ` asks in head ${page.head} of layer ${page.layer}. Choose another token above, or another head.`),
+    panel("", null, h("p", { class: "lead" }, "The token ", named(), ` is the query, in head ${page.head} of layer ${page.layer}. Choose another token above, or another head.`),
       step(1, "Its query, and every key", `q and k are ${floor().head_width} numbers each; the score is their product, times ${scale}.`,
         h("p", { class: "vector" }, h("span", {}, "q"), strip(found.q[row], `query of ${shown(label)}`)), first(found.q[row])),
-      step(2, "Scores, mask, softmax, and each key's share", "A score becomes a weight: e to the score, divided by the sum over the row. −∞ becomes exactly 0.", answers(found, row, columns, most)),
-      step(3, "The values, mixed", "The weighted values are summed: this is what the head has found.",
+      step(2, "Scores, mask, softmax, weighted values", "A score becomes a weight: e to the score, divided by the sum over the row. −∞ becomes exactly 0.", answers(found, row, columns, most)),
+      step(3, "Weighted sum of the values", "The output of the head.",
         h("p", { class: "vector" }, h("span", {}, "Σ"), strip(found.mixed[row], "mixed values", most)), first(found.mixed[row]))),
     await addition(at, named),
   ];
@@ -70,7 +70,7 @@ async function addition(at, named) {
   }
   const most = Math.max(...["before", "head", "others", "after"].map((name) => largest([found[name].numbers])));
   const line = (sign, title, name) => h("tr", {}, h("th", { scope: "row" }, `${sign} ${title}`), h("td", {}, strip(found[name].numbers, title, most)), h("td", { class: "numeral" }, number(found[name].length, 4)));
-  return panel("", null, step(4, "What is added to the stream", "The mixed values times this head's part of W_O are as wide as the stream, and are added to it; so do all the other heads.",
+  return panel("", null, step(4, "What is added to the stream", "The output of the head times its part of W_O has the width of the stream and is added to it, as are the other heads'.",
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "what is added" },
       h("table", { class: "sum" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, named()), h("td", {}), h("th", { scope: "col", class: "numeral" }, "length"))),
         h("tbody", {}, line(" ", "before", "before"), line("+", `head ${page.head}`, "head"), line("+", "the other heads", "others"), line("=", "after", "after"))))));

@@ -1,4 +1,4 @@
-// The residual stream: who added what, how long the vectors are, what each layer would say, and a word in several contexts.
+// The residual stream: what each part added, vector lengths, predictions after each layer, a word in several contexts.
 
 import { button, cut, h, note, number, panel, percent, shown, svg, table, token } from "../dom.js";
 import { frame, key, lines, SERIES, ticks } from "../chart.js";
@@ -7,7 +7,7 @@ import { live } from "../source.js";
 import { change, last, page, plainQuestion, question, tokens, windowOf } from "../state.js";
 
 const INKS = { input: "grey", attention: "blue", cross: "violet", feedforward: "green" };
-const NAMES = { input: "the stream as it came", attention: "attention", cross: "cross-attention", feedforward: "feed-forward" };
+const NAMES = { input: "the stream before", attention: "attention", cross: "cross-attention", feedforward: "feed-forward" };
 const PRESETS = {
   mole: ["The European mole is a mammal", "Take a biopsy of the mole", "One mole of carbon dioxide"],
   lion: ["lion", "sea lion", "sea lion cuddly toy"],
@@ -15,8 +15,8 @@ const PRESETS = {
 const LENS = 12;
 let word = "mole";
 let texts = PRESETS.mole;
-let place = null; // of the way that the reader has gone to; null: its end
-let typed = null; // other texts, as far as they were written, until they are compared
+let place = null; // the chosen layer; null: the last
+let typed = null; // other texts while they are typed
 
 export const stream = { id: "stream", title: "Residual stream", bar: "stack", show };
 
@@ -55,12 +55,12 @@ function ledger(found, from, at) {
     drawn.root.append(svg("line", { x1: drawn.across(i) - wide / 2 - 3, x2: drawn.across(i) + wide / 2 + 3, y1: drawn.up(sum), y2: drawn.up(sum), class: "end" }));
   });
   drawn.root.append(svg("text", { x: drawn.width / 2, y: drawn.height - 2, "text-anchor": "middle" }, "layer"));
-  const names = [...new Set(found.entries.map(ink))].map((colour) => ({ colour, name: NAMES[found.entries.find((entry) => ink(entry) === colour)] ?? "norm on the stream" }));
-  return panel("The ledger", null,
-    h("p", { class: "lead" }, "For ", token(page.stack, from + at, tokens(page.stack)[from + at]), ": how far each part pushed the stream along the way it ended. The parts of a bar sum to the line across it, the length of the block's output. The ledger closes to ", number(found.error, 2), "."),
+  const names = [...new Set(found.entries.map(ink))].map((colour) => ({ colour, name: NAMES[found.entries.find((entry) => ink(entry) === colour)] ?? "norm of the stream" }));
+  return panel("What each layer adds", null,
+    h("p", { class: "lead" }, "For ", token(page.stack, from + at, tokens(page.stack)[from + at]), ": the share of each part, along the direction of the block's output. The parts of a bar sum to the line across it, the length of that output. Largest error of the sums: ", number(found.error, 2), "."),
     key(names), drawn.root,
     h("details", {}, h("summary", {}, "The numbers"), table(["layer", ...found.entries.map((entry) => NAMES[entry] ?? entry), "length"],
-      rows.map((row, i) => [String(i), ...row.map((value) => number(value, 4)), number(row.reduce((a, b) => a + b, 0), 4)]), { "aria-label": "the ledger in numbers", class: "numerals" })));
+      rows.map((row, i) => [String(i), ...row.map((value) => number(value, 4)), number(row.reduce((a, b) => a + b, 0), 4)]), { "aria-label": "what each layer adds, in numbers", class: "numerals" })));
 }
 
 function maps(found, from, to) {
@@ -70,10 +70,10 @@ function maps(found, from, to) {
   const one = (title, values, names) => {
     const most = usual(values, 0.9); // the first token of many models grows a hundred times as long as the others
     return h("figure", {}, h("figcaption", {}, title),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, heat({ values, rows: { labels: names }, columns, cell, most, label: `${title}, places by tokens`, pick })), legend(most, false, "up to"));
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, heat({ values, rows: { labels: names }, columns, cell, most, label: `${title}, layers by tokens`, pick })), legend(most, false, "up to"));
   };
-  return panel("Length and direction on the way", "Each column is a token, each row a place on its way. Press a token to see its ledger.",
-    h("div", { class: "pair" }, one("length of the vector", found.lengths, found.places), one("degrees turned", found.degrees, found.places.slice(1))));
+  return panel("Length and direction, layer by layer", "Columns: tokens, rows: layers. Press a token to see what each layer adds to it.",
+    h("div", { class: "pair" }, one("length of the vector", found.lengths, found.places), one("angle to the layer before, in degrees", found.degrees, found.places.slice(1))));
 }
 
 async function lens() {
@@ -84,8 +84,8 @@ async function lens() {
   const asked = live ? [first, Math.min(count, first + LENS)] : [Math.max(0, count - LENS), count];
   const found = await question("lens", { tokens: asked });
   const heads = ["", ...tokens(page.stack).slice(...asked)];
-  return panel("What each layer would say next", "The head reads the stream as if it ended here. The stronger the colour, the surer.",
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "what each layer would say" }, h("table", { class: "lens" },
+  return panel("Predictions after each layer (logit lens)", "The head applied to the stream after each layer. The stronger the colour, the higher the probability.",
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "predictions after each layer" }, h("table", { class: "lens" },
       h("thead", {}, h("tr", {}, heads.map((label, i) => (i ? h("th", { scope: "col" }, token(page.stack, asked[0] + i - 1, label)) : h("td", {}))))),
       h("tbody", {}, found.places.map((_, i) => found.places.length - 1 - i).map((i) => h("tr", {}, h("th", { scope: "row" }, found.places[i]),
         found.words[i].map((said, j) => h("td", { css: { "--strength": String(found.chances[i][j] * 0.55) }, title: percent(found.chances[i][j]) }, h("bdi", {}, cut(shown(said), 11))))))))));
@@ -106,9 +106,9 @@ async function contexts() {
   const last = found.places.length - 1;
   const redraw = (at) => box.replaceChildren(h("div", { class: "pair" }, arrows(found, at), parting(found, at)), lengths(found));
   redraw(Math.min(place ?? last, last));
-  const side = found.causal ? " This is a decoder: a word has seen only what stands before it." : "";
-  return panel(title, `The word begins as the same vector everywhere; context turns it and changes its length.${side}`, form(),
-    h("label", { class: "choice slide" }, h("span", {}, "place on the way"), h("input", { type: "range", min: 0, max: last, value: Math.min(place ?? last, last), oninput: (event) => redraw(place = Number(event.target.value)), "data-key": "place" })), box);
+  const side = found.causal ? " This is a decoder: a word attends only to the words before it." : "";
+  return panel(title, `The word starts as the same vector in every text; context changes its direction and length.${side}`, form(),
+    h("label", { class: "choice slide" }, h("span", {}, "layer"), h("input", { type: "range", min: 0, max: last, value: Math.min(place ?? last, last), oninput: (event) => redraw(place = Number(event.target.value)), "data-key": "place" })), box);
 }
 
 function form() {
@@ -124,7 +124,7 @@ function form() {
     change({});
   };
   return h("div", {}, h("div", { class: "row" }, presets),
-    h("details", { open: typed !== null }, h("summary", {}, "Other texts"), h("div", { class: "row" }, h("label", { class: "choice" }, h("span", {}, "word"), own), h("label", { class: "choice grow" }, h("span", {}, "texts, one a line"), given), button("Compare", go, { class: "go" }))));
+    h("details", { open: typed !== null }, h("summary", {}, "Other texts"), h("div", { class: "row" }, h("label", { class: "choice" }, h("span", {}, "word"), own), h("label", { class: "choice grow" }, h("span", {}, "texts, one per line"), given), button("Compare", go, { class: "go" }))));
 }
 
 function arrows(found, place) {
@@ -137,27 +137,27 @@ function arrows(found, place) {
   points.forEach(([a, b], i) => root.append(
     svg("line", { x1: side / 2, y1: side / 2, x2: to(a), y2: to(-b), class: `arrow ${SERIES[i]}` }), svg("circle", { cx: to(a), cy: to(-b), r: 5, class: `fill ${SERIES[i]}` })));
   return h("figure", {}, h("figcaption", {}, `direction and length at: ${found.places[place]}`), root,
-    key(found.texts.map((text, i) => ({ name: h("bdi", {}, `${cut(shown(text), 34)} · ${number(found.lengths[place][i], 3)} long`), colour: SERIES[i] }))));
+    key(found.texts.map((text, i) => ({ name: h("bdi", {}, `${cut(shown(text), 34)} · length ${number(found.lengths[place][i], 3)}`), colour: SERIES[i] }))));
 }
 
 function parting(found, place) {
   const count = found.texts.length;
   const pairs = [];
   for (let i = 0; i < count; i += 1) for (let j = i + 1; j < count; j += 1) pairs.push([i, j]);
-  if (!pairs.length) return note("Give two texts or more to see how the word parts.");
+  if (!pairs.length) return note("Give two or more texts to compare.");
   const most = Math.max(5, ...found.degrees.flat(2));
   const n = found.places.length;
   const every = Math.ceil(n / 8);
   const drawn = lines(pairs.map(([i, j]) => ({ points: found.degrees.map((at, x) => [x, at[i][j]]) })), {
     width: 460, height: 300, x: [0, n - 1], y: [0, most * 1.05], ys: ticks(0, most), format: (value) => `${value}°`,
-    xs: found.places.map((name, i) => [i, name.replace("block ", "")]).filter((_, i) => i % every === 0 || i === n - 1), label: "degrees between the word's vectors, place by place",
+    xs: found.places.map((name, i) => [i, name.replace("block ", "")]).filter((_, i) => i % every === 0 || i === n - 1), label: "angle between the word's vectors in degrees, layer by layer",
   });
   drawn.root.append(svg("line", { x1: drawn.across(place), x2: drawn.across(place), y1: 14, y2: drawn.height - drawn.bottom, class: "end" }));
-  return h("figure", {}, h("figcaption", {}, "degrees between them, place by place"), drawn.root,
+  return h("figure", {}, h("figcaption", {}, "angle between them in degrees, layer by layer"), drawn.root,
     key(pairs.map(([i, j], k) => ({ name: `${i + 1} and ${j + 1}: ${number(found.degrees[place][i][j], 3)}°`, colour: SERIES[k % SERIES.length] }))));
 }
 
 function lengths(found) {
-  return h("details", {}, h("summary", {}, "The numbers"), table(["place", ...found.texts.map((_, i) => `length ${i + 1}`)],
-    found.places.map((name, i) => [name, ...found.lengths[i].map((value) => number(value, 4))]), { "aria-label": "lengths by place", class: "numerals" }));
+  return h("details", {}, h("summary", {}, "The numbers"), table(["layer", ...found.texts.map((_, i) => `length ${i + 1}`)],
+    found.places.map((name, i) => [name, ...found.lengths[i].map((value) => number(value, 4))]), { "aria-label": "lengths by layer", class: "numerals" }));
 }

@@ -1,5 +1,5 @@
-// The playground: one small form for each task the model can do, as the server describes them, and its answer drawn.
-// What comes back is text and numbers; it is never markup.
+// The playground: one form per task of the model, as the server describes it, and a drawing of the answer, which is
+// text and numbers, never markup.
 
 import { button, choice, h, note, number, panel, percent, shown, whole } from "../dom.js";
 import { chances } from "../chart.js";
@@ -8,7 +8,7 @@ import { send } from "../source.js";
 import { change, forms, page, nameOf } from "../state.js";
 
 const NAMES = { complete: "Complete", chat: "Chat", translate: "Translate", summarize: "Summarize", classify: "Classify", tag: "Tag", answer: "Answer", fill: "Fill", embed: "Embed", search: "Search" };
-const tried = new Map(); // a model's task → its form and answer as they stand, kept while another view is open
+const tried = new Map(); // model and task → its form and answer, kept while another view is open
 let task = null;
 
 export const tasks = { id: "try", title: "Playground", bar: false, here: () => forms().length > 0, show };
@@ -18,12 +18,12 @@ async function show() {
   const form = known.find((one) => one.task === task) ?? known[0];
   const key = `${nameOf()}/${form.task}`;
   if (!tried.has(key)) tried.set(key, form.task === "chat" ? conversation(form) : once(form));
-  return [panel("What this model can do", "Each form is one request to this server; the answer is the model's own.",
+  return [panel("Playground", "Each form sends one request to this server.",
     h("div", { class: "row", role: "group", "aria-label": "tasks" }, known.map((one) => button(NAMES[one.task] ?? one.task, () => { task = one.task; change({}); }, { "aria-pressed": String(one.task === form.task), "data-key": `task-${one.task}` }))),
     tried.get(key))];
 }
 
-// --- a form, from what the server says of it ----------------------------------------------------------------------------
+// --- a form, as the server describes it ---------------------------------------------------------------------------------
 
 function drawn(form) {
   const inputs = form.fields.map((field) => [field, input(field)]);
@@ -41,7 +41,7 @@ function input({ name, kind, label, value = "", least, most, step, options }) {
   return h("textarea", { name, rows: kind === "lines" ? 4 : 3, spellcheck: "false" }, kind === "text" && name === "prompt" && !page.start.words ? "3 14 15" : value);
 }
 
-// What is sent of a field; nothing where a number is left empty.
+// The value to send; null for an empty number.
 function read({ name, kind }, element) {
   if (kind === "flag") return element.checked || null;
   if (kind === "choice") return element.querySelector("select").value;
@@ -51,9 +51,9 @@ function read({ name, kind }, element) {
   return element.value;
 }
 
-// The button of a form: it runs, or stops what runs; what goes wrong is told in one line. Gives back what stops it.
+// The button of a form: runs the request or stops it; shows an error in one line. Returns a function that stops it.
 function running(element, does, word = "Run") {
-  const told = h("p", { class: "alert", role: "alert" });
+  const alert = h("p", { class: "alert", role: "alert" });
   const press = h("button", { type: "submit", class: "go" }, word);
   let request = null; // the request whose answer is being drawn
   const end = () => {
@@ -62,18 +62,18 @@ function running(element, does, word = "Run") {
     press.textContent = word;
     element.removeAttribute("aria-busy");
   };
-  element.append(h("div", { class: "row" }, press), told);
+  element.append(h("div", { class: "row" }, press), alert);
   element.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (request) return end();
     const { signal } = request = new AbortController();
-    told.textContent = "";
+    alert.textContent = "";
     press.textContent = "Stop";
     element.setAttribute("aria-busy", "true");
     try {
       await does(signal);
     } catch (error) {
-      if (error.name !== "AbortError") told.textContent = error.message.replace(/\s+/g, " ");
+      if (error.name !== "AbortError") alert.textContent = error.message.replace(/\s+/g, " ");
     }
     if (!signal.aborted) end();
   });
@@ -95,11 +95,11 @@ function once(form) {
 
 function used(usage) {
   if (!usage) return "";
-  const wrote = usage.completion_tokens ? `, ${whole(usage.completion_tokens)} written` : "";
-  return h("p", { class: "soft" }, `${whole(usage.prompt_tokens)} tokens read${wrote}`);
+  const wrote = usage.completion_tokens ? `, ${whole(usage.completion_tokens)} generated` : "";
+  return h("p", { class: "soft" }, `${whole(usage.prompt_tokens)} prompt tokens${wrote}`);
 }
 
-// --- writing, piece by piece ---------------------------------------------------------------------------------------------
+// --- streaming -----------------------------------------------------------------------------------------------------------
 
 async function streamed(form, asked, signal, wrote) {
   let usage = null;
@@ -122,9 +122,9 @@ async function written(form, asked, signal, result) {
 
 function conversation(form) {
   const { element, values, inputs } = drawn(form);
-  let messages = []; // of this conversation; another one has a list of its own
+  let messages = []; // of this conversation; a new chat has a new list
   const talk = h("ol", { class: "talk", "aria-live": "polite" });
-  const said = (role, content) => {
+  const add = (role, content) => {
     const text = h("bdi", { class: "text" }, content);
     talk.append(h("li", { class: role }, h("strong", {}, role), text));
     return text;
@@ -133,9 +133,9 @@ function conversation(form) {
     const asked = values();
     const mine = { role: "user", content: asked.messages };
     const before = messages;
-    inputs.messages.value = ""; // at once: what is typed while the answer comes is the next message
-    const question = said("user", mine.content);
-    const text = said("assistant", "");
+    inputs.messages.value = ""; // at once: text typed while the answer streams is the next message
+    const question = add("user", mine.content);
+    const text = add("assistant", "");
     try {
       await streamed(form, { ...asked, messages: [...before, mine] }, signal, (more) => text.append(more));
     } finally {
@@ -158,20 +158,20 @@ const DRAWN = {
   translate: ({ answers: [one] }) => [h("p", { class: "text" }, h("bdi", {}, one.text)), cut(one), one.alignment && aligned(one.alignment)],
   summarize: ({ answers: [one] }) => [h("p", { class: "text" }, h("bdi", {}, one.text)), cut(one)],
   classify: ({ answers: [one] }) => [typeof one.number === "number" ? h("p", { class: "text" }, number(one.number, 4)) : chances(one.chances.map(({ label, probability }) => ({ word: label, now: probability, marked: one.labels.includes(label) })), "labels"), cut(one)],
-  tag: ({ answers: [one] }, asked) => [marked(asked.text, one.entities.map(({ start, end, kind, probability }) => [start, end, `${kind} ${percent(probability)}`])), one.entities.length === 0 && note("No entity was found."), cut(one)],
+  tag: ({ answers: [one] }, asked) => [marked(asked.text, one.entities.map(({ start, end, kind, probability }) => [start, end, `${kind} ${percent(probability)}`])), one.entities.length === 0 && note("No entities found."), cut(one)],
   answer: ({ answers: [one] }, asked) => [
     h("p", { class: "text" }, one.text ? h("bdi", {}, one.text) : h("span", { class: "soft" }, "no answer")),
     one.start !== null && one.start !== undefined && marked(asked.context, [[one.start, one.end, percent(one.score)]]), cut(one)],
   fill: ({ answers: [one] }) => [h("p", { class: "text" }, h("bdi", {}, one.text)), h("div", { class: "pair" }, one.masks.map((words, i) => chances(words.map(({ text, probability }) => ({ word: text, now: probability })), `mask ${i + 1}`))), cut(one)],
-  search: ({ answers: [one] }) => [h("ol", { class: "hits" }, one.hits.map(({ file, line, text, score }) => h("li", {}, h("p", {}, h("bdi", {}, text)), h("p", { class: "soft" }, h("bdi", {}, `${shown(file)}:${line}`), ` · ${number(score, 3)}`)))), one.hits.length === 0 && note("Nothing was found.")],
+  search: ({ answers: [one] }) => [h("ol", { class: "hits" }, one.hits.map(({ file, line, text, score }) => h("li", {}, h("p", {}, h("bdi", {}, text)), h("p", { class: "soft" }, h("bdi", {}, `${shown(file)}:${line}`), ` · ${number(score, 3)}`)))), one.hits.length === 0 && note("No passages found.")],
   embed: ({ data }, asked) => [alike(data.map(({ embedding }) => embedding), asked.input)],
 };
 
 function cut(one) {
-  return one.cut > 0 && note(`${whole(one.cut)} tokens did not fit and were not read.`);
+  return one.cut > 0 && note(`${whole(one.cut)} tokens did not fit and were ignored.`);
 }
 
-// Places are counted in characters, as Python counts them.
+// Offsets are in characters (code points), as in Python.
 function marked(text, places) {
   const signs = [...text];
   const found = [];
@@ -185,8 +185,8 @@ function marked(text, places) {
 }
 
 function aligned({ source, target, weights }) {
-  return h("figure", {}, h("figcaption", {}, "cross-attention: rows were written, columns were read"),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "who looked at whom" },
+  return h("figure", {}, h("figcaption", {}, "cross-attention; rows: target, columns: source"),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "alignment" },
       heat({ values: weights, rows: { labels: target }, columns: { labels: source }, most: 1, cell: 22, label: "weights of target words on source words; use the arrow keys to read cells" })), legend(1, false, "weight"));
 }
 

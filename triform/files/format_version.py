@@ -1,0 +1,41 @@
+"""Format versions: every file that Triform writes and reads back says in which format it is.
+
+A file without one is of format 1, as all files were before versions were written. Files of a newer format are refused
+before anything else in them is believed, never guessed at.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from triform.errors import TriformError
+from triform.files.errors import shown
+
+FORMAT = 1  # of all kinds of files; a kind that changes gets a number of its own
+KEY = "format_version"
+
+
+class NewerFormat(TriformError):
+    """A file that a newer Triform has written."""
+
+
+class _Versioned(msgspec.Struct):
+    format_version: Any = FORMAT
+
+
+def check_format(content: bytes, *, what: str | Path, otherwise: str) -> None:
+    """Refuses JSON of a format that is not known; what is no JSON is left to its reader."""
+    try:
+        check_version(msgspec.json.decode(content, type=_Versioned).format_version, what=what, otherwise=otherwise)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+
+
+def check_version(version: object, *, what: str | Path, otherwise: str) -> None:
+    """`otherwise`: what to do without a newer Triform."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= FORMAT:
+        raise NewerFormat(
+            f"{what} has format {shown(version)}, this Triform reads up to {FORMAT}; "
+            f"install a newer Triform, or {otherwise}"
+        )

@@ -1,1 +1,0 @@
-"""Metrics as the field counts them, each proven against its reference package."""
