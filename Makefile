@@ -5,22 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check mutate soak format bench clean
+.PHONY: demo test test-all check docs mutate soak format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/triform demo
 
 test: $(VENV)/.test
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: $(VENV)/.test-all
-	$(BIN)/pytest -n 2 -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow"
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.run  # docs/map.md and docs/api.md, from the source
+	$(BIN)/python docs/make_docs.py
 
 mutate: $(VENV)/.mutate  # an hour or so: which planted mistakes no test notices
 	$(BIN)/python tests/mutation/run.py

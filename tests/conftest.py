@@ -1,24 +1,36 @@
-"""For all tests: shapes are checked while they run, one thread (tiny matrices), and a found `shared` data folder."""
+"""For all tests: where shapes are checked, one thread (tiny matrices), and the `shared` data folder."""
 
 import os
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
 
 # How long an example takes is up to whatever else the machine does: no test fails for it.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-# Before anything of triform is imported: every annotated shape of the core is checked at each call. Not in `inputs`,
-# which accepts anything from a caller and says itself what is wrong with it.
-CORE = (Path(__file__).resolve().parents[1] / "triform" / "core").glob("*.py")
-install_import_hook([f"triform.core.{path.stem}" for path in CORE if path.stem != "inputs"], "beartype.beartype")
+# Before anything of triform is imported: every annotated shape of the core is checked at each call. `inputs` checks
+# what callers pass by itself, with messages of its own.
+CORE = Path(__file__).resolve().parents[1] / "triform" / "core"
+CHECKED = [f"triform.core.{path.stem}" for path in CORE.glob("*.py") if path.stem not in ("__init__", "inputs")]
+jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+
+# Where the Transformer itself is tested. Elsewhere a check at each of a hundred thousand calls is most of the time.
+SHAPES_CHECKED = ("core", "roads", "generate", "train", "inspect", "parity")
+TESTS = Path(__file__).parent
 
 import torch  # noqa: E402
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture, so that models made for a whole session are made with or without checks too."""
+    room = item.path.relative_to(TESTS).parts[0]
+    jaxtyping.config.update("jaxtyping_disable", room not in SHAPES_CHECKED)
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +40,9 @@ def shared() -> Path:
     if not (root / "data").is_dir():
         pytest.skip("the shared data sets are not here")
     return root / "data"
+
+
+@pytest.fixture
+def unchecked() -> None:
+    """For long proofs: the short ones have checked the shapes. The next test sets it again."""
+    jaxtyping.config.update("jaxtyping_disable", True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tasks.tiny_tasks import LABELLED, begun, learned
+from tiny_tasks import LABELLED, begun, learned
 
 import triform
 from triform import devices

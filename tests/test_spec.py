@@ -4,9 +4,9 @@ import contextlib
 
 import msgspec
 import pytest
-from families_tiny import EVERY
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import EVERY
 
 from triform import families
 from triform.errors import SpecError, TriformError, UnknownName

@@ -32,6 +32,7 @@ class Hint(StrEnum):
     MEASURE = "triform cost --measure"
     MODELS = "triform models"
     PULL = "triform pull {name}"
+    RERANK = "triform rerank MODEL QUERY --file FILE"
     RUN = "triform run MODEL TEXT"
     SEARCH = "triform search INDEX TEXT"
     SERVE = "triform serve MODEL"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import torch
 
@@ -24,8 +26,9 @@ from triform.precision import dtype_named
 from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from typing import Unpack
 
     from torch import Tensor
 
@@ -35,10 +38,46 @@ if TYPE_CHECKING:
     from triform.generate.api import Answer, Prompt
     from triform.generate.events import Event
     from triform.inspect.view import View
-    from triform.tasks.chat import Spoken
+    from triform.tasks.answer import ExtractedAnswer
+    from triform.tasks.chat import ChatReply
+    from triform.tasks.classify import Classification
+    from triform.tasks.fill import FilledText
+    from triform.tasks.rerank import Reranking
+    from triform.tasks.search import SearchHits
+    from triform.tasks.summarize import Summary
+    from triform.tasks.tag import TaggedText
+    from triform.tasks.task import Reply
+    from triform.tasks.text_to_text import GenerationSettings, SamplingSettings
+    from triform.tasks.translate import Translation
     from triform.tasks.vector_index import Index
     from triform.text.chat_template import ChatTemplate
     from triform.text.tokenizer import Tokenizer
+
+
+Texts: TypeAlias = "list[str] | tuple[str, ...]"  # answered by a list; one text, a str, by one answer
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def check_options(method: Callable[P, T]) -> Callable[P, T]:
+    """An option that does not exist is refused in the words of the command line and the server."""
+    known = signature(method).parameters
+
+    @wraps(method)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        for name in options:
+            if name not in known:
+                from triform.tasks.options import UnknownOption
+
+                keywords = (each.name for each in known.values() if each.kind is each.KEYWORD_ONLY)
+                raise UnknownOption(method.__name__, name, keywords)
+        return method(*args, **options)
+
+    return checked
+
+
+def _texts(texts: str | Sequence[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,81 +153,245 @@ class Model:
 
         return stream(self, prompt, **settings)
 
-    def complete(self, prompts: Sequence[Prompt], **settings: Any) -> list[Answer]:
-        """Complete answers to a batch of prompts; `beams=4`: beam search, `n=3`: three answers per prompt."""
-        from triform.generate.api import complete
+    # --- tasks: keywords are the options of the task, checked by name ------------------------------------------------
 
-        return complete(self, prompts, **settings)
+    def complete(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        n: int = 1,
+        beams: int | None = None,
+        logprobs: int = 0,
+        lookup: bool = False,
+        rows: int | None = None,
+        start: int | None = None,
+        pack: bool | None = None,
+        **generation: Unpack[GenerationSettings],
+    ) -> list[Answer]:
+        """Whole answers to a batch of prompts; `beams=4` searches, `n=3` gives three per prompt."""
+        from triform.generate import api
+        from triform.tasks import named
 
-    def chat(self, messages: str | Sequence[Mapping[str, str]], **settings: Any) -> Spoken:
-        """The next message of the assistant: `model.chat("Hello").message.content`, or of a list of {role, content}."""
-        from triform.tasks.chat import Chat, conversation
+        options = named("complete").options(
+            max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed, n=n,
+            beams=beams, logprobs=logprobs, lookup=lookup, **generation,
+        )  # fmt: skip
+        return api.complete(self, prompts, start=start, pack=pack, rows=rows or api.ROWS, **options.settings())
 
-        return next(Chat().run([conversation(messages)], model=self, **settings))
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, str]],
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        **generation: Unpack[GenerationSettings],
+    ) -> ChatReply:
+        """The assistant's next message: `model.chat("Hello").message.content`, or to a list of {role, content}."""
+        from triform.tasks.chat import ChatTask, conversation
 
-    def fill(self, texts: str | Sequence[str], *, k: int = 5) -> Any:
-        """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
-        return self._answers("fill", texts, k=k)
+        task = ChatTask()
+        options = task.options(
+            max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed,
+            **generation,
+        )  # fmt: skip
+        return next(task.run([conversation(messages)], model=self, options=options))
 
-    def translate(self, texts: str | Sequence[str], **settings: Any) -> Any:
+    @overload
+    def translate(
+        self,
+        texts: str,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        alignment: bool = False,
+        pair: str | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self,
+        texts: Texts,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        alignment: bool = False,
+        pair: str | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> list[Translation]: ...
+    def translate(
+        self,
+        texts: str | Texts,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        alignment: bool = False,
+        pair: str | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> Translation | list[Translation]:
         """`model.translate("A lion.", beams=4).text`; `alignment=True` shows where each word came from."""
-        return self._answers("translate", texts, **settings)
+        found: Translation | list[Translation] = self._answer(
+            "translate", texts, max_tokens=max_tokens, beams=beams, alignment=alignment, pair=pair, **generation
+        )
+        return found
 
-    def summarize(self, texts: str | Sequence[str], **settings: Any) -> Any:
+    @overload
+    def summarize(
+        self,
+        texts: str,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> Summary: ...
+    @overload
+    def summarize(
+        self,
+        texts: Texts,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> list[Summary]: ...
+    def summarize(
+        self,
+        texts: str | Texts,
+        *,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> Summary | list[Summary]:
         """`model.summarize(article).text`"""
-        return self._answers("summarize", texts, **settings)
+        found: Summary | list[Summary] = self._answer(
+            "summarize", texts, max_tokens=max_tokens, beams=beams, **generation
+        )
+        return found
 
-    def run(self, texts: str | Sequence[str], **settings: Any) -> Any:
-        """The task this model was trained for, else one that fits its head."""
-        from triform.tasks.task_of_model import own_task, question_of
-
-        task = own_task(self)
-        asked = [question_of(task, text) for text in ([texts] if isinstance(texts, str) else texts)]
-        answers = self._answers(task.name, asked, **settings)
-        return answers[0] if isinstance(texts, str) else answers
-
-    def classify(self, texts: str | Sequence[str], **settings: Any) -> Any:
-        """`model.classify("A stirring film.").labels`"""
-        return self._answers("classify", texts, **settings)
-
-    def tag(self, texts: str | Sequence[str]) -> Any:
-        """`model.tag("Jack went to Rome.").entities`"""
-        return self._answers("tag", texts)
-
-    def answer(self, questions: str | Sequence[str], *, context: str, **settings: Any) -> Any:
+    @overload
+    def answer(
+        self,
+        questions: str,
+        *,
+        context: str,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> ExtractedAnswer: ...
+    @overload
+    def answer(
+        self,
+        questions: Texts,
+        *,
+        context: str,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> list[ExtractedAnswer]: ...
+    def answer(
+        self,
+        questions: str | Texts,
+        *,
+        context: str,
+        max_tokens: int | None = None,
+        beams: int | None = None,
+        **generation: Unpack[SamplingSettings],
+    ) -> ExtractedAnswer | list[ExtractedAnswer]:
         """`model.answer("Who went?", context="Jack went to Rome.").text`"""
-        from triform.tasks.answer_spans import Asked
+        found: ExtractedAnswer | list[ExtractedAnswer] = self._answer(
+            "answer", questions, about=[context], max_tokens=max_tokens, beams=beams, **generation
+        )
+        return found
 
-        asked = [Asked(each, context) for each in ([questions] if isinstance(questions, str) else questions)]
-        answers = self._answers("answer", asked, **settings)
-        return answers[0] if isinstance(questions, str) else answers
+    @overload
+    def classify(self, texts: str, *, top: int = 5) -> Classification: ...
+    @overload
+    def classify(self, texts: Texts, *, top: int = 5) -> list[Classification]: ...
+    @check_options
+    def classify(self, texts: str | Texts, *, top: int = 5) -> Classification | list[Classification]:
+        """`model.classify("A stirring film.").labels`"""
+        found: Classification | list[Classification] = self._answer("classify", texts, top=top)
+        return found
 
-    def embed(self, texts: str | Sequence[str], *, windows: bool = False, role: Role = "text") -> Tensor:
+    @overload
+    def tag(self, texts: str) -> TaggedText: ...
+    @overload
+    def tag(self, texts: Texts) -> list[TaggedText]: ...
+    @check_options
+    def tag(self, texts: str | Texts) -> TaggedText | list[TaggedText]:
+        """`model.tag("Jack went to Rome.").entities`"""
+        found: TaggedText | list[TaggedText] = self._answer("tag", texts)
+        return found
+
+    @overload
+    def fill(self, texts: str, *, k: int = 5) -> FilledText: ...
+    @overload
+    def fill(self, texts: Texts, *, k: int = 5) -> list[FilledText]: ...
+    @check_options
+    def fill(self, texts: str | Texts, *, k: int = 5) -> FilledText | list[FilledText]:
+        """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
+        found: FilledText | list[FilledText] = self._answer("fill", texts, k=k)
+        return found
+
+    @check_options
+    def embed(self, texts: str | Texts, *, windows: bool = False, role: Role = "text") -> Tensor:
         """[D] of one text, [N, D] of several.
 
         Of a text that is too long, only the beginning is used; with `windows` all of it, as the mean over windows.
         `role` ("query", "document") chooses the folder's prompt for it.
         """
-        from triform.tasks.embed import Embed
+        from triform.tasks.embed import EmbedTask
 
         several = [texts] if isinstance(texts, str) else texts
-        vectors = Embed().vectors(several, model=self, windows=windows, role=role)
+        vectors = EmbedTask().vectors(several, model=self, windows=windows, role=role)
         return vectors[0] if isinstance(texts, str) else vectors
 
-    def search(self, queries: str | Sequence[str], *, index: Index | str | Path, k: int = 10) -> Any:
+    @overload
+    def search(self, queries: str, *, index: Index | str | Path, k: int = 10) -> SearchHits: ...
+    @overload
+    def search(self, queries: Texts, *, index: Index | str | Path, k: int = 10) -> list[SearchHits]: ...
+    @check_options
+    def search(self, queries: str | Texts, *, index: Index | str | Path, k: int = 10) -> SearchHits | list[SearchHits]:
         """`model.search("lions", index="docs.index").hits`, nearest first."""
-        from triform.tasks.vector_index import Index, opened
+        found: SearchHits | list[SearchHits] = self._answer("search", queries, index=index, k=k)
+        return found
 
-        found = index if isinstance(index, Index) else opened(index, model=self)
-        return self._answers("search", queries, index=found, k=k)
+    @check_options
+    def rerank(self, query: str, passages: Texts, *, top: int | None = None) -> Reranking:
+        """`model.rerank("Who digs?", ["A cat sat.", "A mole dug."]).ranked[0].passage`, highest score first."""
+        found: Reranking = self._answer("rerank", query, about=passages, top=top)
+        return found
 
-    def _answers(self, task: str, questions: Any, **settings: Any) -> Any:
-        """One answer for one text, a list of answers for several."""
+    @overload
+    def run(self, texts: str, **options: Any) -> Reply: ...
+    @overload
+    def run(self, texts: Texts, **options: Any) -> list[Reply]: ...
+    def run(self, texts: str | Texts, **options: Any) -> Reply | list[Reply]:
+        """The task this model was trained for, else what its head supports."""
+        from triform.tasks.task_of_model import own_task
+
+        task = own_task(self)
+        task.check_takes_texts()
+        found: Reply | list[Reply] = self._answer(task.name, texts, **options)
+        return found
+
+    def _answer(self, name: str, texts: str | Texts, *, about: Sequence[str] | None = None, **options: Any) -> Any:
+        """One answer to a text, a list of answers to several; `about` are other texts that they are about."""
         from triform.tasks import named
 
-        several = [questions] if isinstance(questions, str) else list(questions)
-        answers = list(named(task).run(several, model=self, **settings))
-        return answers[0] if isinstance(questions, str) else answers
+        task = named(name)
+        several = [texts] if isinstance(texts, str) else list(texts)
+        questions = [task.question_of(text) if about is None else task.question_about(text, about) for text in several]
+        answers = list(task.run(questions, model=self, options=task.options(**options)))
+        return answers[0] if isinstance(texts, str) else answers
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
         """Every tensor of one forward pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""

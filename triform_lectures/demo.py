@@ -24,11 +24,11 @@ from triform.model import Model
 from triform.pipeline.base_model import generation_of
 from triform.spec import ModelSpec, replace
 from triform.spec import Tag as TagHead
-from triform.tasks.classify import Classify
-from triform.tasks.complete import Complete
-from triform.tasks.tag import Tag
+from triform.tasks.classify import ClassifyTask
+from triform.tasks.complete import CompleteTask
+from triform.tasks.tag import TagTask
 from triform.tasks.tag_and_classify import joint_examples, joint_labels
-from triform.tasks.translate import Alignment, Translate
+from triform.tasks.translate import Alignment, TranslateTask
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import train_tokenizer
 from triform.train.examples import Examples
@@ -137,13 +137,13 @@ def train_tagger(sizes: DemoSizes, watch: Watch) -> DemoModel:
     examples = joint_examples(tagged, labelled, model=model)
     train_model(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
     held_out = make_label_rows(tuple(little_world.sentences(split="valid", seed=SEED, count=sizes.test_sentences)))
-    model = Classify().finished(held_out, model=model)
-    tagging = Tag().evaluate(make_tag_rows(judged), model=model).values
-    topics = Classify().evaluate(make_label_rows(judged), model=model).values
+    model = ClassifyTask().finished(held_out, model=model)
+    tagging = TagTask().evaluate(make_tag_rows(judged), model=model).values
+    topics = ClassifyTask().evaluate(make_label_rows(judged), model=model).values
     scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}
     chosen = [one for one in judged if one.entities][:4]
     texts, shown = [one.english for one in chosen], []
-    answers = zip(chosen, Tag().run(texts, model=model), Classify().run(texts, model=model), strict=True)
+    answers = zip(chosen, TagTask().run(texts, model=model), ClassifyTask().run(texts, model=model), strict=True)
     for one, entities, label in answers:
         found = {(each.start, each.end, each.kind) for each in entities.entities}
         answer = ", ".join((label.labels[0], *(f"{each.kind} {each.text}" for each in entities.entities)))
@@ -153,7 +153,7 @@ def train_tagger(sizes: DemoSizes, watch: Watch) -> DemoModel:
 
 def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
     """A decoder that continues a prompt; the parser of the grammar checks what it writes."""
-    task = Complete()
+    task = CompleteTask()
     rows = [Document(one.english) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((row.text for row in rows), kind="bpe", vocab=1200)
     model = new_model(
@@ -168,7 +168,7 @@ def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
         0, len(beginnings), BATCH_SENTENCES
     ):  # one seed for all batches would draw the same random numbers for each
         some = beginnings[seed : seed + BATCH_SENTENCES]
-        written = task.run(some, model=model, temperature=TEMPERATURE, seed=seed, max_tokens=40)
+        written = task.run(some, model=model, options=task.options(temperature=TEMPERATURE, seed=seed, max_tokens=40))
         texts += [begin + one.text for begin, one in zip(some, written, strict=True)]
     right = [little_world.is_grammatical(text) for text in texts]
     scores = {
@@ -182,7 +182,7 @@ def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
 
 def train_translator(sizes: DemoSizes, watch: Watch) -> DemoModel:
     """An encoder–decoder from English into German."""
-    task = Translate()
+    task = TranslateTask()
     rows = [Pair(one.english, one.german) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((text for row in rows for text in row.texts), kind="bpe", vocab=2000, ends=True)
     spec = vaswani(vocab=tokenizer.vocab, width=128, layers=2, heads=4, ff_width=256, context=128)
@@ -190,11 +190,11 @@ def train_translator(sizes: DemoSizes, watch: Watch) -> DemoModel:
     examples = task.examples(rows, model=model)
     train_model(model, examples, task.objective(model=model, config=Config()), steps=sizes.both, watch=watch)
     judged = [Pair(one.english, one.german) for one in unseen_sentences(sizes.test_sentences)]
-    answers = list(task.run([row.source for row in judged], model=model, max_tokens=40))
+    answers = list(task.run([row.source for row in judged], model=model, options=task.options(max_tokens=40)))
     score = task.score(answers, judged).values
     scores = {"exact translations": score["exact"], "BLEU": score["BLEU"]}
     shown = [DemoAnswer(row.source, one.text, one.text == row.target) for row, one in zip(judged, answers, strict=True)]
-    (wish,) = task.run([WISH], model=model, alignment=True, max_tokens=40)
+    (wish,) = task.run([WISH], model=model, options=task.options(alignment=True, max_tokens=40))
     return DemoModel("translates", model, scores, tuple(shown[:4]), wish.alignment)
 
 

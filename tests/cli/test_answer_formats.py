@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tasks.tiny_tasks import LABELLED, SCORED, begun
+from tiny_tasks import LABELLED, SCORED, begun
 
 from triform.cli import main, task_io
-from triform.cli.task_io import CHUNK, Ask, answer
+from triform.cli.task_io import MAX_CHUNK_ROWS, Ask, answer
 from triform.data.readers import read
 from triform.data.rows import Labelled
 from triform.errors import InputError, TriformError
@@ -105,13 +105,13 @@ def test_a_table_is_no_json(rows: Path, tmp_path: Path) -> None:
 def test_a_stopped_run_goes_on_to_the_same_file(ending: str, left: int, tmp_path: Path) -> None:
     """Whatever was on disk when it was killed: nothing, part of the header, some rows and a part of one."""
     path = tmp_path / "in.jsonl"
-    lines = [{"id": f"row {n}", "text": "refused" if n % 7 == 0 else f"line\n{n}"} for n in range(2 * CHUNK)]
+    lines = [{"id": f"row {n}", "text": "refused" if n % 7 == 0 else f"line\n{n}"} for n in range(2 * MAX_CHUNK_ROWS)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ask(file=str(path), out=str(tmp_path / f"whole{ending}"))
     out = tmp_path / f"out{ending}"
 
     def stopped(texts: Sequence[str]) -> Iterator[Counted]:
-        if any(f"\n{CHUNK + 1}" in text for text in texts):
+        if any(f"\n{MAX_CHUNK_ROWS + 1}" in text for text in texts):
             raise KeyboardInterrupt
         return count(texts)
 

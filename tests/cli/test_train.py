@@ -51,14 +51,20 @@ def test_a_run_is_told_from_beginning_to_end(
     out = tmp_path / "model"
     code, said, shown = train(capsys, rows, out, "--steps", "6")
     assert (code, said.strip()) == (0, str(out))
-    for told in ("new: bert, tiny", "38 to learn from, 2 held out", "memory", "s a step, ", ": 6 steps in about"):
+    for told in (
+        "new: bert, tiny",
+        "38 training rows, 2 validation rows, held out",
+        "memory",
+        "s per step, ",
+        ": 6 steps in about",
+    ):
         assert told in shown, told
     assert re.search(r"cache +2 made, in", shown)
     for told in ("finished: 6 steps in", "accuracy", "sample", "time, peak memory"):
         assert told in shown, told
     code, said, shown = train(capsys, rows, out, "--resume")
     assert (code, said.strip()) == (0, str(out))
-    assert "all steps are made already" in shown
+    assert "all steps are done already" in shown
     assert re.search(r"cache +2 reused, in", shown)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 
 import triform
 from triform.core.cache import Cache

@@ -13,7 +13,7 @@ CODE = """
 import sys, warnings
 warnings.simplefilter("ignore")
 import torch, triform
-from families_tiny import EVERY
+from tiny_models import EVERY
 from triform.core.texts import Pair, Text
 
 for name in ("bert", "gpt2", "t5"):
@@ -40,6 +40,6 @@ def test_fullgraph(backend: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).resolve().parents[1],
+        cwd=Path(__file__).resolve().parents[1] / "helpers",
     )
     assert done.stdout.split() == ["bert", "gpt2", "t5"], done.stderr[-2000:]

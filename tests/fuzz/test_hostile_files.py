@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from families_tiny import EVERY
+from tiny_models import EVERY
 
 from triform.core.initial_weights import build
 from triform.model import Model

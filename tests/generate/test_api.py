@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
-from generate_tiny import START, tiny
+from tiny_engines import START, tiny
 from tokenizers import decoders, models, pre_tokenizers
 
 from triform.core.initial_weights import build

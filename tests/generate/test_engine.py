@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from generate_tiny import START, WRITERS, Tiny, alone, bits, finish, some_request, tiny, tokens
+from tiny_engines import START, WRITERS, Tiny, alone, amid_traffic, bits, finish, some_request, tiny, tokens
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,27 +20,6 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 # --- batch independence ---------------------------------------------------------------------------------------------
-
-
-def amid_traffic(model: Tiny, request: Request, random: Random, **options: Any) -> list[Event]:
-    """The request's events while others come, go and are cancelled around it."""
-    engine = model.engine(rows=random.randint(2, 6), **options)
-    others: list[int] = []
-
-    def traffic() -> None:
-        if random.random() < 0.5:
-            others.append(engine.add(some_request(random, model.spec)))
-        if others and random.random() < 0.1:
-            engine.cancel(random.choice(others))
-
-    for _ in range(random.randint(0, 5)):
-        traffic()
-        engine.step()
-    id, events = engine.add(request), []
-    while not events or events[-1].finish is None:
-        events += [event for event in engine.step() if event.request == id]
-        traffic()
-    return events
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "t5", "marian"])

@@ -1,13 +1,12 @@
 """The same tokens as the reference implementation writes, greedy and with beams, on tiny random models."""
 
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from parity.reference_models import CASES, PAD, VOCAB, NoStepDown, is_pair, reference
+from reference_models import CASES, PAD, VOCAB, NoStepDown, is_pair, lively
 
 from triform.generate.api import complete
 from triform.weights import model_folder
@@ -15,17 +14,6 @@ from triform.weights import model_folder
 pytestmark = pytest.mark.usefixtures("unchecked")
 NAMES = ["gpt2", "llama", "mistral", "qwen3", "t5", "t5-v1.1", "bart", "marian"]
 EOS, START, COUNT = 5, 2, 14
-
-
-@cache
-def lively(name: str) -> Any:
-    """A model whose next token depends on more than the last one: its blocks speak louder than its embeddings."""
-    model = deepcopy(reference(name))
-    with torch.no_grad():
-        for path, weight in model.named_parameters():
-            if weight.dim() == 2 and not any(part in path for part in ("embed", "shared", "wte", "wpe", "lm_head")):
-                weight.mul_(3.0)
-    return model
 
 
 @pytest.fixture(scope="module")

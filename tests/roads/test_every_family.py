@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from families_tiny import EVERY, FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import EVERY, FAMILIES
 
 import triform
+from triform.check import run_checks
 from triform.check.fixtures import Lab, each_row
 from triform.core.texts import PackedText, Text
 from triform.precision import distance
@@ -14,10 +15,18 @@ from triform.precision import distance
 BOUND = 1e-9
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", EVERY)
 def test_every_proof_holds(name: str) -> None:
     report = triform.build(EVERY[name], seed=3).check()
     assert report.broken == ()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_shape_is_as_annotated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same roads in one dtype, with a check of every shape at each call; the others have the same shapes."""
+    monkeypatch.setattr(run_checks, "BOUNDS", {torch.float64: run_checks.BOUNDS[torch.float64]})
+    assert triform.build(EVERY[name], seed=3).check().broken == ()
 
 
 def test_each_kind_of_claim_was_made() -> None:
@@ -33,6 +42,7 @@ def lab_for(name: str, seed: int = 0) -> Lab:
     return Lab(model.spec, model.network, torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
 def test_lengths_and_batches(name: str) -> None:

@@ -3,21 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import pytest
 from served_models import TEXTS, all_models, encoder
 from served_process import ALONE, STARTED, Process
 
 from triform.tasks import vector_index
 from triform.weights import model_folder
-
-
-@pytest.fixture(autouse=True)
-def unchecked() -> Iterator[None]:
-    """Shapes are checked where the core and the engine are tested; here a check at each call is most of the time."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 import torch
-from serve.served_models import encoder
+from served_models import encoder
 from soak_cases import Oracle, some_text
 from soak_faults import FAULTS, Faults
 from soak_report import BUCKET, Report, Sample, floors, show, slope_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
-from serve.served_models import TEXTS, all_models
+from served_models import TEXTS, all_models
 
 from triform.costs.predict import cost
 from triform.generate.api import complete
@@ -23,8 +23,7 @@ from triform.page.answer_requests import answer as look
 from triform.page.requests import AnyAsk
 from triform.page.session import Looker
 from triform.parameters import parameters
-from triform.serve.worker.service import tasks_of
-from triform.tasks import named
+from triform.tasks import named, tasks_of
 from triform.tasks.answer_spans import Asked
 from triform.tasks.vector_index import read as read_index
 
@@ -152,6 +151,7 @@ class Oracle:
             "POST /v1/embeddings": self._embedding,
             "POST /v1/answer": self._answer,
             "POST /v1/search": self._search,
+            "POST /v1/rerank": self._rerank,
             "POST /v1/look": self._look,
             "POST /v1/tokenize": self._tokenize,
             "POST /v1/cost": self._cost,
@@ -213,7 +213,7 @@ class Oracle:
         texts = some_texts(rng, most=3)
         if task == "fill":
             texts = [f"the [MASK] {text}" for text in texts]
-        right = plain(named(task).run(texts, model=self.models[name], **settings))
+        right = plain(named(task).run(texts, model=self.models[name], options=named(task).options(**settings)))
         body = {"model": name, "text": texts} | settings
         return Case(f"POST /v1/{task}", f"/v1/{task}", expect(right, answers_in), body)
 
@@ -232,9 +232,18 @@ class Oracle:
 
     def _search(self, rng: random.Random) -> Case:
         texts, k = some_texts(rng, most=3), rng.randint(1, 5)
-        found = named("search").run(texts, model=self.models["embed"], index=self.index, k=k)
+        found = named("search").run(
+            texts, model=self.models["embed"], options=named("search").options(index=self.index, k=k)
+        )
         body = {"model": "embed", "text": texts, "index": "texts", "k": k}
         return Case("POST /v1/search", "/v1/search", expect(plain(found), answers_in), body)
+
+    def _rerank(self, rng: random.Random) -> Case:
+        query, *documents = some_texts(rng, most=1) + some_texts(rng, most=4)
+        found = self.models["embed"].rerank(query, documents).ranked
+        right = [{"index": one.index, "relevance_score": one.score} for one in found]
+        body = {"model": "embed", "query": query, "documents": documents}
+        return Case("POST /v1/rerank", "/v1/rerank", expect(right, lambda answer: answer.json()["results"]), body)
 
     # --- looking, counting, describing ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from text.tiny_tokenizers import make_folders
+from tiny_tokenizers import make_folders
 
 from triform.core.initial_weights import build
 from triform.data.rows import Document

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families_tiny import EVERY
+from tiny_models import EVERY
 from tiny_runs import VOCAB, digest, network, texts
 
 from triform.core.packed_linear import packed

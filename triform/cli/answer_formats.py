@@ -48,11 +48,11 @@ Columns: TypeAlias = Callable[[Any], dict[str, object]]
 
 
 class Item(NamedTuple):
-    """A question with what it is known by: the row's own id, or its number from 1, and the text that was asked."""
+    """A question with its id (the row's own, or its number from 1) and its text."""
 
     id: str | int
     input: str
-    question: Any  # what a task is asked; a `Bad` where the row could not be read
+    question: Any  # for the task; a `Bad` where the row could not be read
 
 
 class AnswerFormat(Protocol):

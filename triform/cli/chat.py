@@ -10,32 +10,33 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triform.cli import task_io
-from triform.cli.complete import Meter, asked, over_http, sampling_options, write_as_it_comes
+from triform.cli.complete import STATS_HELP, Meter, over_http, write_as_it_comes
 from triform.cli.input_rows import checked, on_stdin
 from triform.cli.models import open_model
-from triform.data.columns import Layout
-from triform.data.rows import Bad, Chat, Message, Text
+from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
+from triform.data.rows import Bad, Message
 from triform.errors import TriformError
+from triform.tasks import named
 
 if TYPE_CHECKING:
     from triform.model import Model
 
 HELP = (
-    "/reset forgets the conversation · /save FILE keeps it as JSON · /stats · /quit, or Ctrl-D · Ctrl-C stops an answer"
+    "/reset clears the conversation · /save FILE writes it as JSON · /stats · /quit, or Ctrl-D · Ctrl-C stops an answer"
 )
 
 
 class Conversation:
     """Messages so far, and one engine that keeps what it has read of them."""
 
-    def __init__(self, model: "Model", *, system: str | None, wanted: dict[str, Any]) -> None:
+    def __init__(self, model: "Model", *, system: str | None, settings: dict[str, Any]) -> None:
         from triform.generate.api import engine_of, settings_of
-        from triform.tasks.chat import Chat, template_of
+        from triform.tasks.chat import template_of
 
-        Chat().check(model)
+        named("chat").check(model)
         self.template, self.words = template_of(model), model.require_tokenizer()
         self.engine = engine_of(model, rows=1)
-        self.settings = settings_of(model, wanted)
+        self.settings = settings_of(model, settings)
         self.opening = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict[str, str]] = list(self.opening)
         self.meter = Meter()
@@ -88,8 +89,8 @@ class Conversation:
         click.echo(f"saved {len(self.messages)} messages in {path}")
 
 
-class Elsewhere(Conversation):
-    """A conversation with a model that a service has; the service reads all of it at each turn."""
+class RemoteConversation(Conversation):
+    """A conversation with a model of a service, which gets all messages at each turn."""
 
     def __init__(self, url: str, name: str, *, system: str | None, wanted: dict[str, Any]) -> None:
         from triform.serve.client import Client
@@ -121,75 +122,61 @@ class Elsewhere(Conversation):
             super().command(line)
 
 
-@click.command()
-@click.argument("model")
-@click.argument("message", required=False)
-@click.option("--system", help="What the model is told before the conversation.")
-@sampling_options
-@click.option("--json", "as_json", is_flag=True, help="For machines: one object an answer.")
-@task_io.file_options(Chat, Text)
-@task_io.url_option
-def chat(
-    model: str, message: str | None, system: str | None, stats: bool, as_json: bool, url: str | None, **options: Any
+def make_chat() -> click.Command:
+    task = named("chat")
+
+    @click.argument("model")
+    @click.argument("message", required=False)
+    @click.option("--system", help="The system message before the conversation.")
+    @add_flags(task)
+    @click.option("--stats", is_flag=True, help=STATS_HELP)
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object per answer.")
+    @task_io.file_options(*task.input_rows)
+    @task_io.url_option
+    def command(
+        model: str, message: str | None, system: str | None, stats: bool, url: str | None, **given: Any
+    ) -> None:
+        chosen = take_options(task, given)
+        if url is not None:
+            chosen = over_http(chosen)
+        if given["as_json"] or given["file"] or given["out"]:
+            texts = () if message is None else (message,)
+            answer_each(model, texts, system=system, url=url, chosen=chosen, **given)
+            return
+        if url is None:
+            talk = Conversation(open_model(model), system=system, settings=task.options(**chosen).settings())
+        elif stats:
+            raise TriformError("--stats is about a model that runs here; with --url the service has them at /metrics")
+        else:
+            talk = RemoteConversation(url, model, system=system, wanted=chosen)
+        if message is not None:
+            talk.say(checked(message))
+        elif sys.stdin.isatty():
+            converse(talk, stats=stats)
+            return
+        else:
+            for line in typed():
+                talk.hear(line)
+        if stats:
+            click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
+
+    return finish_command(task, command)
+
+
+def answer_each(
+    model: str, texts: tuple[str, ...], *, system: str | None, url: str | None, chosen: dict[str, Any], **given: Any
 ) -> None:
-    """Talk with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line a turn. In a file
-    each row, a conversation or a message, is answered once.
-
-    \b
-    Examples:
-      triform chat smollm2
-      triform chat smollm2 "What is the capital of France?" --temperature 0
-      triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
-    """
-    ask = task_io.Ask(as_json=as_json, **{name: options.pop(name) for name in ("file", "layout", "out", "resume")})
-    wanted = asked(**options) if url is None else over_http(asked(**options))
-    if as_json or ask.file or ask.out:
-        asked_here = () if message is None else (message,)
-        answer_each(model, ask._replace(texts=asked_here), system=system, url=url, wanted=wanted)
-        return
-    talk: Conversation
-    if url is None:
-        talk = Conversation(open_model(model), system=system, wanted=wanted)
-    elif stats:
-        raise TriformError("--stats is about a model that runs here; with --url the service has them at /metrics")
-    else:
-        talk = Elsewhere(url, model, system=system, wanted=wanted)
-    if message is not None:
-        talk.say(checked(message))
-    elif sys.stdin.isatty():
-        converse(talk, stats=stats)
-        return
-    else:
-        for line in typed():
-            talk.hear(line)
-    if stats:
-        click.echo(talk.meter.told(talk.engine.passes.bytes), err=True)
-
-
-def answer_each(model: str, ask: task_io.Ask, *, system: str | None, url: str | None, wanted: dict[str, Any]) -> None:
     """Every conversation of a file, or every text of one as a message, answered once."""
-    from triform.tasks.chat import conversation
-
     opening = () if system is None else (Message("system", system),)
-    whole = ask.file is not None and holds_conversations(Path(ask.file), ask.layout)
-    task_io.answer(
-        ask,
-        task_io.runner("chat", model, url=url, **wanted),
-        about={"model": model, "system": system, "url": url} | wanted,
-        kind=Chat if whole else Text,
-        of_row=lambda row: (*opening, *(row.messages if whole else conversation(row.text))),
-        of_text=lambda text: (*opening, *conversation(text)),
+    run = task_io.runner("chat", model, url=url, chosen=chosen)
+    answer_questions(
+        named("chat"),
+        lambda questions: run([(*opening, *question) for question in questions]),
+        about={"model": model, "system": system, "url": url} | chosen,
+        chosen=chosen,
+        texts=texts,
+        **given,
     )
-
-
-def holds_conversations(path: Path, layout: Layout) -> bool:
-    """Whole conversations, unless a column with single messages is named, or the format has no room for them."""
-    from triform.data.formats import ending, formats_of
-
-    known = formats_of(Chat)
-    keys = {each.key for each in known.values()}
-    carried = ending(path) in known if layout.format is None else layout.format in keys
-    return "messages" in layout.columns or ("text" not in layout.columns and carried)
 
 
 def typed() -> Iterator[str]:
@@ -227,3 +214,6 @@ def converse(talk: Conversation, *, stats: bool) -> None:
                 click.echo(talk.meter.told(talk.engine.passes.bytes))
         except TriformError as error:
             click.echo(f"triform: {error}")
+
+
+chat = make_chat()

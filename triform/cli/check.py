@@ -11,13 +11,14 @@ from triform.cli.models import open_model
 @click.command()
 @click.argument("model")
 @click.option("--seed", default=0, show_default=True, help="Of the random texts and of a random model.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: all proofs with their errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all checks with their errors.")
 @click.pass_context
 def check(ctx: click.Context, model: str, seed: int, as_json: bool) -> None:
-    """Prove on MODEL that its roads agree and that nothing leaks, in every dtype that a model is loaded in (float64,
-    float32, bfloat16, float16). Exit code 0 if all proofs hold, 1 if not.
+    """Check that batching, padding and caching do not change the results of MODEL, and that nothing leaks.
 
-    MODEL is a model folder, a name on the shelf (`triform models`), or a name from `triform families` (random numbers).
+    In every dtype that a model is loaded in: float64, float32, bfloat16, float16. Exit code 1 if a check fails.
+
+    MODEL is a model folder, a name of `triform models`, or a name of `triform families` (random weights).
 
     \b
     Examples:

@@ -27,18 +27,20 @@ WIDE = 110  # columns of the tables where there is no terminal
 @click.command()
 @click.argument("model", required=False)
 @click.option("--phase", type=click.Choice(get_args(Phase)), help="One phase, operation by operation; default: all.")
-@click.option("--batch", type=int, default=1, show_default=True, help="Rows side by side.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Sequences per batch.")
 @click.option("--context", type=int, help="Positions of the text in the end; of the source too, without --source.")
 @click.option("--source", type=int, help="Positions of an encoder-decoder's source.")
-@click.option("--new", type=int, help="Tokens that a generation writes.")
+@click.option("--new", type=int, help="Tokens that are generated.")
 @click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="Precision.")
-@click.option("--peak", type=float, help="Of a machine given: FLOPs a second, e.g. 312e12.")
-@click.option("--bandwidth", type=float, help="Of a machine given: bytes a second, e.g. 1.55e12.")
+@click.option("--peak", type=float, help="Of another machine: FLOPs per second, e.g. 312e12.")
+@click.option("--bandwidth", type=float, help="Of another machine: bytes per second, e.g. 1.55e12.")
 @click.option("--fit", help="What fits into so much memory: 24GB, 16GiB.")
 @click.option("--measure", is_flag=True, help="This machine's limits, kept; with MODEL: run it, by module path.")
 @click.option("--growth", is_flag=True, help="How time grows with length, with and without the cache, measured.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture to this SVG file too.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: the exact numbers.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also write the picture to this SVG file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the exact numbers.")
 def cost(
     model: str | None,
     phase: Phase | None,
@@ -50,7 +52,7 @@ def cost(
 ) -> None:
     """What MODEL costs: parameters, FLOPs, bytes, memory, KV cache, of training, prefill, decoding, generation.
 
-    MODEL is a model folder, a name on the shelf, or a name from `triform families`; its weights are not read, except
+    MODEL is a model folder, a stored model, or a name from `triform families`; its weights are not read, except
     with --measure and --growth, which run it. --growth without MODEL takes a small decoder with a long context.
 
     \b
@@ -85,7 +87,7 @@ def answer(
     growth: bool,
     **sizes: Any,
 ) -> Answer:
-    """The one thing that is asked for."""
+    """Prints the one table that the options choose."""
     if growth:
         return grown(model, machine)
     if model is None:
@@ -125,7 +127,7 @@ def measured_here() -> Machine:
 
 
 def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "Beside":
-    """The model run here under that load; a forward pass unless a phase is asked for."""
+    """The model run here under that load; a forward pass unless a phase is named."""
     from triform.costs.measure import run_beside
     from triform.costs.overview import cost_of
     from triform.precision import dtype_named

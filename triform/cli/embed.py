@@ -9,11 +9,12 @@ import click
 import msgspec
 
 from triform.cli import task_io
-from triform.data import rows
+from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.errors import TriformError
 from triform.files.atomic_file import replace_file
 from triform.files.locks import lock_beside
 from triform.files.safetensors_header import Outgoing, write_safetensors
+from triform.tasks import named
 
 ENDING = ".safetensors"
 
@@ -26,47 +27,32 @@ class Line(msgspec.Struct, omit_defaults=True):
     cut: int = 0
 
 
-@click.command()
-@click.argument("model")
-@task_io.options(rows.Text)
-@task_io.url_option
-@click.option("--windows", is_flag=True, help="Read long texts whole: the mean over windows. Default: their beginning.")
-@click.option(
-    "--role",
-    type=click.Choice(["text", "query", "document"]),
-    default="text",
-    show_default=True,
-    help="Which of the folder's prompts stands before each text.",
-)
-def embed(model: str, windows: bool, role: str, url: str | None, **given: Any) -> None:
-    """Texts as vectors, as the model's makers make them: of a text longer than the model reads, the beginning counts.
+def make_embed() -> click.Command:
+    task = named("embed")
 
-    An --out that ends in .safetensors holds one tensor, `vectors`, a row for each text.
+    @click.argument("model")
+    @task_io.options(*task.input_rows)
+    @task_io.url_option
+    @add_flags(task)
+    def command(model: str, url: str | None, **given: Any) -> None:
+        chosen = take_options(task, given)
+        run, about = task_io.runner("embed", model, url=url, chosen=chosen), {"model": model, "url": url} | chosen
+        out: str | None = given["out"]
+        if out is None or not out.endswith(ENDING):
+            answer_questions(task, run, about=about, chosen=chosen, **given)
+            return
+        with lock_beside(Path(out)):
+            if Path(out).exists():
+                raise TriformError(f"{out} is already there; give another name, or remove it")
+            lines = f"{out}.lines"
+            ask = task_io.Ask(**given | {"out": lines, "as_json": True})
+            task_io.answer(ask, lambda texts: map(packed, run(texts)), about=about)
+            try:
+                gather(Path(lines), Path(out))
+            except OSError as error:
+                raise TriformError(f"cannot write {out}: {error.strerror}; continue with --resume") from None
 
-    A text that cannot be read is a row of NaN, so that row n stays the vector of text n.
-
-    \b
-    Examples:
-      triform embed minilm "The fat ginger cat sat on a mat." --json
-      triform embed minilm --file sentences.txt --out vectors.safetensors
-    """
-    if url is not None and (windows or role != "text"):
-        raise TriformError("with --url there is no --windows or --role; leave them out")
-    settings = {"windows": windows, "role": role} if url is None else {}
-    ask, about = task_io.Ask(**given), {"model": model, "url": url} | settings
-    if ask.out is None or not ask.out.endswith(ENDING):
-        task_io.answer(ask, task_io.runner("embed", model, url=url, **settings), about=about)
-        return
-    with lock_beside(Path(ask.out)):
-        if Path(ask.out).exists():
-            raise TriformError(f"{ask.out} is already there; give another name, or remove it")
-        lines = f"{ask.out}.lines"
-        run = task_io.runner("embed", model, url=url, **settings)
-        task_io.answer(ask._replace(out=lines, as_json=True), lambda texts: map(packed, run(texts)), about=about)
-        try:
-            gather(Path(lines), Path(ask.out))
-        except OSError as error:
-            raise TriformError(f"cannot write {ask.out}: {error.strerror}; go on with --resume") from None
+    return finish_command(task, command)
 
 
 def packed(answer: Any) -> Line:
@@ -90,3 +76,6 @@ def gather(lines: Path, out: Path) -> None:
         write_safetensors(file, [tensor])
     lines.unlink()
     click.echo(f"{count:,} vectors of {width} numbers: {out}", err=True)
+
+
+embed = make_embed()

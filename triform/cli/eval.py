@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.cli import progress, task_io
-from triform.cli.complete import asked
 from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
 from triform.data.chunks import portions
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 @click.command("eval")
 @click.argument("model")
 @click.argument("data")
-@click.option("--task", help="What to judge it by; default: what it was trained for.")
-@click.option("--baseline", is_flag=True, help="What simpler means reach on the same rows, beside it.")
-@click.option("--train", help="Rows that the baselines learn from; default: those of the folder DATA.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only so many rows, the first.")
-@click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width, where the model writes.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: all scores, with how they were counted.")
+@click.option("--task", help="The task; default: what the model was trained for.")
+@click.option("--baseline", is_flag=True, help="Also evaluate simple baselines on the same rows.")
+@click.option("--train", help="Rows that the baselines are trained on; default: those of the folder DATA.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows.")
+@click.option("--beams", type=click.IntRange(min=1), help="Beam search of this width, if the model generates text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all scores, with how they were computed.")
 @layout_options(*ROWS)
 def evaluate(
     model: str,
@@ -43,7 +42,7 @@ def evaluate(
     as_json: bool,
     layout: Layout,
 ) -> None:
-    """Judge MODEL on the rows of DATA: a file, two parallel files as test.en-de, or a folder with a test file.
+    """Evaluate MODEL on the rows of DATA: a file, two parallel files as test.en-de, or a folder with a test file.
 
     Perplexity counts each text's own tokens, behind the start token the model was trained with; no end token.
 
@@ -63,7 +62,8 @@ def evaluate(
     if baseline:
         beside = baselines(found, rows, loaded, train=rows_to_train_on(found, data=data, train=train, layout=layout))
     tally = task_io.Tally()
-    columns = {model: judge(found, rows, loaded, tally, asked(beams=beams)), **beside}
+    options = found.options(**({} if beams is None else {"beams": beams}))
+    columns = {model: judge(found, rows, loaded, tally, options), **beside}
     if as_json:
         told = {"task": found.name, "data": data, "skipped": skipped, "cut": tally.cut_tokens, "unknown": tally.unknown}
         click.echo(msgspec.json.encode(told | {"scores": columns}))
@@ -98,18 +98,18 @@ def judge(
     rows: Sequence[Any],
     model: "Model",
     tally: task_io.Tally,
-    settings: Mapping[str, Any],
+    options: Any,
 ) -> "Scores":
     """With a bar where answers come one by one."""
     from triform.tasks.task import Task
 
     if type(task).evaluate is not Task.evaluate:
-        with progress.status(f"judging {len(rows):,} rows"):
-            return task.evaluate(rows, model=model, **settings)
+        with progress.status(f"evaluating {len(rows):,} rows"):
+            return task.evaluate(rows, model=model, options=options)
     answers = []
     with progress.counting("rows", total=lambda: len(rows)) as counted:
         for some in portions(map(task.question, rows), first=task_io.FIRST_CHUNK):
-            for answer in task.run(some, model=model, **settings):
+            for answer in task.run(some, model=model, options=options):
                 answers.append(answer)
                 tally.with_answer(answer)
                 counted.advance(1)
@@ -117,7 +117,7 @@ def judge(
 
 
 def table_of(columns: "Mapping[str, Scores]") -> Table:
-    """A line a score, a column for the model and for each baseline."""
+    """One line per score, one column for the model and for each baseline."""
     table = Table("")
     for name in columns:
         table.add_column(Text(name), justify="right")
@@ -128,18 +128,18 @@ def table_of(columns: "Mapping[str, Scores]") -> Table:
     return table
 
 
-MOST = 20  # labels that a screen has room for
+MAX_SHOWN_LABELS = 20
 
 
 def confusion(counts: Mapping[str, Mapping[str, int]]) -> Table:
-    """A line a right label, a column an answered one."""
+    """One line per true label, one column per predicted label."""
     names = sorted({*counts, *(name for row in counts.values() for name in row)})
-    table = Table("right \\ answered", title="how often which label was answered", title_justify="left")
-    for name in names[:MOST]:
+    table = Table("true \\ predicted", title="confusion matrix", title_justify="left")
+    for name in names[:MAX_SHOWN_LABELS]:
         table.add_column(Text(name), justify="right", overflow="fold")
-    for right in names[:MOST]:
+    for right in names[:MAX_SHOWN_LABELS]:
         row = counts.get(right, {})
-        table.add_row(Text(right), *(str(row[name]) if row.get(name) else "·" for name in names[:MOST]))
-    if len(names) > MOST:
-        table.caption = f"the first {MOST} of {len(names)} labels"
+        table.add_row(Text(right), *(str(row[name]) if row.get(name) else "·" for name in names[:MAX_SHOWN_LABELS]))
+    if len(names) > MAX_SHOWN_LABELS:
+        table.caption = f"the first {MAX_SHOWN_LABELS} of {len(names)} labels"
     return table

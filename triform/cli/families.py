@@ -23,7 +23,7 @@ LECTURE = (
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="For machines: one object a model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object per model.")
 def families(names: tuple[str, ...], as_json: bool) -> None:
     """List models by name, with their parameters counted from the spec alone.
 

@@ -48,9 +48,9 @@ def way_in(folder: Path) -> str:
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The model folder to write.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="Of a llama2.c model: its tokenizer file.")
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="The tokenizer file of a llama2.c model.")
 def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
-    """Turn a GGUF file or a llama2.c file into a model folder.
+    """Convert a GGUF file or a llama2.c file to a model folder.
 
     A Hugging Face folder needs no import: give it to any command as it is.
 
@@ -77,7 +77,7 @@ def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), help="Default: as the model is loaded, float32."
 )
 def export_model(model: str, out: Path, dtype: str | None) -> None:
-    """Write MODEL (a folder, a name on the shelf, or a name from `triform families`) as a Hugging Face model folder.
+    """Write MODEL as a Hugging Face model folder: a folder, a name in the model store, or one of `triform families`.
 
     \b
     Examples:

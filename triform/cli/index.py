@@ -11,8 +11,8 @@ from triform.data.rows import Text
 
 @click.command()
 @click.argument("places", nargs=-1, required=True, metavar="FOLDER_OR_FILE...")
-@click.option("--model", required=True, help="The encoder that makes the vectors.")
-@click.option("--out", required=True, help="The folder of the index; one that is there is brought up to date.")
+@click.option("--model", required=True, help="The embedding model.")
+@click.option("--out", required=True, help="The folder of the index; an existing one is updated.")
 @click.option("--hnsw", is_flag=True, help="Also a graph for very large indexes, nearly exact (needs usearch).")
 @click.option(
     "--windows/--no-windows",
@@ -21,9 +21,9 @@ from triform.data.rows import Text
 )
 @layout_options(Text)
 def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, windows: bool | None, layout: Layout) -> None:
-    """Make files searchable: cut them into passages and embed those. Done again, only what has changed is embedded.
+    """Build a search index: split files into passages and embed them. Run again, only changed files are embedded.
 
-    An index remembers how its passages were read, and queries are read the same way.
+    An index stores how its passages were read, and queries are read the same way.
 
     \b
     Examples:

@@ -1,7 +1,6 @@
-"""Questions from where a person has them: a file of any format, plain lines, standard input, one whole text.
+"""Input of task commands: a file of any format, plain lines, standard input, or one whole text.
 
-Rows come one by one and in their order, what cannot be read among them as `Bad`; none is held. Refuses to know tasks,
-models and answers.
+Rows are read one by one, in their order; a row that cannot be read is a `Bad`. Refuses to know tasks and models.
 """
 
 import sys
@@ -26,7 +25,7 @@ def checked(text: str) -> str:
 
 
 def in_file(path: Path, *, kind: type[Row], layout: Layout) -> Iterator[Placed[Any] | Bad]:
-    """The rows of a file; where texts are asked for, one whose name says nothing (test.en, a list) has one per line."""
+    """The rows of a file; a file of texts whose name does not tell a format (test.en) has one text per line."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     told = layout.format is not None or ending(path) in formats_of(kind) or not path.exists()
@@ -36,7 +35,7 @@ def in_file(path: Path, *, kind: type[Row], layout: Layout) -> Iterator[Placed[A
 
 
 def on_stdin() -> Iterator[Placed[Text] | Bad]:
-    """A text a line."""
+    """One text per line."""
     if sys.stdin.isatty():
         raise TriformError("there is no text: give it behind the model's name, with --file, or on standard input")
     return _texts(numbered(sys.stdin.buffer, STDIN), STDIN)

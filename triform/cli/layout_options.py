@@ -1,4 +1,4 @@
-"""How a person says what a file's name and header do not: `--text-column` and its like, and `--format`.
+"""Options for what a file's name and header do not tell: `--text-column` and its like, and `--format`.
 
     @click.command()
     @layout_options(Labelled)
@@ -30,7 +30,7 @@ def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable
             columns = {field: _column(name) for field, name in named.items() if name is not None}
             return command(*args, layout=Layout(columns, given.pop("format")), **given)
 
-        says = "What the files are, where their names do not tell it."
+        says = "The file format, if the name does not tell it."
         made: Callable[..., Any] = click.option("--format", type=click.Choice(KEYS), help=says)(with_layout)
         for field in reversed(fields):
             made = _option(field, fields)(made)
@@ -42,9 +42,9 @@ def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable
 def _option(field: str, fields: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """In the help the first stands for all of them; `--column` is an older name for that of the text."""
     others = ", ".join(map(option_of, fields[1:]))
-    says = "The column or JSON key of the " + field + ", by name; or by number, from 0, where there is no header."
+    says = "The column or JSON key of the " + field + ": name, or 0-based number if there is no header."
     if others:
-        says += f" Likewise {others}."
+        says += f" Also {others}."
     names = (option_of(field), *(("--column",) if field == "text" else ()))
     return click.option(*names, _parameter(field), metavar="NAME", help=says, hidden=field != fields[0])
 

@@ -13,13 +13,15 @@ from triform.data.rows import ROWS
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--task", required=True, help="What the rows are for: classify, translate, tag …")
-@click.option("--valid", type=click.Path(path_type=Path), help="Rows to be judged by: leaks from DATA are counted.")
-@click.option("--strict", is_flag=True, help="Exit code 2 if anything is wrong.")
-@click.option("--json", "as_json", is_flag=True, help="For machines: counts, first places and classes.")
+@click.option("--task", required=True, help="The task of the rows: classify, translate, tag …")
+@click.option(
+    "--valid", type=click.Path(path_type=Path), help="Validation data: rows that are also in DATA are counted."
+)
+@click.option("--strict", is_flag=True, help="Exit code 2 if there is any problem.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: counts, first places and classes.")
 @layout_options(*ROWS)
 def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool, layout: Layout) -> None:
-    """Count what is wrong with the rows in DATA, a file or a folder, before anything learns from them.
+    """Find problems in the rows of DATA, a file or a folder, before training.
 
     Exit code 2 if no row is left that can be used.
 

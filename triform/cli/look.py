@@ -30,16 +30,16 @@ class Where(NamedTuple):
 @click.command()
 @click.argument("model")
 @click.argument("text", required=False)
-@click.option("--target", default="", help="Of an encoder-decoder; default: what the model itself writes.")
+@click.option("--target", default="", help="Of an encoder-decoder; default: what the model generates.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write one self-contained .html file (with --plot: an .svg)."
 )
 @click.option("--plot", type=click.Choice(["attention"]), help="One head as a picture, SVG.")
 @click.option("--layer", type=int, default=0, show_default=True, help="Which layer --plot and --json show.")
-@click.option("--head", type=int, help="Which head; needed by --plot, with --json its weights are told.")
+@click.option("--head", type=int, help="Which head; needed by --plot; with --json its weights are printed.")
 @click.option("--stack", type=click.Choice(["encoder", "decoder"]), help="Default: the one the head reads.")
 @click.option("--kind", type=click.Choice(["self", "cross"]), default="self", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="For machines: tokens, and a head's weights if one is named.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: tokens, and a head's weights if one is named.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1; default: any free one.")
 def look(

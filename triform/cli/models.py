@@ -1,4 +1,4 @@
-"""`triform models`, and how any command finds the model a person names."""
+"""`triform models`, and how every command opens the model that is named."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,14 @@ from triform.cli import progress
 from triform.families import NAMED
 from triform.parameters import parameters
 from triform.spec import ModelSpec
+from triform.tasks import tasks_of
 
 if TYPE_CHECKING:
     from triform.model import Model
 
 
 def open_model(name: str, *, seed: int = 0) -> "Model":
-    """A folder, a name on the shelf, or a family's size by name with random numbers of that seed."""
+    """A folder, a name in the model store, or a family's size by name with random weights of that seed."""
     with progress.saying(lambda: f"opening {name}"):
         if name in NAMED and not Path(name).is_dir():
             return triform.build(NAMED[name], seed=seed)
@@ -28,7 +29,7 @@ def open_model(name: str, *, seed: int = 0) -> "Model":
 
 
 def spec_of(name: str) -> ModelSpec:
-    """What the model a person names is, without its numbers: no torch is needed."""
+    """The spec of the model that is named, without its weights: no torch is needed."""
     from triform.weights import model_store
     from triform.weights.verify_folder import described
 
@@ -40,7 +41,7 @@ def spec_of(name: str) -> ModelSpec:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For machines: one object a model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object per model.")
 def models(as_json: bool) -> None:
     """List the models on this machine: form, parameters, size on disk, and the tasks each can do.
 
@@ -51,19 +52,19 @@ def models(as_json: bool) -> None:
     """
     from triform.weights import model_store
 
-    standing = model_store.standing()
+    standing = [(one, () if one.model is None else tasks_of(one.model)) for one in model_store.standing()]
     if as_json:
         rows = [
             {
                 "name": one.name,
                 "folder": str(one.folder),
-                "form": one.spec.form if one.spec else None,
-                "parameters": parameters(one.spec) if one.spec else None,
+                "form": one.model.spec.form if one.model else None,
+                "parameters": parameters(one.model.spec) if one.model else None,
                 "bytes": one.bytes,
-                "tasks": one.tasks,
+                "tasks": tasks,
                 "trouble": one.trouble,
             }
-            for one in standing
+            for one, tasks in standing
         ]
         click.echo(json.dumps(rows, indent=2))
         return
@@ -74,9 +75,9 @@ def models(as_json: bool) -> None:
     for column in ("parameters", "on disk"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("tasks")
-    for one in standing:
-        form = one.spec.form if one.spec else "[red]cannot be read[/]"
-        count = f"{parameters(one.spec):,}" if one.spec else ""
-        tasks = Text(", ".join(one.tasks) or one.trouble)
-        table.add_row(Text(one.name), form, count, f"{one.bytes / 2**20:,.0f} MiB", tasks)
+    for one, tasks in standing:
+        form = one.model.spec.form if one.model else "[red]cannot be read[/]"
+        count = f"{parameters(one.model.spec):,}" if one.model else ""
+        size = f"{one.bytes / 2**20:,.0f} MiB"
+        table.add_row(Text(one.name), form, count, size, Text(", ".join(tasks) or one.trouble))
     Console().print(table)

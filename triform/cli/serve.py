@@ -25,14 +25,16 @@ from triform.hints import Hint
     envvar="TRIFORM_API_KEY",
     help="A key that clients must send; browsers sign in with it.",
 )
-@click.option("--api-key-file", "key_files", multiple=True, help="A file with such keys, one a line.")
+@click.option("--api-key-file", "key_files", multiple=True, help="A file with keys, one per line.")
 @click.option("--allow-host", "hosts", multiple=True, help="A host name requests may be addressed to; * for any.")
-@click.option("--cors", "origins", multiple=True, help="An origin whose pages may ask, as https://example.org.")
+@click.option(
+    "--cors", "origins", multiple=True, help="An origin whose pages may send requests, for example https://example.org."
+)
 @click.option("--index", "indexes", multiple=True, metavar="NAME=FOLDER", help="An index to search in.")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
-@click.option("--memory", help="What the service may use, as 4GB; default: what this machine has.")
+@click.option("--memory", help="Memory the service may use, for example 4GB; default: all of this machine.")
 @click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
-@click.option("--json", "as_json", is_flag=True, help="With --check: the plan for machines.")
+@click.option("--json", "as_json", is_flag=True, help="With --check: print the plan as JSON.")
 def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> int:
     """Serve models over HTTP: OpenAI's routes, and every task the models can do.
 

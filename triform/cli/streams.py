@@ -23,7 +23,7 @@ def open_streams() -> None:
 
 
 def redirect_stdout_to_devnull() -> None:
-    """So that the interpreter does not try to flush what nobody reads when it ends."""
+    """So that the interpreter does not fail to flush a closed pipe when it exits."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,15 +1,10 @@
-"""How every task is asked from a terminal: one text, many, a file or standard input; answers as text or as JSON lines.
+"""Input and output of task commands: texts, a file or standard input; answers as text, JSON lines or a table.
 
-A file goes through in portions, so that a million lines need no more memory than a few hundred. Line n of the answers
+A file is processed in chunks, so that a million lines need no more memory than a few hundred. Line n of the answers
 belongs to row n of the questions: a row that cannot be read or answered leaves an empty line (in JSON, what was wrong),
 is counted, and the rest goes on. Refuses to know tasks and models: they are a function from questions to answers.
 
-    @click.command()
-    @click.argument("model")
-    @asking.options(Text)
-    def tag(model: str, **given: Any) -> None:
-        opened = open_model(model)
-        asking.answer(asking.Ask(**given), lambda texts: task.run(texts, model=opened), about={"model": model})
+    task_io.answer(task_io.Ask(**given), lambda texts: task.run(texts, model=opened), about={"model": model})
 """
 
 import sys
@@ -31,19 +26,20 @@ from triform.data.columns import Layout
 from triform.data.readers import Placed
 from triform.data.rows import Bad, Row, Text
 from triform.errors import InputError, TriformError
+from triform.tasks import named
 
-CHUNK = 256  # questions answered together: enough for batches of equal length, few enough to see progress
-FIRST_CHUNK = 8  # the first of them: so that progress is seen soon
+MAX_CHUNK_ROWS = 256  # questions answered together: enough for batches of equal length, few enough to see progress
+FIRST_CHUNK = 8  # questions of the first chunk: so that progress is seen soon
 
 OUT_HELP = (
-    "Write the answers to this file, which appears when it is whole: .csv, .tsv and .jsonl with id and input, "
-    "other names as plain lines."
+    "Write the answers to this file, written atomically: .csv, .tsv and .jsonl with id and input, other names as "
+    "plain lines."
 )
 Run: TypeAlias = Callable[[Sequence[Any]], Iterator[msgspec.Struct]]
 
 
 class Ask(NamedTuple):
-    """What a person asked, and how the answers are to be given."""
+    """Where the questions are, and where and how the answers are written."""
 
     texts: tuple[str, ...] = ()
     file: str | None = None
@@ -55,14 +51,14 @@ class Ask(NamedTuple):
 
 
 def options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same words for every task; `kinds` of rows are what its files may hold."""
+    """The same options for every task; `kinds` of rows are what its files may hold."""
     return lambda command: _with_options(command, kinds)
 
 
 def _with_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]) -> Callable[..., Any]:
-    whole = "The file, or standard input, is one text; not a text a line."
+    whole = "Treat the whole input as one text (default: one per line)."
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="For machines: one object a line."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON: one object per line."),
         file_options(*kinds),
         click.option("--whole", is_flag=True, help=whole),
         click.argument("texts", nargs=-1, metavar="[TEXT]..."),
@@ -73,22 +69,22 @@ def _with_options(command: Callable[..., Any], kinds: tuple[type[Row], ...]) -> 
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """For commands that a service can answer too."""
-    says = "Ask a running service, as http://127.0.0.1:8000, instead; MODEL is its name there."
+    says = "Use a running service, for example http://127.0.0.1:8000; MODEL is the name of a model there."
     return click.option("--url", help=says)(command)
 
 
-def runner(task: str, model: str, *, url: str | None, **settings: Any) -> Run:
-    """The task on a model that is opened here, or on one that a service has."""
+def runner(name: str, model: str, *, url: str | None, chosen: Mapping[str, Any]) -> Run:
+    """The task on a model that is loaded here, or on one of a service, with these options."""
     if url is not None:
         from triform.serve.client import Client
 
-        there = Client(url)
-        return lambda asked: there.run(task, asked, model=model, **settings)
+        client = Client(url)
+        return lambda questions: client.run(name, questions, model=model, **chosen)
     from triform.cli.models import open_model
-    from triform.tasks import named
 
-    loaded = open_model(model)
-    return lambda asked: named(task).run(asked, model=loaded, **settings)
+    task = named(name)
+    options, loaded = task.options(**chosen), open_model(model)
+    return lambda questions: task.run(questions, model=loaded, options=options)
 
 
 def file_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -119,8 +115,8 @@ def answer(
     line: Callable[[Any], str] = str,
     columns: Columns = lambda answer: answer.columns(),
 ) -> None:
-    """Answers what is asked. `about` (the model, its settings) tells runs apart; `show` prints a lone answer well,
-    `line` one of several, `columns` are its cells in a table."""
+    """Answers all questions. `about` (the model, its options) identifies a run; `show` prints a lone answer, `line` is
+    one of several, `columns` are its cells in a table."""
     if ask.resume and not ask.out:
         raise TriformError("--resume goes on with a file of answers; name it with --out")
     if ask.texts and ask.file:
@@ -247,8 +243,8 @@ class Tally:
 def write(
     file: IO[str], rows: Iterable[Item], run: Run, form: AnswerFormat, tally: Tally, advance: Callable[[int], None]
 ) -> None:
-    """Portion by portion; what is on disk after one stays there."""
-    for chunk in portions(rows, count=CHUNK, first=FIRST_CHUNK):
+    """Chunk by chunk; what was written is flushed after each."""
+    for chunk in portions(rows, count=MAX_CHUNK_ROWS, first=FIRST_CHUNK):
         for item, one in zip(chunk, answers_to([item.question for item in chunk], run, advance), strict=True):
             if isinstance(one, msgspec.Struct) and not isinstance(one, Bad):
                 tally.with_answer(one)
@@ -270,7 +266,7 @@ def answers_to(
 
 
 def answered(asked: Sequence[Any], run: Run, advance: Callable[[int], None]) -> "list[msgspec.Struct | str]":
-    """All together; where one of them cannot be answered each half by itself, so that few are asked again.
+    """All together; where one cannot be answered, each half by itself, so that few are repeated.
 
     Each is counted when its answer comes, not when all are there.
     """

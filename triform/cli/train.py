@@ -11,6 +11,7 @@ from rich.text import Text
 from triform.cli import progress
 from triform.cli.layout_options import layout_options
 from triform.data.rows import ROWS
+from triform.tasks import TASKS
 
 if TYPE_CHECKING:
     from triform.data.array_store import Cache
@@ -26,25 +27,27 @@ PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("task")
 @click.argument("data", type=PATH)
-@click.option("--out", required=True, type=PATH, help="The folder of the run, and of the model.")
-@click.option("--valid", type=PATH, help="Rows to be judged by; default: some of DATA, held out.")
+@click.option("--out", required=True, type=PATH, help="The folder of the run and of the model.")
+@click.option("--valid", type=PATH, help="Validation data; default: a share of DATA, usually 5 %.")
 @click.option("--family", help="Of a new model: gpt2, llama, bert, vaswani …; default: one that suits the task.")
 @click.option("--size", help="Of a new model: tiny, mini or small; default: mini.")
-@click.option("--from", "base", help="Begin with this model (a folder, or a name on the shelf), not with a new one.")
+@click.option(
+    "--from", "base", help="Fine-tune this model (a folder, or a name in the model store) instead of a new one."
+)
 @click.option("--config", type=PATH, help="A TOML file of settings, as run.toml in a run's folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting; may be given several times.")
-@click.option("--steps", type=int, help="How long: so many steps,")
-@click.option("--epochs", type=int, help="so often all rows,")
-@click.option("--minutes", type=float, help="or so many minutes.")
-@click.option("--resume", is_flag=True, help="Go on with the run in --out, as if it had never stopped.")
-@click.option("--fit", is_flag=True, help="Where memory is short, compute each step in as many passes as fit.")
-@click.option("--strict", is_flag=True, help="Refuse data with anything wrong in it.")
+@click.option("--steps", type=int, help="Stop after this many steps,")
+@click.option("--epochs", type=int, help="this many epochs,")
+@click.option("--minutes", type=float, help="or this many minutes, whichever comes first.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out, with bit-identical results.")
+@click.option("--fit", is_flag=True, help="Use gradient accumulation when memory is short.")
+@click.option("--strict", is_flag=True, help="Refuse data with any problem.")
 @layout_options(*ROWS)
 @click.pass_context
 def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes: float | None, **given: Any) -> None:
     """Train a model to do TASK from the rows in DATA: a file, or a folder with train and valid files.
 
-    TASK is answer, chat, classify, complete, embed, fill, search, summarize, tag or translate. The folder becomes a
+    TASK is one of: TASKS. The folder becomes a
     model folder with the run in it: checkpoints, run.toml, metrics.jsonl, a learning curve, samples, a model card.
 
     \b
@@ -70,8 +73,11 @@ def train(ctx: click.Context, /, steps: int | None, epochs: int | None, minutes:
     screen.print(after(finished))
     click.echo(prepared.out)
     if outcome.stopped:
-        screen.print("it is a model as it is, and can go on: the same command with --resume")
+        screen.print("Saved and usable. To continue, repeat the command with --resume.")
         ctx.exit(exit_code(outcome.signal))
+
+
+train.help = str(train.help).replace("TASKS", ", ".join(sorted(TASKS)))
 
 
 def run(prepared: "Prepared", screen: Console) -> "Outcome":
@@ -90,7 +96,7 @@ def run(prepared: "Prepared", screen: Console) -> "Outcome":
 
 
 def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | None") -> Table:
-    """What is about to run, and what it will take of this machine."""
+    """What is about to run, and the time and memory it will need."""
     from triform.parameters import parameters
     from triform.pipeline.memory_forecast import in_gb
 
@@ -99,34 +105,34 @@ def before(prepared: "Prepared", ready: "Run[Any, Any]", measured: "Measured | N
     words = prepared.model.tokenizer
     origin = f"new: {config.family}, {config.size}" if config.base is None else f"from {config.base}"
     table.add_row("model", f"{origin}; {parameters(spec):,} parameters, {words.vocab if words else 0:,} tokens")
-    held = " held out" if found.held_out else ""
-    judged = f"{len(found.valid):,}{held} to be judged by"
+    held = ", held out" if found.held_out else ""
+    judged = f"{len(found.valid):,} validation rows{held}"
     if validated := prepared.validated:
-        judged = f"each in turn to be judged by ({validated.folds} folds)"
+        judged = f"cross-validated in {validated.folds} folds"
         best, start = validated.scores.shown(validated.scores.main), validated.curve[0]
         chosen = f"{validated.scores.main} {best}, before the first step {start:.2f}"
         table.add_row("best number of steps", f"{validated.steps:,} by cross-validation: {chosen}")
-    table.add_row("rows", f"{len(found.train):,} to learn from, {judged}")
+    table.add_row("rows", f"{len(found.train):,} training rows, {judged}")
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in found.report.problems)
-    table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "nothing wrong was found")
+    table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "no problems")
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""
     examples = len(prepared.examples.lengths)
-    table.add_row("a step", f"{config.batch_tokens:,} tokens at most{passes}, of {examples:,} examples")
+    table.add_row("batch", f"at most {config.batch_tokens:,} tokens{passes}; {examples:,} examples")
     full = int((prepared.examples.lengths >= spec.context).sum())
     if prepared.task.cuts and full:
         table.add_row("full", f"{full:,} of them fill the model's {spec.context:,} tokens: what was longer is cut off")
     table.add_row("cache", Text(kept(prepared.cache)))
     if measured is None:
-        table.add_row("time", "all steps are made already")
+        table.add_row("time", "all steps are done already")
         return table
     memory = in_gb(measured.memory or prepared.forecast.memory)
-    table.add_row("memory", f"about {memory} at its peak; {in_gb(prepared.forecast.free)} are free")
+    table.add_row("memory", f"about {memory} at peak; {in_gb(prepared.forecast.free)} free")
     table.add_row("time", time_of(ready, measured))
     return table
 
 
 def kept(cache: "Cache") -> str:
-    """How much was made of the data, and how much was still there from an earlier run."""
+    """How many files were made from the data, and how many reused from an earlier run."""
     told = [f"{len(names)} {how}" for how, names in (("made", cache.made), ("reused", cache.reused)) if names]
     return f"{', '.join(told)}, in {cache.folder}"
 
@@ -147,9 +153,9 @@ def time_of(ready: "Run[Any, Any]", measured: "Measured") -> str:
     ends = [] if ready.last is None else [(ready.last - ready.state.step) * pace + evaluation]
     ends += [] if config.minutes is None else [60 * config.minutes - ready.before]
     left = max(0.0, min(ends))
-    judged = f", {seconds(evaluation)} an evaluation every {config.eval_every:,}" if evaluation else ""
+    judged = f", {seconds(evaluation)} per evaluation every {config.eval_every:,}" if evaluation else ""
     steps = max(0.0, left - evaluation) / pace
-    return f"{seconds(measured.step)} a step{judged}: {steps:,.0f} steps in about {clock(left)}"
+    return f"{seconds(measured.step)} per step{judged}: {steps:,.0f} steps in about {clock(left)}"
 
 
 def seconds(time: float) -> str:

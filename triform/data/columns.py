@@ -32,8 +32,8 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "context": ("context", "passage", "paragraph"),
     "answers": ("answers", "answer"),
     "starts": ("starts", "start", "answerstart"),
-    "first": ("first", "sentence1", "text1", "premise"),
-    "second": ("second", "sentence2", "text2", "hypothesis"),
+    "first": ("first", "sentence1", "text1", "premise", "query"),
+    "second": ("second", "sentence2", "text2", "hypothesis", "passage"),
     "score": ("score", "similarity", "similarityscore", "label"),
 }
 

@@ -110,7 +110,7 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
 
     def evaluate(network: Network) -> Score:
         current = model.replace(network=network)
-        answers.append(list(task.run(questions, model=current, **task.whole_answers(model))))
+        answers.append(list(task.run(questions, model=current, options=task.whole_answers(model))))
         scores = task.judged(answers[-1], fold.valid, model=current)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 

@@ -1,7 +1,6 @@
 """A small client for a running service: what `triform … --url` uses. Standard library only.
 
-Asks the same routes as anybody else and gives back the tasks' own answers. Keeps out of the way of a busy service: it
-waits as long as it is told to.
+Uses the public routes and returns the tasks' own answers. Waits where a busy service asks for it (429, Retry-After).
 """
 
 import base64
@@ -24,13 +23,24 @@ from triform.hints import Hint
 from triform.serve.http.http_errors import ErrorAnswer
 from triform.serve.openai.response_types import ChatCompletion, Completion, EmbeddingList
 from triform.serve.routes import ROUTES
-from triform.tasks.embed import Embedded
+from triform.tasks import named
+from triform.tasks.embed import EmbeddingVector
+from triform.tasks.task import Task
 
 KEY = "TRIFORM_API_KEY"
-TOGETHER = 64  # texts in one request
-PATIENCE = 10  # times that a busy service is asked again
-SECONDS = 300.0
-TEXTS = ("prompt", "messages", "input", "text", "question", "context")  # what is wrong with these is wrong with a text
+MAX_REQUEST_TEXTS = 64
+MAX_TRIES = 10  # of a request to a busy service
+TIMEOUT_SECONDS = 300.0
+TEXTS = (
+    "prompt",
+    "messages",
+    "input",
+    "text",
+    "question",
+    "context",
+    "query",
+    "documents",
+)  # an error in these is one of a text
 
 
 class Client:
@@ -44,11 +54,15 @@ class Client:
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
-    def run(self, task: str, questions: Sequence[Any], *, model: str, **settings: Any) -> Iterator[Any]:
-        """The answers that `task.run` would give, from there."""
-        kind = next(route.gives for route in ROUTES if route.task == task)
-        for path, body in bodies(task, questions):
-            yield from answers_in(msgspec.convert(self.post(path, {"model": model} | body | settings), kind))
+    def run(
+        self, name: str, questions: Sequence[Any], *, model: str, extra: Mapping[str, Any] | None = None, **options: Any
+    ) -> Iterator[Any]:
+        """The answers that the task's `run` would give, from a model of the service; `extra` fields go as they are."""
+        task, route = named(name), next(route for route in ROUTES if route.task == name)
+        chosen = {"model": model} | task.options_body(options) | dict(extra or {})
+        for body in bodies(task, questions):
+            response = msgspec.convert(self.post(route.path, body | chosen), route.gives)
+            yield from answers_in(task, response)
 
     def own_task(self, model: str) -> str:
         """What the model was made for."""
@@ -103,10 +117,10 @@ class Client:
     def _open(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {self.key}"} if self.key else {})
         data = None if body is None else msgspec.json.encode(body)
-        for left in reversed(range(PATIENCE)):
+        for left in reversed(range(MAX_TRIES)):
             asked = Request(self.url + path, data=data, headers=headers)
             try:
-                return urlopen(asked, timeout=SECONDS)
+                return urlopen(asked, timeout=TIMEOUT_SECONDS)
             except HTTPError as error:
                 wait = error.headers.get("retry-after", "")
                 if error.code != 429 or not left or not wait.isdecimal():
@@ -132,30 +146,27 @@ class Client:
         return kind(f"{self.url}: {told.message}")
 
 
-def bodies(task: str, questions: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Requests that together ask every question, in their order."""
-    for _, some in groupby(enumerate(questions), key=lambda one: one[0] // TOGETHER):
-        texts = [question for _, question in some]
-        if task == "embed":
-            yield "/v1/embeddings", {"input": texts, "encoding_format": "base64"}
-        elif task == "complete":
-            yield "/v1/completions", {"prompt": texts}
-        elif task == "chat":
-            yield from (("/v1/chat/completions", {"messages": messages}) for messages in texts)
-        elif task == "answer":
-            for context, each in groupby(texts, key=lambda asked: asked.context):
-                yield "/v1/answer", {"context": context, "question": [one.question for one in each]}
+def bodies(task: Task[Any, Any, Any], questions: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Requests that together ask every question, in their order; three tasks have OpenAI's fields."""
+    for _, some in groupby(enumerate(questions), key=lambda one: one[0] // MAX_REQUEST_TEXTS):
+        chunk = [question for _, question in some]
+        if task.name == "embed":
+            yield {"input": chunk, "encoding_format": "base64"}
+        elif task.name == "complete":
+            yield {"prompt": chunk}
+        elif task.name == "chat":
+            yield from ({"messages": messages} for messages in chunk)
         else:
-            yield f"/v1/{task}", {"text": texts}
+            yield from task.bodies_of(chunk)
 
 
-def answers_in(found: Any) -> Iterator[Any]:
-    if isinstance(found, EmbeddingList):
-        yield from (Embedded(vector=float32(str(one.embedding))) for one in found.data)
-    elif isinstance(found, Completion | ChatCompletion):
-        yield from found.choices
+def answers_in(task: Task[Any, Any, Any], response: Any) -> Iterator[Any]:
+    if isinstance(response, EmbeddingList):
+        yield from (EmbeddingVector(vector=float32(str(one.embedding))) for one in response.data)
+    elif isinstance(response, Completion | ChatCompletion):
+        yield from response.choices
     else:
-        yield from found.answers
+        yield from task.answers_in(response)
 
 
 def float32(packed: str) -> tuple[float, ...]:

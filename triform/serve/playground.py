@@ -1,18 +1,21 @@
-"""The playground: each task that a served model can do, as a small form for the page.
+"""The playground: each task that a served model supports, as a small form for the page.
 
-Paths and sentences come from the table of routes; of a request's many fields a form has the few that a person would
-turn. What is wrong with them is said by the route itself. Refuses to know how a form is drawn.
+A form has the fields of a question, with the task's example, and the options that are numbers, flags or choices. What
+is wrong with them is said by the route itself. Refuses to know how a form is drawn.
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from triform.serve.page_routes import OPENING
-from triform.serve.routes import ROUTES
+from triform.serve.routes import ROUTES, Route
 from triform.serve.worker.service import Served
+from triform.tasks import named
+from triform.tasks.options import OptionField, fields_of
 
 Kind: TypeAlias = Literal["text", "lines", "number", "flag", "choice", "messages"]
+LABELS = {"input": "texts, one per line", "documents": "documents, one per line", "messages": "your message"}
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,38 +39,6 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[Field, ...]
 
 
-def text(name: str, value: str, label: str = "") -> Field:
-    return Field(name=name, kind="text", label=label or name, value=value)
-
-
-def count(name: str, label: str, value: str | float = "", *, most: float | None = None) -> Field:
-    return Field(name=name, kind="number", label=label, value=value, least=1, most=most, step=1)
-
-
-TEMPERATURE = Field(name="temperature", kind="number", label="temperature", value=0, least=0, most=2, step=0.1)
-SEED = Field(name="seed", kind="number", label="seed", least=0, step=1)
-WRITING = (count("max_tokens", "tokens at most", 48), TEMPERATURE, SEED)
-SEARCHING = (count("max_tokens", "tokens at most"), count("beams", "beams", most=8))
-CONTEXT = "The fat ginger cat sat on a mat. A mole dug a hole beside it."
-
-FIELDS: dict[str, tuple[Field, ...]] = {
-    "complete": (text("prompt", "The fat ginger cat"), *WRITING),
-    "chat": (Field(name="messages", kind="messages", label="your message", value="Who sat on the mat?"), *WRITING),
-    "translate": (
-        text("text", f"The {OPENING[4:]}."),
-        *SEARCHING,
-        Field(name="alignment", kind="flag", label="who looked at whom", value=False),
-    ),
-    "summarize": (text("text", CONTEXT), *SEARCHING),
-    "classify": (text("text", OPENING), count("top", "labels at most", 5)),
-    "tag": (text("text", "A sea lion from Lima sat on a mat."),),
-    "answer": (text("question", "Who sat on the mat?"), text("context", CONTEXT)),
-    "fill": (text("text", OPENING), count("k", "words a mask", 5)),
-    "embed": (Field(name="input", kind="lines", label="texts, one a line", value="sea lion\nlion\ncuddly toy\nmole"),),
-    "search": (text("text", "Who digs holes?"), count("k", "passages at most", 5)),
-}
-
-
 def forms(served: Served) -> tuple[Form, ...]:
     """In the order of the routes; a search needs an index that was made with this model."""
     return tuple(
@@ -76,20 +47,50 @@ def forms(served: Served) -> tuple[Form, ...]:
             path=route.path.removeprefix("/"),
             says=route.says,
             streams=route.pieces is not None,
-            fields=fields(route.task, served),
+            fields=(*input_fields(route, served), *option_fields(route)),
         )
         for route in ROUTES
         if route.task in served.tasks and (route.task != "search" or served.indexes)
     )
 
 
-def fields(task: str, served: Served) -> tuple[Field, ...]:
-    """With what only this model knows: how it writes its mask, which indexes are its own."""
-    found = FIELDS[task]
-    if task == "search":
+def input_fields(route: Route, served: Served) -> Iterator[Field]:
+    """The parts of a question, with what only this model knows: its mask token, its indexes."""
+    for name, example in named(route.task).example.items():
+        yield Field(name=name, kind=input_kind(name), label=LABELS.get(name, name), value=fit_mask(example, served))
+    if route.task == "search":
         names = tuple(sorted(served.indexes))
-        return *found, Field(name="index", kind="choice", label="index", value=names[0], options=names)
-    if task == "fill" and served.model.tokenizer is not None:
-        mask = served.model.tokenizer.special["mask"]
-        return msgspec.structs.replace(found[0], value=OPENING.replace("sat", mask)), *found[1:]
-    return found
+        yield Field(name="index", kind="choice", label="index", value=names[0], options=names)
+
+
+def input_kind(name: str) -> Kind:
+    return "messages" if name == "messages" else "lines" if name in ("input", "documents") else "text"
+
+
+def fit_mask(text: str, served: Served) -> str:
+    tokenizer = served.model.tokenizer
+    return text if tokenizer is None or tokenizer.mask is None else text.replace("[MASK]", tokenizer.special["mask"])
+
+
+def option_fields(route: Route) -> Iterator[Field]:
+    """The options that the route takes and that a form can show."""
+    bounds = {field.name: field for field in fields_of(route.takes)} if route.takes else {}
+    for field in named(route.task).fields:
+        shown = bounds.get(field.http_name or "")
+        if shown is not None and field.extra.get("form") is not False and (made := option_field(field, shown)):
+            yield made
+
+
+def option_field(field: OptionField, shown: OptionField) -> Field | None:
+    """None for lists, tables and words, which are rarely set."""
+    start = field.extra.get("form", field.default)
+    value: Any = "" if start is None else start
+    label = field.title or field.name.replace("_", " ")
+    if field.plain is bool:
+        return Field(name=shown.name, kind="flag", label=label, value=value)
+    if get_origin(field.plain) is Literal:
+        return Field(name=shown.name, kind="choice", label=label, value=value, options=get_args(field.plain))
+    if field.plain not in (int, float):
+        return None
+    step = 1 if field.plain is int else 0.1
+    return Field(name=shown.name, kind="number", label=label, value=value, least=shown.ge, most=shown.le, step=step)

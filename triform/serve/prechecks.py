@@ -1,11 +1,12 @@
-"""What a task would refuse, refused before a worker is asked: nobody else's batch is spoiled, nobody waits to hear it.
+"""Refuses what a task would refuse, before it reaches a worker: no batch of other clients fails for it.
 
-And what is asked of a task here in another way than offline: vectors of token ids.
+And what a task does here in another way than offline: vectors of token ids.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from torch.nn import functional as F
 
 from triform.errors import InputError
@@ -13,20 +14,18 @@ from triform.generate.validate import check_tokens
 from triform.model import Model
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import TOO_LONG
-from triform.tasks import named
-from triform.tasks.answer_spans import Asked
-from triform.tasks.embed import MEAN, POOLS, Embedded
+from triform.tasks.embed import MEAN, POOLS, EmbeddingVector
 from triform.tasks.encoder_batches import Windows, check_texts, longest_of, window_means
 from triform.tasks.fill import masked, masked_words
-from triform.tasks.text_to_text import Writing
+from triform.tasks.task import Task
+from triform.tasks.text_to_text import TextToText
 
 
-def check(name: str, asked: Sequence[Any], *, model: Model) -> list[int]:
+def check(task: Task[Any, Any, Any], asked: Sequence[Any], *, model: Model) -> list[int]:
     """Raises what the task would raise; else how many tokens each question has."""
-    task = named(name)
-    if name == "fill":
+    if task.name == "fill":
         return [len(masked(text, masked_words(model), most=model.spec.context)[0].ids) for text in asked]
-    if isinstance(task, Writing) and model.spec.decoder is not None:
+    if isinstance(task, TextToText) and model.spec.decoder is not None:
         check_texts([task.prompt(one) for one in asked])
     else:
         check_parts(asked)
@@ -38,17 +37,22 @@ def check(name: str, asked: Sequence[Any], *, model: Model) -> list[int]:
     return counts
 
 
-def check_parts(asked: Sequence[str | Asked]) -> None:
-    """No text may be blank; of a question about a text, says which of the two is."""
-    for name, parts in zip(("question", "context"), zip(*map(parts_of, asked), strict=True), strict=False):
-        try:
-            check_texts(parts)
-        except InputError as error:
-            raise InputError(str(error), field=name if isinstance(asked[0], Asked) else None) from None
+def check_parts(asked: Sequence[Any]) -> None:
+    """No text may be blank; of a question with several fields, says which one is."""
+    for question in asked:
+        fields = {None: question} if isinstance(question, str) else msgspec.structs.asdict(question)
+        for name, part in fields.items():
+            try:
+                check_texts([part] if isinstance(part, str) else part)
+            except InputError as error:
+                raise InputError(str(error), field=name) from None
 
 
-def parts_of(asked: str | Asked) -> tuple[str, ...]:
-    return (asked,) if isinstance(asked, str) else (asked.question, asked.context)
+def parts_of(asked: Any) -> list[str]:
+    """The texts of a question."""
+    if isinstance(asked, str):
+        return [asked]
+    return [text for part in msgspec.structs.astuple(asked) for text in ([part] if isinstance(part, str) else part)]
 
 
 # --- token ids ------------------------------------------------------------------------------------------------------
@@ -65,10 +69,10 @@ def check_ids(rows: Sequence[Sequence[int]], *, model: Model) -> None:
             )  # fmt: skip
 
 
-def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Model) -> Iterator[Embedded]:
+def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Model) -> Iterator[EmbeddingVector]:
     """What `Embed.run` gives of texts, of their tokens, which are read as they are."""
     pooling = model.pooling or MEAN
     found = window_means([Windows([ids], 0) for ids in rows], model=model, read=POOLS[pooling.kind])
     vectors = F.normalize(found, dim=-1) if pooling.normalise else found
     for vector, ids in zip(vectors.tolist(), rows, strict=True):
-        yield Embedded(vector=tuple(vector), unknown=model.require_tokenizer().count_unknown(ids))
+        yield EmbeddingVector(vector=tuple(vector), unknown=model.require_tokenizer().count_unknown(ids))

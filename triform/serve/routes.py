@@ -1,4 +1,4 @@
-"""The table of routes: what each takes, gives and does, in one place.
+"""The table of routes: what each takes, gives and does, in one place; those of tasks are made from the tasks.
 
 Checks, the OpenAPI description, the page of documentation and the tests are all made from it.
 """
@@ -12,21 +12,14 @@ from triform.costs.predict import Cost
 from triform.serve import page_routes, small_routes, task_routes
 from triform.serve.openai import completions
 from triform.serve.openai.request_types import (
-    AnswerAsk,
     ChatAsk,
-    ClassifyAsk,
     CompletionAsk,
     CostAsk,
     EmbeddingAsk,
-    FillAsk,
-    SearchAsk,
-    SummarizeAsk,
-    TagAsk,
     TokenizeAsk,
-    TranslateAsk,
+    request_type,
 )
 from triform.serve.openai.response_types import (
-    Answers,
     ChatChunk,
     ChatCompletion,
     Completion,
@@ -37,13 +30,8 @@ from triform.serve.openai.response_types import (
     Tokenized,
 )
 from triform.serve.page_routes import Posted
-from triform.tasks.answer import Answered
-from triform.tasks.classify import Classified
-from triform.tasks.fill import Filled
-from triform.tasks.search import Hits
-from triform.tasks.summarize import Summarized
-from triform.tasks.tag import TaggedText
-from triform.tasks.translate import Translated
+from triform.tasks import TASKS, named
+from triform.tasks.task import Answers
 
 Does: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -64,6 +52,19 @@ class Route(NamedTuple):
     @property
     def method(self) -> Literal["GET", "POST"]:
         return "GET" if self.takes is None else "POST"
+
+
+OPENAI_TASKS = ("complete", "chat", "embed")  # at OpenAI's paths, with OpenAI's types
+
+
+def make_task_route(name: str) -> Route:
+    task = named(name)
+    gives = task.response_type or Answers[task.answer_type]  # type: ignore[name-defined]  # made at run time
+    takes = request_type(name)
+    return Route(
+        f"/v1/{name}", task_routes.make_handler(name), task.summary, takes, gives, task=name,
+        field=task.input.__struct_fields__[0],
+    )  # fmt: skip
 
 
 ROUTES: tuple[Route, ...] = (
@@ -88,7 +89,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "/v1/completions",
         completions.complete,
-        "Writes on from a prompt; an encoder-decoder answers it.",
+        "Continues a prompt; an encoder-decoder answers it.",
         CompletionAsk,
         Completion,
         Completion,
@@ -108,76 +109,14 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "/v1/embeddings",
         task_routes.embed,
-        "Texts as vectors, float or base64 of float32.",
+        "Embeddings of texts, float or base64 of float32.",
         EmbeddingAsk,
         EmbeddingList,
         task="embed",
         field="input",
         body_limit="input_bytes",
     ),
-    Route(
-        "/v1/translate",
-        task_routes.translate,
-        "Texts in the model's other language.",
-        TranslateAsk,
-        Answers[Translated],
-        task="translate",
-        field="text",
-    ),
-    Route(
-        "/v1/summarize",
-        task_routes.summarize,
-        "Texts made short.",
-        SummarizeAsk,
-        Answers[Summarized],
-        task="summarize",
-        field="text",
-    ),
-    Route(
-        "/v1/classify",
-        task_routes.classify,
-        "Labels with probabilities.",
-        ClassifyAsk,
-        Answers[Classified],
-        task="classify",
-        field="text",
-    ),
-    Route(
-        "/v1/tag",
-        task_routes.tag,
-        "Entities, with their characters.",
-        TagAsk,
-        Answers[TaggedText],
-        task="tag",
-        field="text",
-    ),
-    Route(
-        "/v1/answer",
-        task_routes.answer,
-        "Questions about a text: where the answer stands, or what it is.",
-        AnswerAsk,
-        Answers[Answered],
-        task="answer",
-        field="question",
-    ),
-    Route(
-        "/v1/fill",
-        task_routes.fill,
-        "Words for the masks of a text.",
-        FillAsk,
-        Answers[Filled],
-        task="fill",
-        field="text",
-    ),
-    Route(
-        "/v1/search",
-        task_routes.search,
-        "The nearest passages of an index.",
-        SearchAsk,
-        Answers[Hits],
-        task="search",
-        field="text",
-    ),
+    *(make_task_route(name) for name in TASKS if name not in OPENAI_TASKS),
     Route(
         "/v1/look",
         page_routes.look,

@@ -1,4 +1,4 @@
-"""The small routes: what is served, whether it lives, what it counts, how a text is cut into tokens."""
+"""The small routes: the models, health, metrics, and how a text is tokenized."""
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -13,7 +13,7 @@ from triform.serve.openai.response_types import Health, ModelCard, ModelList, To
 
 
 async def health(call: Call) -> Health:
-    """The process answers; that is all it says."""
+    """The process answers; nothing more is checked."""
     return Health("ok")
 
 
@@ -36,7 +36,7 @@ async def model(call: Call, name: str) -> ModelCard:
 
 
 async def tokenize(call: Call, asked: TokenizeAsk) -> Response:
-    """A `Tokenized`, made and spelled beside the event loop."""
+    """A `Tokenized`, made outside the event loop."""
     served, limits = call.service.known(asked.model), call.service.limits
     model = served.model
     call.notes["model"] = asked.model

@@ -1,17 +1,21 @@
-"""Answer: a question about a text. An encoder shows where the answer stands; models that write, write it.
+"""Answer: questions about a text. An encoder finds the span that answers; models that generate text generate it.
 
-Which questions have no answer is learned from data that has such questions: where there were none, one is always given.
+Which questions have no answer is learned from data that has such questions; without them, an answer is always given.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from triform.data.rows import Question
-from triform.errors import InputError
+from triform.data.columns import Layout
+from triform.data.rows import Asking, Question, Row, Text
 from triform.generate import api
+from triform.hints import Hint
 from triform.metrics import best_of
 from triform.model import Model
 from triform.spec import Form, ModelSpec, Span, replace
@@ -19,8 +23,9 @@ from triform.tasks import answer_spans
 from triform.tasks.answer_spans import Asked, Found
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.context_windows import Window, rows_of, windows
-from triform.tasks.task import Reply, Scores
-from triform.tasks.text_to_text import Prompt, Writing
+from triform.tasks.options import Line, Lines, UnknownOption
+from triform.tasks.task import CAT_AND_MOLE, Reply, Scores
+from triform.tasks.text_to_text import Prompt, TextToText
 from triform.train.examples import Examples, Listed
 from triform.train.label_objectives import AnswerSpan
 from triform.train.objectives import Objective
@@ -31,7 +36,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 NGRAM = 4  # words of the baseline's answer
 
 
-class Answered(Reply, frozen=True, kw_only=True):
+class ExtractedAnswer(Reply, frozen=True, kw_only=True):
     """The answer, "" if the context has none. Where it stands in the context: context[start:end] == text."""
 
     text: str
@@ -43,17 +48,59 @@ class Answered(Reply, frozen=True, kw_only=True):
         return self.text or NONE
 
 
-class Answer(Writing[Question, Asked, Answered]):
+class AnswerInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, or several, about a text."""
+
+    question: Lines
+    context: Line
+
+
+class AnswerTask(TextToText[Question, Asked, ExtractedAnswer]):
+    """Answer questions about a text. Without --context, a file of questions must contain their contexts, as SQuAD's do.
+
+    \b
+    Examples:
+      triform answer models/xquad "Who led in sacks?" --context panthers.txt
+      triform answer models/xquad --file questions.txt --context panthers.txt
+      triform answer models/xquad --file squad.json --json --out answers.jsonl
+    """
+
     name = "answer"
     forms = ("encoder", "encoder-decoder", "decoder")
     kind = Question
+    needs = "a question-answering head"
+    answer_type = ExtractedAnswer
+    input = AnswerInput
+    input_rows = (Text, Asking)
+    example = {"question": "Who sat on the mat?", "context": CAT_AND_MOLE}  # noqa: RUF012
+    run_hint = f"this model answers questions about a text: {Hint.ANSWER}"
     cuts = False
     max_tokens = 64
 
-    # --- made for it ------------------------------------------------------------------------------------------------
+    class Options(TextToText.Options, frozen=True, kw_only=True):
+        """Of a model that generates its answers; over HTTP and on the command line they are its own defaults."""
 
-    def can(self, spec: ModelSpec) -> bool:
-        return isinstance(spec.head, Span) if spec.form == "encoder" else super().can(spec)
+        max_tokens: Annotated[int, Meta(ge=1, lt=2**31, extra={"only": "python"})] | None = None
+        beams: Annotated[int, Meta(ge=1, lt=2**31, extra={"only": "python"})] | None = None
+
+    def questions_in(self, body: Any) -> list[Asked]:
+        asked = [body.question] if isinstance(body.question, str) else body.question
+        return [Asked(question, body.context) for question in asked]
+
+    def bodies_of(self, questions: Sequence[Asked]) -> Iterator[dict[str, Any]]:
+        for context, some in groupby(questions, key=lambda asked: asked.context):
+            yield {"context": context, "question": [asked.question for asked in some]}
+
+    def question_about(self, text: str, others: Sequence[str]) -> Asked:
+        return Asked(text, others[0])
+
+    def question_of_row(self, row: Asking) -> Asked:
+        return Asked(row.question, row.context)
+
+    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+        return Asking
+
+    # --- head -------------------------------------------------------------------------------------------------------
 
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
         return replace(base, head=Span()) if base.form == "encoder" else super().spec(base, labels=labels)
@@ -61,7 +108,7 @@ class Answer(Writing[Question, Asked, Answered]):
     def memo(self, rows: Sequence[Question]) -> dict[str, Any]:
         return {"no_answer": 0.0 if any(not row.answers for row in rows) else None}
 
-    # --- trained ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         if form != "encoder":
@@ -97,7 +144,7 @@ class Answer(Writing[Question, Asked, Answered]):
         threshold = best_threshold(list(answer_spans.found([self.question(row) for row in rows], model=model)), rows)
         return model.replace(memo=dict(model.memo) | {"no_answer": threshold})
 
-    # --- run and judged ---------------------------------------------------------------------------------------------
+    # --- running and scoring ------------------------------------------------------------------------------------------
 
     def question(self, row: Question) -> Asked:
         return Asked(row.question, row.context)
@@ -108,10 +155,10 @@ class Answer(Writing[Question, Asked, Answered]):
     def target(self, row: Question) -> str:
         return row.answers[0].text if row.answers else NONE
 
-    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Model) -> Answered:
+    def answer(self, question: Asked, prompt: Prompt, written: api.Answer, *, model: Model) -> ExtractedAnswer:
         text = written.text.strip()
         start = question.context.find(text) if text and text != NONE else -1
-        return Answered(
+        return ExtractedAnswer(
             text="" if text == NONE else text,
             score=written.logprob,
             start=None if start < 0 else start,
@@ -120,21 +167,28 @@ class Answer(Writing[Question, Asked, Answered]):
             cut=prompt.cut,
         )
 
-    def run(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
+    def run(
+        self, questions: Sequence[Asked], *, model: Model, options: Options | None = None
+    ) -> Iterator[ExtractedAnswer]:
         self.check(model)
         if model.spec.form != "encoder":
-            yield from self.written(questions, model=model, **settings)
+            yield from super().run(questions, model=model, options=options)
             return
-        if settings:
-            raise InputError(f"a model that shows answers has no setting {', '.join(settings)}; it has none")
+        if chosen := options.settings() if options else {}:
+            raise UnknownOption("a model that finds spans", next(iter(chosen)), ())
         least = model.memo.get("no_answer", 0.0)
         for asked, found in zip(questions, answer_spans.found(questions, model=model), strict=True):
-            yield _told(asked, found, none=least is not None and found.none > least)
+            yield _answer_from(asked, found, none=least is not None and found.none > least)
 
-    def written(self, questions: Sequence[Asked], *, model: Model, **settings: Any) -> Iterator[Answered]:
-        """Of a context in several windows the likeliest answer; "no answer" needs all of them."""
-        cut = [self.windows(asked, model=model) for asked in questions]
-        return likeliest(super().run(about_each(questions, cut), model=model, **settings), cut)
+    def split(self, question: Asked, *, model: Model) -> list[Asked]:
+        """The question about each window of its context."""
+        return [Asked(question.question, window.text) for window in self.windows(question, model=model)]
+
+    def join(self, question: Asked, answers: Sequence[ExtractedAnswer], *, model: Model) -> ExtractedAnswer:
+        """The likeliest answer of all windows; "no answer" needs all of them."""
+        windows = self.windows(question, model=model) if len(answers) > 1 else [Window(0, question.context)]
+        moved = [shifted(answer, by=window.start) for answer, window in zip(answers, windows, strict=True)]
+        return max(moved, key=lambda answer: (bool(answer.text), answer.score))
 
     def windows(self, asked: Asked, *, model: Model) -> list[Window]:
         """A written answer has a side of its own, or stands behind what is read."""
@@ -142,7 +196,7 @@ class Answer(Writing[Question, Asked, Answered]):
         answer = self.max_tokens if model.spec.form == "decoder" else 0
         return windows(asked.context, room=model.spec.context - shown - answer, model=model)
 
-    def score(self, answers: Sequence[Answered], rows: Sequence[Question]) -> Scores:
+    def score(self, answers: Sequence[ExtractedAnswer], rows: Sequence[Question]) -> Scores:
         judged = [
             best_of([right.text for right in row.answers], answer.text)
             for row, answer in zip(rows, answers, strict=True)
@@ -156,33 +210,21 @@ class Answer(Writing[Question, Asked, Answered]):
         sentences = [nearest_sentence(row.question, row.context) for row in rows]
         ngrams = [strangest_words(row.question, text) for row, text in zip(rows, sentences, strict=True)]
         return {
-            name: self.score([Answered(text=text, score=0.0) for text in texts], rows)
+            name: self.score([ExtractedAnswer(text=text, score=0.0) for text in texts], rows)
             for name, texts in {"nearest sentence": sentences, "its new words": ngrams}.items()
         }
 
 
-def about_each(questions: Sequence[Asked], cut: Sequence[Sequence[Window]]) -> list[Asked]:
-    """The questions, each about every window of its context."""
-    return [Asked(one.question, each.text) for one, some in zip(questions, cut, strict=True) for each in some]
-
-
-def likeliest(answers: Iterator[Answered], cut: Sequence[Sequence[Window]]) -> Iterator[Answered]:
-    """Of the answers about each window, the best for every question."""
-    for some in cut:
-        told = [shifted(next(answers), by=window.start) for window in some]
-        yield max(told, key=lambda answer: (bool(answer.text), answer.score))
-
-
-def shifted(answer: Answered, *, by: int) -> Answered:
+def shifted(answer: ExtractedAnswer, *, by: int) -> ExtractedAnswer:
     if answer.start is None or answer.end is None:
         return answer
     return msgspec.structs.replace(answer, start=answer.start + by, end=answer.end + by)
 
 
-def _told(asked: Asked, found: Found, *, none: bool) -> Answered:
+def _answer_from(asked: Asked, found: Found, *, none: bool) -> ExtractedAnswer:
     if none:
-        return Answered(text="", score=1 - found.probability, unknown=found.unknown, cut=found.cut)
-    return Answered(
+        return ExtractedAnswer(text="", score=1 - found.probability, unknown=found.unknown, cut=found.cut)
+    return ExtractedAnswer(
         text=asked.context[found.start : found.end],
         score=found.probability,
         start=found.start,

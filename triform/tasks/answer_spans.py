@@ -1,6 +1,6 @@
-"""Answers that stand in a text: where an encoder with a span head sees them begin and end, over windows of the context.
+"""Answer spans: where an encoder with a span head predicts the start and end of an answer, over windows of the context.
 
-The first token stands for "no answer here". Refuses to know metrics and how an answer is told.
+The first token stands for "no answer here". Refuses to know metrics and how an answer is shown.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,20 +1,24 @@
-"""Chat: a conversation, and what the assistant says next; only answers are learned, and judged by their perplexity."""
+"""Chat: the assistant's next message of a conversation; trained on its messages alone, evaluated by perplexity."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from triform.data.columns import Layout
+from triform.data.formats import ending, formats_of
 from triform.data.line_reader import Fault
 from triform.data.rows import Chat as Conversation
-from triform.data.rows import Message
+from triform.data.rows import Message, Row, Text
 from triform.errors import InputError
 from triform.generate.events import Finish
 from triform.model import Model
 from triform.spec import Form, ModelSpec
-from triform.tasks.complete import Complete
+from triform.tasks.complete import CompleteTask, SamplingOptions
 from triform.tasks.perplexity import perplexity, squeezed
-from triform.tasks.task import CannotDo, Reply, Scores, Task
+from triform.tasks.task import CannotDo, Reply, Scores
+from triform.tasks.text_to_text import GeneratingTask
 from triform.text.chat_template import ChatTemplate
 from triform.train.examples import Examples, Listed, Tokens
 from triform.train.objectives import Objective
@@ -31,7 +35,7 @@ TEMPLATE = (
 )
 
 
-class Spoken(Reply, frozen=True):
+class ChatReply(Reply, frozen=True):
     message: Message
     finish: Finish
     logprob: float
@@ -43,24 +47,48 @@ class Spoken(Reply, frozen=True):
         return {"text": self.message.content, "finish": self.finish, "logprob": self.logprob}
 
 
-class Chat(Task[Conversation, Messages, Spoken]):
+class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
+    """Chat with MODEL. With a MESSAGE it is answered once; otherwise a conversation, one line per turn. In a file
+    each row, a conversation or a message, is answered once.
+
+    \b
+    Examples:
+      triform chat smollm2
+      triform chat smollm2 "What is the capital of France?" --temperature 0
+      triform chat smollm2 --file conversations.jsonl --json --out answers.jsonl
+    """
+
     name = "chat"
     forms = ("decoder",)
     kind = Conversation
+    needs = "a chat template"
+    answer_type = ChatReply
+    input_rows = (Conversation, Text)
+    example = {"messages": "Who sat on the mat?"}  # noqa: RUF012
     cuts = True
 
-    def can(self, spec: ModelSpec) -> bool:
-        return Complete().can(spec)
+    class Options(SamplingOptions, frozen=True, kw_only=True): ...
+
+    def question_of(self, text: str) -> Messages:
+        return conversation(text)
+
+    def question_of_row(self, row: Any) -> Messages:
+        return row.messages if isinstance(row, Conversation) else conversation(row.text)
+
+    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+        """Whole conversations, unless a column with single messages is named, or the format cannot hold them."""
+        known = formats_of(Conversation)
+        keys = {each.key for each in known.values()}
+        holds = ending(path) in known if layout.format is None else layout.format in keys
+        return Conversation if "messages" in layout.columns or ("text" not in layout.columns and holds) else Text
+
+    # --- training ---------------------------------------------------------------------------------------------------
 
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
-        return Complete().spec(base, labels=labels)
-
-    def fits(self, model: Model) -> bool:
-        """A decoder that was not taught to converse only goes on."""
-        return self.can(model.spec) and (model.template is not None or model.memo.get("task") == self.name)
+        return CompleteTask().spec(base, labels=labels)
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
-        return Complete().recipe(form, fresh=fresh)
+        return CompleteTask().recipe(form, fresh=fresh)
 
     def examples(self, rows: Sequence[Conversation], *, model: Model) -> Examples[Any]:
         """Conversations that do not fit lose their end; those without an answer teach nothing and are left out."""
@@ -77,15 +105,17 @@ class Chat(Task[Conversation, Messages, Spoken]):
         last = max((at for at, one in enumerate(row.messages) if one.role == "assistant"), default=len(row.messages))
         return row.messages[:last]
 
-    def run(self, questions: Sequence[Messages], *, model: Model, **settings: Any) -> Iterator[Spoken]:
+    def run(
+        self, questions: Sequence[Messages], *, model: Model, options: Options | None = None
+    ) -> Iterator[ChatReply]:
         self.check(model)
         texts = template_of(model).render_many([plain(messages) for messages in questions])
         prompts = [model.require_tokenizer().encode_conversation(text).ids for text in texts]
-        for found in Complete().run(prompts, model=model, **settings):
+        for found in CompleteTask().run(prompts, model=model, options=options):
             said = Message("assistant", found.text.strip())
-            yield Spoken(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
+            yield ChatReply(message=said, finish=found.finish, logprob=found.logprob, unknown=found.unknown)
 
-    def evaluate(self, rows: Sequence[Conversation], *, model: Model, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Conversation], *, model: Model, options: Any = None) -> Scores:
         """The answers' own tokens; of conversations that do not fit, what is left of their answers."""
         marked = [without_special(each, model=model) for each in answers_marked(answered(rows), model=model)]
         if not marked:
@@ -99,7 +129,7 @@ class Chat(Task[Conversation, Messages, Spoken]):
             signature="the assistant's own tokens, behind all that was said before; no special tokens",
         )
 
-    def score(self, answers: Sequence[Spoken], rows: Sequence[Conversation]) -> Scores:
+    def score(self, answers: Sequence[ChatReply], rows: Sequence[Conversation]) -> Scores:
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
 
     def baselines(self, rows: Sequence[Conversation], *, train: Sequence[Conversation]) -> Mapping[str, Scores]:
@@ -148,7 +178,7 @@ def answers_marked(conversations: Sequence[Messages], *, model: Model) -> list[T
     texts = [""] * len(conversations)
     for (number, _), prompt, text in zip(answers, before, with_answer, strict=True):
         if not text.startswith(prompt):
-            raise InputError("this chat template rewrites what was said before, so answers cannot be told apart")
+            raise InputError("this chat template rewrites what was said before, so answers cannot be separated")
         said[number].append((len(prompt), len(text)))
         texts[number] = text
     encodings = map(model.require_tokenizer().encode_conversation, texts)

@@ -1,24 +1,24 @@
-"""Classify: what a text is, by labels with probabilities one can trust.
+"""Classify: labels of a text, with calibrated probabilities.
 
-An encoder reads a text at its first token, a decoder at its last. A head that tags tokens may also know names that are
+An encoder reads a text at its first token, a decoder at its last. A head that tags tokens may also have labels that are
 no tags: they are labels of the text, read at the first token. A long text is read in windows, their scores averaged.
 A head with one output (a regression, a cross-encoder) answers a number.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from triform.data.chunks import portions
 from triform.data.row_sample import sample_rows
 from triform.data.rows import Labelled
 from triform.errors import InputError
-from triform.generate.settings import SettingsError
 from triform.metrics import accuracy, confusion, label_matrix, macro_f1
 from triform.model import Model
 from triform.spec import Classify as Head
@@ -27,6 +27,7 @@ from triform.spec import Tag as TagHead
 from triform.tasks import bag_of_words, initial_head
 from triform.tasks.calibration import calibrate
 from triform.tasks.encoder_batches import first_scores, scores, window_means, windows_of
+from triform.tasks.options import TaskOptions
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Labelled as Example
@@ -42,9 +43,13 @@ from triform.weights.label_heads import (
     text_labels,
 )
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 FEW_ROWS = 1000  # below this many, rows to be judged by are too dear to be held out for good
 JUDGED_ROWS = 200  # to be held out at least, where there are more
 LEAST = 1e-300  # a probability that is 0 has no logarithm
+BAR_WIDTH = 30  # characters of a probability of 1
 
 
 class Chance(msgspec.Struct, frozen=True):
@@ -52,7 +57,7 @@ class Chance(msgspec.Struct, frozen=True):
     probability: float
 
 
-class Classified(Reply, frozen=True, kw_only=True):
+class Classification(Reply, frozen=True, kw_only=True):
     """The label, or where several may hold all that are likelier than not; and the likeliest with their chances.
 
     Of a head with one output there are none of these, but its number.
@@ -68,34 +73,66 @@ class Classified(Reply, frozen=True, kw_only=True):
         known = {each.label: each.probability for each in self.chances}
         return ", ".join(f"{label} {known[label]:.1%}" for label in self.labels) or "(none)"
 
-    def columns(self, *, top: int = 1) -> dict[str, object]:
-        """The labels that hold and the likeliest's probability; each of the `top` likeliest, where asked for; of a head
-        with one output, its number."""
+    def columns(self) -> dict[str, object]:
+        """The labels that hold and the highest probability; of a head with one output, its number."""
         if self.number is not None:
             return {"number": self.number}
-        found: dict[str, object] = {
-            "label": "; ".join(self.labels),
-            "probability": max((each.probability for each in self.chances), default=None),
-        }
-        for number, each in enumerate(self.chances[:top] if top > 1 else (), start=1):
-            found |= {f"label_{number}": each.label, f"probability_{number}": each.probability}
-        return found
+        probability = max((each.probability for each in self.chances), default=None)
+        return {"label": "; ".join(self.labels), "probability": probability}
 
 
-class Classify(Task[Labelled, str, Classified]):
+class ClassifyTask(Task[Labelled, str, Classification]):
+    """Classify texts: the labels MODEL gives them, with their probabilities; of a regression head, its number.
+
+    \b
+    Examples:
+      triform classify models/sst2 "A stirring, funny film."
+      triform classify models/sst2 --file reviews.txt --json --out labels.jsonl
+      triform classify models/sst2 --file reviews.csv --top 3 --out labels.csv
+      cut -f1 test.tsv | triform classify models/sst2
+    """
+
     name = "classify"
+    needs = "a classification head"
+    answer_type = Classification
+    example = {"text": "the fat ginger cat sat on a mat"}  # noqa: RUF012
     forms = ("encoder", "decoder")
     kind = Labelled
     baselines_learn = True
     start_is = "linear fit on frozen vectors"
 
-    # --- made for it ------------------------------------------------------------------------------------------------
+    class Options(TaskOptions, frozen=True, kw_only=True):
+        top: Annotated[
+            int,
+            Meta(ge=1, lt=2**31, title="max labels", description="How many labels; default: 5 for one text, else 1."),
+        ] = 5
 
-    def can(self, spec: ModelSpec) -> bool:
-        return isinstance(spec.head, Head)
+    def render(self, answer: Classification, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
+        from rich.table import Table
+        from rich.text import Text
 
-    def fits(self, model: Model) -> bool:
-        return self.can(model.spec) or (isinstance(model.spec.head, TagHead) and bool(names_of(model)))
+        if answer.number is not None:
+            return [str(answer)]
+        table = Table("label", "probability", "", box=None, show_header=False)
+        for one in answer.chances:
+            table.add_row(Text(one.label), f"{one.probability:.1%}", "█" * round(BAR_WIDTH * one.probability))
+        return [table]
+
+    def line(self, answer: Classification, *, chosen: Collection[str] = ()) -> str:
+        """The labels that hold; where `top` was chosen, so many of the likeliest."""
+        if "top" not in chosen:
+            return str(answer)
+        return ", ".join(f"{one.label} {one.probability:.1%}" for one in answer.chances)
+
+    def columns(self, answer: Classification, *, chosen: Collection[str] = ()) -> dict[str, object]:
+        """Where more than one label was chosen, each of them in columns of its own."""
+        cells = answer.columns()
+        if "top" in chosen and len(answer.chances) > 1:
+            for number, one in enumerate(answer.chances, start=1):
+                cells |= {f"label_{number}": one.label, f"probability_{number}": one.probability}
+        return cells
+
+    # --- head -------------------------------------------------------------------------------------------------------
 
     def labels(self, rows: Iterable[Labelled]) -> tuple[str, ...]:
         return tuple(sorted({label for row in rows for label in row.labels}))
@@ -108,7 +145,7 @@ class Classify(Task[Labelled, str, Classified]):
     def memo(self, rows: Sequence[Labelled]) -> dict[str, Any]:
         return {"several": any(len(row.labels) != 1 for row in rows)}
 
-    # --- trained ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
@@ -151,7 +188,7 @@ class Classify(Task[Labelled, str, Classified]):
         for some in portions([row for row in rows if all(label in number for label in row.labels)]):
             for row, text in zip(some, windows_of([row.text for row in some], model=model), strict=True):
                 if not several and len(row.labels) != 1:
-                    raise InputError(f"{row.text[:40]!r} has {len(row.labels)} labels; this model gives one a text")
+                    raise InputError(f"{row.text[:40]!r} has {len(row.labels)} labels; this model gives one per text")
                 numbers = [number[label] for label in row.labels]
                 found += [Example(np.asarray(ids, np.int32), numbers if several else numbers[0]) for ids in text.ids]
         if not found:
@@ -164,10 +201,10 @@ class Classify(Task[Labelled, str, Classified]):
         return OneLabel(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[Labelled], *, model: Model) -> Model:
-        answers = list(self.run([row.text for row in rows], model=model, **self.whole_answers(model)))
+        answers = list(self.run([row.text for row in rows], model=model, options=self.whole_answers(model)))
         return self.with_last_fit(model, self.fit_last(answers, rows, model=model))
 
-    def fit_last(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Model) -> dict[str, Any]:
+    def fit_last(self, answers: Sequence[Classification], rows: Sequence[Labelled], *, model: Model) -> dict[str, Any]:
         """The temperature; `answers` name every label."""
         names, several = names_of(model), is_several(model)  # where several may hold, a row without a label says: none
         known = [
@@ -181,39 +218,36 @@ class Classify(Task[Labelled, str, Classified]):
         found = calibrate(chances.logit() if several else chances.log(), right, several=several)
         return found._asdict()
 
-    def whole_answers(self, model: Model) -> dict[str, Any]:
-        return {"top": max(1, len(model.labels))}
+    def whole_answers(self, model: Model) -> Options:
+        return self.Options(top=max(1, len(model.labels)))
 
     def with_last_fit(self, model: Model, found: Mapping[str, Any]) -> Model:
         """The temperature goes into the head's weights, so that every reader of the folder gives one probability."""
         divide_head(model.network, found["temperature"], labels=text_labels(model.spec, model.labels))
         return model.replace(memo=dict(model.memo) | {"calibration": found["why"]})
 
-    # --- run and judged ---------------------------------------------------------------------------------------------
+    # --- running and scoring ------------------------------------------------------------------------------------------
 
     def question(self, row: Labelled) -> str:
         return row.text
 
-    def run(self, questions: Sequence[str], *, model: Model, **settings: Any) -> Iterator[Classified]:
-        """`top`: how many labels are told with their chances."""
-        top = settings.pop("top", 5)
+    def run(
+        self, questions: Sequence[str], *, model: Model, options: Options | None = None
+    ) -> Iterator[Classification]:
         self.check(model)
-        if settings:
-            raise InputError(f"classify has no setting {', '.join(settings)}; it has top")
-        if not isinstance(top, int) or top < 1:
-            raise SettingsError(f"top={top!r} is out of range; use 1 or more")
+        top = (options or self.Options()).top
         names, several = names_of(model), is_several(model)
         for some in portions(questions):
             found, unknown = read_texts(some, model=model)
             if gives_number(model.spec, model.memo):
                 for row, strange in zip(found, unknown, strict=True):
-                    yield Classified(labels=(), chances=(), number=number_of(row, model.config), unknown=strange)
+                    yield Classification(labels=(), chances=(), number=number_of(row, model.config), unknown=strange)
                 continue
             chances = label_probabilities(found, model=model)
             for row, strange in zip(chances, unknown, strict=True):
                 yield _answer(row, names=names, several=several, top=top, unknown=strange)
 
-    def score(self, answers: Sequence[Classified], rows: Sequence[Labelled]) -> Scores:
+    def score(self, answers: Sequence[Classification], rows: Sequence[Labelled]) -> Scores:
         right, answered = [row.labels for row in rows], [answer.labels for answer in answers]
         single = all(len(labels) == 1 for labels in (*right, *answered))
         return Scores(
@@ -223,7 +257,7 @@ class Classify(Task[Labelled, str, Classified]):
             counts=confusion([x[0] for x in right], [x[0] for x in answered]) if single else {},
         )
 
-    def judged(self, answers: Sequence[Classified], rows: Sequence[Labelled], *, model: Model) -> Scores:
+    def judged(self, answers: Sequence[Classification], rows: Sequence[Labelled], *, model: Model) -> Scores:
         if gives_number(model.spec, model.memo):
             raise CannotDo("this model's head gives a number, not labels, so its answers cannot be judged by labels")
         return self.score(answers, rows).with_unseen(rows, known=names_of(model))
@@ -257,22 +291,22 @@ def read_texts(texts: Sequence[str], *, model: Model) -> tuple[Tensor, list[int]
     return found.double(), [text.unknown for text in cut]
 
 
-def _answer(chances: Tensor, *, names: Sequence[str], several: bool, top: int, unknown: int) -> Classified:
+def _answer(chances: Tensor, *, names: Sequence[str], several: bool, top: int, unknown: int) -> Classification:
     order = chances.argsort(descending=True, stable=True).tolist()
     holding = [at for at in order if chances[at] > 0.5] if several else order[:1]
-    told = order[: max(top, len(holding))]
-    return Classified(
+    shown = order[: max(top, len(holding))]
+    return Classification(
         labels=tuple(names[at] for at in holding),
-        chances=tuple(Chance(names[at], float(chances[at])) for at in told),
+        chances=tuple(Chance(names[at], float(chances[at])) for at in shown),
         unknown=unknown,
     )
 
 
-def _in_order(answer: Classified, names: Sequence[str]) -> list[float]:
+def _in_order(answer: Classification, names: Sequence[str]) -> list[float]:
     known = {each.label: each.probability for each in answer.chances}
     return [known[name] for name in names]
 
 
-def _unsure(labels: Iterable[tuple[str, ...]]) -> list[Classified]:
+def _unsure(labels: Iterable[tuple[str, ...]]) -> list[Classification]:
     """Answers without probabilities."""
-    return [Classified(labels=each, chances=()) for each in labels]
+    return [Classification(labels=each, chances=()) for each in labels]

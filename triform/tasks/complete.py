@@ -1,12 +1,13 @@
-"""Complete: a decoder writes on from a text; judged by how likely it finds texts that people wrote."""
+"""Complete: a decoder continues a text; evaluated by its perplexity on texts that people wrote."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from triform.data.array_store import Cache, StoredNumbers
 from triform.data.chunks import portions
@@ -19,22 +20,28 @@ from triform.generate.settings import Request, SettingsError
 from triform.model import Model
 from triform.spec import Form, ModelSpec, Own, Tied
 from triform.tasks.perplexity import perplexity, squeezed, start_tokens
-from triform.tasks.task import CannotDo, Reply, Scores, Task
-from triform.tasks.text_to_text import abreast
+from triform.tasks.task import CannotDo, Reply, Scores
+from triform.tasks.text_to_text import (
+    Beams,
+    GeneratingOptions,
+    GeneratingTask,
+    first_of,
+    max_parallel_answers,
+)
 from triform.train.examples import Examples, Listed, Place, Tokens, Windows
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken
 
-BEGINNING = 60  # characters of a text that a sample goes on from
-CHUNK = 1 << 16  # tokens hashed at once
+SAMPLE_CHARACTERS = 60  # of a text, that a sample continues
+HASHED_TOKENS = 1 << 16  # at once
 
 Ids: TypeAlias = npt.NDArray[np.integer] | StoredNumbers
 Bounds: TypeAlias = npt.NDArray[np.int64]
 
 
-class Completed(Reply, frozen=True):
-    """What was written, token by token with log-probabilities; `logprob` is their sum."""
+class Continuation(Reply, frozen=True):
+    """The generated text, token by token with log-probabilities; `logprob` is their sum."""
 
     text: str
     finish: Finish
@@ -48,8 +55,8 @@ class Completed(Reply, frozen=True):
         return {"text": self.text, "finish": self.finish, "logprob": self.logprob}
 
 
-def completed(events: Sequence[Event], *, unknown: int = 0) -> Completed:
-    return Completed(
+def continuation_of(events: Sequence[Event], *, unknown: int = 0) -> Continuation:
+    return Continuation(
         text="".join(event.text for event in events),
         finish=events[-1].finish or "length",
         logprob=sum(event.logprob for event in events),
@@ -58,16 +65,69 @@ def completed(events: Sequence[Event], *, unknown: int = 0) -> Completed:
     )
 
 
-class Complete(Task[Document, api.Prompt, Completed]):
+def option(description: str, **more: Any) -> Meta:
+    """An option that the playground does not show."""
+    return Meta(description=description, extra={"form": False}, **more)
+
+
+NewTokens: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1,
+        title="max tokens",
+        description="The most tokens to generate; default: the model's own, or 128.",
+        extra={"form": 48},
+    ),
+]
+Temperature: TypeAlias = Annotated[
+    float, Meta(ge=0, description="0: always the likeliest token; default: the model's own.", extra={"form": 0})
+]
+
+
+class SamplingOptions(GeneratingOptions, frozen=True, kw_only=True):
+    """How the next token is chosen: the same options wherever text is continued."""
+
+    max_tokens: NewTokens | None = None
+    temperature: Temperature | None = None
+    top_p: Annotated[float, option("Only the likeliest tokens that together have this probability.")] | None = None
+    top_k: Annotated[int, option("Only the k likeliest tokens.")] | None = None
+    stop: Annotated[tuple[str, ...], Meta(description="Stop before this text; may be given several times.")] = ()
+    seed: Annotated[int, Meta(ge=0, description="The same seed gives the same text.")] | None = None
+
+
+class CompleteTask(GeneratingTask[Document, api.Prompt, Continuation]):
+    """Continue TEXT with MODEL (from standard input where no TEXT is given). An encoder-decoder answers TEXT.
+
+    \b
+    Examples:
+      triform complete smollm2 "The cat sat on"
+      triform complete smollm2 "Once" --temperature 0.8 --seed 7 --n 3
+      triform complete smollm2 "Once" "The cat sat on" --max-tokens 20
+      echo "Lily went" | triform complete models/stories --max-tokens 40 --json
+      triform complete models/stories --file openings.txt --out stories.txt
+    """
+
     name = "complete"
     forms = ("decoder",)
     kind = Document
+    needs = "a language-model head"
+    answer_type = Continuation
+    example = {"prompt": "The fat ginger cat"}  # noqa: RUF012
 
-    def can(self, spec: ModelSpec) -> bool:
-        return spec.form == "decoder" and isinstance(spec.head, Tied | Own)
+    class Options(SamplingOptions, frozen=True, kw_only=True):
+        n: Annotated[int, option("How many answers.", ge=1)] = 1
+        beams: Beams | None = None
+        logprobs: Annotated[int, option("Alternatives to show beside each token.", ge=0)] = 0
+        lookup: Annotated[
+            bool,
+            Meta(
+                description="Draft from the text so far: the same tokens, sooner where text repeats.",
+                extra={"form": False, "http": False},
+            ),
+        ] = False
 
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
-        if not self.can(base):
+        if base.form != "decoder" or not isinstance(base.head, Tied | Own):
             raise CannotDo(f"{self.name} needs a decoder with a language head, not the form {base.form!r}")
         return base
 
@@ -107,21 +167,27 @@ class Complete(Task[Document, api.Prompt, Completed]):
 
     def sample(self, row: Document, *, model: Model) -> str:
         """The beginning, cut behind a word: there is something to go on with."""
-        half = row.text[: min(BEGINNING, len(row.text) // 2 + 1)]
+        half = row.text[: min(SAMPLE_CHARACTERS, len(row.text) // 2 + 1)]
         return half.rpartition(" ")[0].strip() or half
 
-    def run(self, questions: Sequence[api.Prompt], *, model: Model, **settings: Any) -> Iterator[Completed]:
-        """Those of a chunk are written side by side; `n` is `model.complete`'s, beams are the folder's."""
+    def run(
+        self, questions: Sequence[api.Prompt], *, model: Model, options: GeneratingOptions | None = None
+    ) -> Iterator[Continuation]:
+        """Those of a chunk are generated side by side; `n` is for `model.complete`."""
         self.check(model)
-        if api.plan_of(model, settings).width > 1:
-            yield from searched(questions, model=model, **settings)
+        settings = (options or self.Options()).settings()
+        if api.plan_of(model, settings, beams=settings.get("beams")).width > 1:
+            yield from search_beams(questions, model=model, settings=settings)
             return
+        settings.pop("beams", None)
         wanted = api.settings_of(model, settings)
         if wanted.n != 1:
             raise SettingsError(f"n={wanted.n} is out of range; here each text has one answer")
         prompts = [api.tokens_of(model, one) for one in questions]
-        rows = abreast(model.spec, read=max(map(len, prompts), default=0), written=wanted.max_tokens)
-        engine = api.engine_of(model, rows=min(rows, max(1, len(prompts))))
+        longest = max(map(len, prompts), default=0)
+        rows = max_parallel_answers(model.spec, prompt_tokens=longest, new_tokens=wanted.max_tokens)
+        start = first_of(model) if model.spec.form == "encoder-decoder" else None
+        engine = api.engine_of(model, rows=min(rows, max(1, len(prompts))), start=start)
         place = {engine.add(Request(prompt=one, settings=wanted)): at for at, one in enumerate(prompts)}
         written: list[list[Event]] = [[] for _ in questions]
         while engine.busy:
@@ -129,12 +195,14 @@ class Complete(Task[Document, api.Prompt, Completed]):
                 written[place[event.request]].append(msgspec.structs.replace(event, request=0))
         for prompt, events in zip(prompts, written, strict=True):
             if events[-1].finish == "error":
-                raise InputError(f"the model failed while writing: {events[-1].error}")
-            yield completed(events, unknown=model.require_tokenizer().count_unknown(prompt))
+                raise InputError(f"generation failed: {events[-1].error}")
+            yield continuation_of(events, unknown=model.require_tokenizer().count_unknown(prompt))
 
-    def evaluate(self, rows: Sequence[Document], *, model: Model, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Document], *, model: Model, options: Any = None) -> Scores:
         """Each of the text's own tokens is predicted once, behind the token that texts begin with and with at least
         half a context behind it where the text has as much. No end of a text is predicted."""
+        if model.spec.form != "decoder":
+            raise CannotDo(f"perplexity of texts needs a decoder, not the form {model.spec.form!r}")
         context, start = model.spec.context, start_tokens(model.require_tokenizer())
         judged = []
         for text in own_ids(rows, model=model):
@@ -154,19 +222,21 @@ class Complete(Task[Document, api.Prompt, Completed]):
             signature=how_counted(start, model=model),
         )
 
-    def score(self, answers: Sequence[Completed], rows: Sequence[Document]) -> Scores:
+    def score(self, answers: Sequence[Continuation], rows: Sequence[Document]) -> Scores:
         raise CannotDo("what a model writes on has no one right answer; `evaluate` asks how likely it finds the texts")
 
     def baselines(self, rows: Sequence[Document], *, train: Sequence[Document]) -> Mapping[str, Scores]:
         return {"xz": squeezed([row.text for row in rows], before=[row.text for row in train])}
 
 
-def searched(questions: Sequence[api.Prompt], *, model: Model, **settings: Any) -> Iterator[Completed]:
-    """By the beam search that the model's folder asks for; a search has no log-probability for each token."""
+def search_beams(
+    questions: Sequence[api.Prompt], *, model: Model, settings: Mapping[str, Any]
+) -> Iterator[Continuation]:
+    """By beam search, which has no log-probability per token."""
     for some in portions(questions):
         for prompt, found in zip(some, api.complete(model, some, **settings), strict=True):
             unknown = model.require_tokenizer().count_unknown(api.tokens_of(model, prompt))
-            yield Completed(text=found.text, finish=found.finish, logprob=found.logprob, unknown=unknown)
+            yield Continuation(text=found.text, finish=found.finish, logprob=found.logprob, unknown=unknown)
 
 
 # --- examples -------------------------------------------------------------------------------------------------------
@@ -227,8 +297,8 @@ class Texts(Examples[Tokens]):
 def digest_of(ids: Ids) -> str:
     """digest(ids.tolist()), without the list"""
     content = hashlib.sha256(b"[[")
-    for begin in range(0, len(ids), CHUNK):
-        content.update(b"," * (begin > 0) + msgspec.json.encode(ids[begin : begin + CHUNK].tolist())[1:-1])
+    for begin in range(0, len(ids), HASHED_TOKENS):
+        content.update(b"," * (begin > 0) + msgspec.json.encode(ids[begin : begin + HASHED_TOKENS].tolist())[1:-1])
     content.update(b"]]")
     return content.hexdigest()
 

@@ -1,6 +1,6 @@
-"""A context too long to be read at once, in windows that are: for models that write their answers.
+"""Windows of a context that is too long to be read at once, for models that generate their answers.
 
-Windows are stretches of characters, since what a model is shown is a text. Refuses to know how it is shown or answered.
+Windows are ranges of characters, since the prompt is a text. Refuses to know prompts and answers.
 """
 
 from collections.abc import Iterator

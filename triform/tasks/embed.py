@@ -1,15 +1,16 @@
-"""Embed: a text as a vector; texts that mean the same lie near each other.
+"""Embed: a text as a vector; texts of similar meaning have vectors near each other.
 
-How tokens become one vector is what the model's folder says (mean, first token, maximum; of length 1 or not), else the
-mean. Of a long text the beginning is read, as the folder's makers do; with `windows` all of it, window by window, and
-the mean of their vectors is its vector. A folder's prompts stand before the texts they are meant for.
+The model's folder says how token vectors are pooled (mean, first token, maximum; normalised or not), else the mean. Of
+a long text the beginning is read, as in sentence-transformers; with `windows` all of it, as the mean over windows. A
+folder's prompts are put before the texts they are meant for.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,7 +21,7 @@ from triform.errors import InputError, UnknownName
 from triform.metrics import spearman
 from triform.model import Model
 from triform.pooling import ROLES, Pooling, Role
-from triform.spec import Form, ModelSpec, NoHead, Pooled, Transformed, replace
+from triform.spec import Form, ModelSpec, NoHead, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.bm25 import BM25
 from triform.tasks.encoder_batches import (
@@ -33,6 +34,7 @@ from triform.tasks.encoder_batches import (
     window_means,
     windows_of,
 )
+from triform.tasks.options import TaskOptions
 from triform.tasks.task import Reply, Scores, Task
 from triform.train.examples import Examples, Listed, TwoTexts
 from triform.train.objectives import Objective, apart, means
@@ -42,15 +44,15 @@ from triform.train.run_config import Config
 MEAN = Pooling("mean", normalise=False)
 
 
-class Embedded(Reply, frozen=True, kw_only=True):
+class EmbeddingVector(Reply, frozen=True, kw_only=True):
     vector: tuple[float, ...]
 
     def __str__(self) -> str:
         return " ".join(f"{x:.6g}" for x in self.vector)
 
 
-class Alike(Reply, frozen=True, kw_only=True):
-    """How near the vectors of two texts lie."""
+class Similarity(Reply, frozen=True, kw_only=True):
+    """The cosine of the vectors of two texts."""
 
     cosine: float
 
@@ -58,16 +60,40 @@ class Alike(Reply, frozen=True, kw_only=True):
         return f"cosine {self.cosine:.3f}"
 
 
-class Embed(Task[Scored, str, Embedded]):
+class EmbedTask(Task[Scored, str, EmbeddingVector]):
+    """Compute embeddings as the makers of MODEL do: of a text longer than the model reads, the beginning counts.
+
+    An --out that ends in .safetensors holds one tensor, `vectors`, with one row per text.
+
+    A text that cannot be read is a row of NaN, so that row n stays the vector of text n.
+
+    \b
+    Examples:
+      triform embed minilm "The fat ginger cat sat on a mat." --json
+      triform embed minilm --file sentences.txt --out vectors.safetensors
+    """
+
     name = "embed"
     forms = ("encoder",)
     kind = Scored
+    needs = "pooled vectors"
+    answer_type = EmbeddingVector
+    example = {"input": "sea lion\nlion\ncuddly toy\nmole"}  # noqa: RUF012
     cuts = True
 
-    # --- made for it ------------------------------------------------------------------------------------------------
+    class Options(TaskOptions, frozen=True, kw_only=True):
+        windows: Annotated[
+            bool,
+            Meta(
+                description="Read long texts whole, as the mean over windows; default: their beginning.",
+                extra={"http": False},
+            ),
+        ] = False
+        role: Annotated[
+            Role, Meta(description="Which of the folder's prompts is put before each text.", extra={"http": False})
+        ] = "text"
 
-    def can(self, spec: ModelSpec) -> bool:
-        return spec.form == "encoder" and isinstance(spec.head, NoHead | Pooled | Transformed)
+    # --- head -------------------------------------------------------------------------------------------------------
 
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
         return replace(base, head=NoHead())
@@ -76,7 +102,7 @@ class Embed(Task[Scored, str, Embedded]):
         """The largest score: cosines end at 1, the scale of STSb at 5. Where all have it, all pairs are alike."""
         return {"largest_score": max(1.0, *(row.score for row in rows)), "only_alike": only_alike(rows)}
 
-    # --- trained ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         return pairs_recipe(fresh=fresh)
@@ -93,24 +119,23 @@ class Embed(Task[Scored, str, Embedded]):
     def finished(self, rows: Sequence[Scored], *, model: Model) -> Model:
         return with_pooling(model)
 
-    # --- run and judged ---------------------------------------------------------------------------------------------
+    # --- running and scoring ------------------------------------------------------------------------------------------
 
     def question(self, row: Scored) -> str:
         return row.first
 
-    def tried(self, row: Scored, *, model: Model) -> tuple[str, Alike]:
+    def tried(self, row: Scored, *, model: Model) -> tuple[str, Similarity]:
         return alike(row.first, row.second, model=model)
 
-    def run(self, questions: Sequence[str], *, model: Model, **settings: Any) -> Iterator[Embedded]:
-        """`windows`: long texts are read whole; `role`: whether they are embedded as texts, queries or documents."""
+    def run(
+        self, questions: Sequence[str], *, model: Model, options: Options | None = None
+    ) -> Iterator[EmbeddingVector]:
         self.check(model)
-        windows, role = settings.pop("windows", False), settings.pop("role", "text")
-        if settings:
-            raise InputError(f"embed has no setting {', '.join(settings)}; it has windows and role")
+        chosen = options or self.Options()
         for some in portions(questions):
-            found, cut = self.read(some, model=model, windows=windows, role=role)
+            found, cut = self.read(some, model=model, windows=chosen.windows, role=chosen.role)
             for vector, text in zip(found.tolist(), cut, strict=True):
-                yield Embedded(vector=tuple(vector), unknown=text.unknown, cut=text.cut)
+                yield EmbeddingVector(vector=tuple(vector), unknown=text.unknown, cut=text.cut)
 
     def vectors(self, texts: Sequence[str], *, model: Model, windows: bool = False, role: Role = "text") -> Tensor:
         """[texts, D], on the CPU"""
@@ -128,12 +153,12 @@ class Embed(Task[Scored, str, Embedded]):
         vectors = F.normalize(found, dim=-1) if pooling.normalise else found
         return vectors.cpu(), cut
 
-    def score(self, answers: Sequence[Embedded], rows: Sequence[Scored]) -> Scores:
+    def score(self, answers: Sequence[EmbeddingVector], rows: Sequence[Scored]) -> Scores:
         """Answers to all first texts, then to all second ones."""
         found = torch.tensor([answer.vector for answer in answers], dtype=torch.float64)
         return _judged(found, rows)
 
-    def evaluate(self, rows: Sequence[Scored], *, model: Model, **settings: Any) -> Scores:
+    def evaluate(self, rows: Sequence[Scored], *, model: Model, options: Any = None) -> Scores:
         texts = [row.first for row in rows] + [row.second for row in rows]
         return _judged(self.vectors(texts, model=model).double(), rows)
 
@@ -193,10 +218,10 @@ def _nearest(found: Sequence[int], rows: Sequence[Scored]) -> Scores:
     return Scores(main="recall@1", values={"recall@1": 100 * own / max(1, len(rows))}, rows=len(rows))
 
 
-def alike(one: str, other: str, *, model: Model) -> tuple[str, Alike]:
+def alike(one: str, other: str, *, model: Model) -> tuple[str, Similarity]:
     """Two texts, and their cosine."""
-    first, second = F.normalize(Embed().vectors([one, other], model=model), dim=-1)
-    return f"{one} | {other}", Alike(cosine=float(first @ second))
+    first, second = F.normalize(EmbedTask().vectors([one, other], model=model), dim=-1)
+    return f"{one} | {other}", Similarity(cosine=float(first @ second))
 
 
 def shared_words(one: str, other: str) -> float:

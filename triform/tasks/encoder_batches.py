@@ -1,7 +1,7 @@
-"""Texts through a model that reads them: cut into windows, grouped by length, together, and back in their order.
+"""Batches of texts for an encoder (or a decoder with a head): windows, grouped by length, results in the texts' order.
 
-Nothing is computed on padding, and memory does not grow with the number of questions. Owns what all reading tasks
-share; refuses to know what is read from a text (labels, spans, vectors).
+Nothing is computed on padding, and memory does not grow with the number of texts. Refuses to know what is read from a
+text (labels, spans, vectors).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from triform.precision import at_least_float32, check_finite
 from triform.text.tokenizer import Encoding
 from triform.train.objectives import apart, laid_out
 
-PASS_TOKENS = 2048  # of one pass: enough to keep the machine busy, few enough to stay in its cache
+PASS_TOKENS = 2048  # of one forward pass: enough to use all cores, few enough to stay in their cache
 
 Ids: TypeAlias = Sequence[int]
 Reader: TypeAlias = EncoderOnly | DecoderOnly

@@ -1,12 +1,13 @@
-"""Fill: the words a masked model would put where a text has none."""
+"""Fill: the words that a masked language model predicts where a text has a mask."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from triform.core.texts import Text
@@ -19,6 +20,7 @@ from triform.precision import check_scores
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
 from triform.tasks.bag_of_words import words_of
 from triform.tasks.encoder_batches import Reader, through
+from triform.tasks.options import TaskOptions
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
 from triform.train.examples import Examples, Listed, Tokens
@@ -26,8 +28,11 @@ from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.token_objectives import MaskedToken
 
-PLACES = 64  # of a text that are asked for when it is judged, evenly spread
-TEXTS = 64  # whose vectors are held at once
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MAX_EVALUATED_TOKENS = 64  # of a text, evenly spread
+MAX_BATCH_TEXTS = 64  # whose vectors are held at once
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -38,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True):
     probability: float
 
 
-class Filled(Reply, frozen=True):
+class FilledText(Reply, frozen=True):
     """The likeliest tokens of each mask, and the text with the first of each put in."""
 
     text: str
@@ -55,19 +60,54 @@ class Guess(msgspec.Struct, frozen=True):
     logprob: float
 
 
-class Fill(Task[data.Text, str, Filled]):
+class FillTask(Task[data.Text, str, FilledText]):
+    """Predict the masked words of TEXT with MODEL, a masked language model.
+
+    \b
+    Examples:
+      triform fill models/bert "The [MASK] sat on the mat."
+      echo "Paris is the [MASK] of France." | triform fill models/bert --json
+    """
+
     name = "fill"
     forms = ("encoder",)
     kind = data.Text
+    needs = "a masked-language-model head"
+    answer_type = FilledText
+    example = {"text": "the fat ginger cat [MASK] on a mat"}  # noqa: RUF012
     baselines_learn = True
 
-    def can(self, spec: ModelSpec) -> bool:
-        return spec.form == "encoder" and isinstance(spec.head, Transformed)
+    class Options(TaskOptions, frozen=True, kw_only=True):
+        k: Annotated[
+            int,
+            Meta(
+                ge=1,
+                lt=2**31,
+                title="words per mask",
+                description="How many candidates per mask; default: 5 for one text, else the text with masks filled.",
+                extra={"flags": ["-k", "--candidates"]},
+            ),
+        ] = 5
+
+    def render(self, answer: FilledText, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("mask", "candidates", title=Text(answer.text))
+        for number, row in enumerate(answer.masks, start=1):
+            table.add_row(str(number), Text("  ".join(f"{one.text} {one.probability:.1%}" for one in row)))
+        return [table]
+
+    def line(self, answer: FilledText, *, chosen: Collection[str] = ()) -> str:
+        """The text with its masks filled; where `k` was chosen, the candidates of each mask."""
+        if "k" not in chosen:
+            return str(answer)
+        return " | ".join(", ".join(f"{one.text} {one.probability:.1%}" for one in row) for row in answer.masks)
 
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
         if base.encoder is None or base.form != "encoder":
             raise CannotDo(f"fill needs an encoder, not the form {base.form!r}")
-        if self.can(base):
+        if isinstance(base.head, Transformed):
             return base
         norm: NormSpec = base.encoder.norm
         return replace(base, head=Transformed(act="gelu", norm=norm))
@@ -100,21 +140,19 @@ class Fill(Task[data.Text, str, Filled]):
         words[len(words) // 2] = masked_words(model).special["mask"]
         return " ".join(words)
 
-    def run(self, questions: Sequence[str], *, model: Model, k: int = 5, **settings: Any) -> Iterator[Filled]:
+    def run(self, questions: Sequence[str], *, model: Model, options: Options | None = None) -> Iterator[FilledText]:
         """The k likeliest tokens for each mask, each mask on its own."""
         self.check(model)
-        if settings:
-            raise InputError(f"fill has no setting {', '.join(settings)}; it has k")
-        tokenizer = masked_words(model)
+        k, tokenizer = (options or self.Options()).k, masked_words(model)
         if not 1 <= k <= model.spec.vocab:
             raise SettingsError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
-        for some in portions(questions, count=TEXTS):
+        for some in portions(questions, count=MAX_BATCH_TEXTS):
             asked = [masked(text, tokenizer, most=model.spec.context) for text in some]
             for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
                 yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
 
-    def evaluate(self, rows: Sequence[data.Text], *, model: Model, **settings: Any) -> Scores:
-        """Each token is masked in its turn and asked for: how often it is first, and exp(mean −log p)."""
+    def evaluate(self, rows: Sequence[data.Text], *, model: Model, options: Any = None) -> Scores:
+        """Each token is masked in turn and predicted: how often it is first, and exp(mean −log p)."""
         tokenizer, guesses = masked_words(model), list[Guess]()
         for row in rows:
             for window in tokenizer.encode(row.text).windows(length=model.spec.context, overlap=0):
@@ -128,11 +166,11 @@ class Fill(Task[data.Text, str, Filled]):
             main="accuracy",
             values=values,
             rows=len(rows),
-            signature=f"at most {PLACES} places of a text, evenly spread",
+            signature=f"at most {MAX_EVALUATED_TOKENS} places of a text, evenly spread",
         )
 
-    def score(self, answers: Sequence[Filled], rows: Sequence[data.Text]) -> Scores:
-        raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and asks for them")
+    def score(self, answers: Sequence[FilledText], rows: Sequence[data.Text]) -> Scores:
+        raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and predicts them")
 
     def baselines(self, rows: Sequence[data.Text], *, train: Sequence[data.Text]) -> Mapping[str, Scores]:
         """Whole words, and always the same one."""
@@ -168,7 +206,7 @@ def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, lis
 
 @torch.inference_mode()
 def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Model) -> Iterator[Tensor]:
-    """Logits of the asked places alone, [places, V] a text: a head over the vocabulary is dear."""
+    """Logits at these places alone, [places, V] per text: a head over the vocabulary is expensive."""
     texts = [each for each, _ in asked]
     hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
     for x, (_, places) in zip(hidden, asked, strict=True):
@@ -181,7 +219,7 @@ def vectors(network: Reader, text: Text) -> Tensor:
     return network.hidden(text)
 
 
-def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokenizer: Tokenizer, k: int) -> Filled:
+def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokenizer: Tokenizer, k: int) -> FilledText:
     best, tokens = logits.double().softmax(dim=-1).topk(k, dim=-1)
     ids = list(encoding.ids)
     for at, id in zip(places, tokens[:, 0].tolist(), strict=True):
@@ -190,13 +228,14 @@ def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokeniz
         tuple(Candidate(id, tokenizer.decode([id]), chance) for chance, id in zip(row, names, strict=True))
         for row, names in zip(best.tolist(), tokens.tolist(), strict=True)
     )
-    return Filled(text=tokenizer.decode(ids), masks=masks, unknown=tokenizer.count_unknown(encoding.ids))
+    return FilledText(text=tokenizer.decode(ids), masks=masks, unknown=tokenizer.count_unknown(encoding.ids))
 
 
 def guessed(window: Encoding, *, model: Model) -> list[Guess]:
-    """One text a place, each with that place masked."""
+    """One text per place, with that place masked."""
     real = [at for at, added in enumerate(window.special) if not added]
-    places = real if len(real) <= PLACES else [real[at * len(real) // PLACES] for at in range(PLACES)]
+    most = min(len(real), MAX_EVALUATED_TOKENS)
+    places = [real[at * len(real) // most] for at in range(most)]
     mask, found = mask_of(masked_words(model)), list[Guess]()
     asked = [
         (msgspec.structs.replace(window, ids=(*window.ids[:at], mask, *window.ids[at + 1 :])), [at]) for at in places

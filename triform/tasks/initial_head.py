@@ -24,7 +24,7 @@ from triform.pooling import Pooling
 from triform.spec import Classify as Head
 from triform.tasks import logistic_regression
 from triform.tasks.averaging_block import add_averaging_block, can_average
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 from triform.tasks.encoder_batches import Reader, window_means, windows_of
 from triform.tasks.logistic_regression import LinearFit
 
@@ -104,7 +104,7 @@ def frozen_vectors(texts: Sequence[str], *, base: Model) -> Tensor:
     """[texts, D]: of a decoder the hidden state of the last token."""
     if base.spec.form == "encoder":
         model = base.replace(pooling=base.pooling or MEAN)
-        return torch.cat([Embed().read(some, model=model)[0] for some in portions(texts)]).double()
+        return torch.cat([EmbedTask().read(some, model=model)[0] for some in portions(texts)]).double()
     found = [window_means(windows_of(some, model=base), model=base, read=_last) for some in portions(texts)]
     return torch.cat(found).cpu().double()
 

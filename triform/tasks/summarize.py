@@ -1,38 +1,50 @@
-"""Summarise: a document, and what it says in a sentence or two; judged by ROUGE, beside its first sentence."""
+"""Summarize: a document in a sentence or two, evaluated with ROUGE against its first sentence."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from triform.data.rows import Pair
 from triform.generate import api
 from triform.metrics import Rouge, best_rouge
 from triform.model import Model
-from triform.tasks.task import Reply, Scores
+from triform.tasks.task import CAT_AND_MOLE, Reply, Scores
 from triform.tasks.task_specific_params import SUMMARIZATION, Prepared, prepare
-from triform.tasks.text_to_text import Prompt, WritingPairs
+from triform.tasks.text_to_text import PairTask, Prompt, TextToText
 
 SIGNATURE = "F1, best reference, lines are sentences, no stemming"
 SENTENCE = re.compile(r".+?[.!?](?=\s|$)", re.DOTALL)
 
 
-class Summarized(Reply, frozen=True):
+class Summary(Reply, frozen=True):
     text: str
 
     def __str__(self) -> str:
         return self.text
 
 
-class Summarize(WritingPairs[Summarized]):
-    name = "summarize"
+class SummarizeTask(PairTask[Summary]):
+    """Summarize texts in a sentence or two with MODEL, which was trained to.
 
-    def prepare(self, questions: Sequence[str], *, model: Model, asked: dict[str, Any]) -> Prepared:
+    \b
+    Examples:
+      triform summarize models/scitldr --whole --file article.txt
+      triform summarize models/scitldr --file papers.jsonl --column abstract
+      triform summarize models/scitldr --file papers.txt --beams 4 --out short.txt
+    """
+
+    name = "summarize"
+    answer_type = Summary
+    example = {"text": CAT_AND_MOLE}  # noqa: RUF012
+
+    class Options(TextToText.Options, frozen=True, kw_only=True): ...
+
+    def prepare(self, model: Model, options: Options) -> Prepared:
         return prepare(model, SUMMARIZATION)
 
-    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Summarized:
-        return Summarized(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)
+    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Summary:
+        return Summary(text=written.text.strip(), cut=prompt.cut, unknown=prompt.unknown)
 
-    def score(self, answers: Sequence[Summarized], rows: Sequence[Pair]) -> Scores:
+    def score(self, answers: Sequence[Summary], rows: Sequence[Pair]) -> Scores:
         return judged([answer.text for answer in answers], rows)
 
     def baselines(self, rows: Sequence[Pair], *, train: Sequence[Pair]) -> Mapping[str, Scores]:

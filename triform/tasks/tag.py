@@ -1,4 +1,4 @@
-"""Tag: the entities in a text, each with its kind and the characters it stands on.
+"""Tag: the named entities of a text, each with its kind and its characters.
 
 Tokens have labels O, B-x and I-x; a word has the label of its first token. A long text is read in windows that overlap:
 each token is judged where it stands further from the edge. Names of labels that are no tags are not for this task.
@@ -7,6 +7,7 @@ each token is judged where it stands further from the edge. Names of labels that
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,7 +16,10 @@ import torch
 from torch import Tensor
 
 from triform.data.chunks import portions
-from triform.data.rows import Tagged
+from triform.data.columns import Layout
+from triform.data.detect_format import sniff_key
+from triform.data.formats import ending, formats_of
+from triform.data.rows import Row, Tagged, Text
 from triform.data.values import is_bio
 from triform.errors import InputError
 from triform.metrics import Stretch, entities, entity_score
@@ -58,19 +62,33 @@ class Place(NamedTuple):
     end: int
 
 
-class Tag(Task[Tagged, Question, TaggedText]):
+class TagTask(Task[Tagged, Question, TaggedText]):
+    """Find the named entities of a text: their kind, their characters, and the text there.
+
+    \b
+    Examples:
+      triform tag models/wnut17 "Empire State Building = ESB."
+      triform tag models/wnut17 --file tweets.txt --json --out entities.jsonl
+      triform tag models/wnut17 --file report.txt --whole
+      triform tag models/wnut17 --file test.conll --json
+    """
+
     name = "tag"
     forms = ("encoder",)
     kind = Tagged
+    needs = "a token-classification head"
+    answer_type = TaggedText
+    input_rows = (Text, Tagged)
+    example = {"text": "A sea lion from Lima sat on a mat."}  # noqa: RUF012
     baselines_learn = True
 
-    # --- made for it ------------------------------------------------------------------------------------------------
+    def question_of_row(self, row: Row) -> Question:
+        return row.texts[0]
 
-    def can(self, spec: ModelSpec) -> bool:
-        return isinstance(spec.head, Head)
+    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+        return Tagged if holds_tokens(path, layout) else Text
 
-    def fits(self, model: Model) -> bool:
-        return self.can(model.spec) and any(map(is_bio, model.labels))
+    # --- head -------------------------------------------------------------------------------------------------------
 
     def labels(self, rows: Iterable[Tagged]) -> tuple[str, ...]:
         """O first, then both tags of each kind: a kind that never goes on in training may do so later."""
@@ -80,7 +98,7 @@ class Tag(Task[Tagged, Question, TaggedText]):
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
         return replace(base, head=Head(labels=len(labels)))
 
-    # --- trained ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         shared = Config(batch_tokens=1024, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
@@ -99,15 +117,13 @@ class Tag(Task[Tagged, Question, TaggedText]):
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return TokenLabels(smoothing=config.label_smoothing)
 
-    # --- run and judged ---------------------------------------------------------------------------------------------
+    # --- running and scoring ------------------------------------------------------------------------------------------
 
     def question(self, row: Tagged) -> Question:
         return row.tokens
 
-    def run(self, questions: Sequence[Question], *, model: Model, **settings: Any) -> Iterator[TaggedText]:
+    def run(self, questions: Sequence[Question], *, model: Model, options: Any = None) -> Iterator[TaggedText]:
         self.check(model)
-        if settings:
-            raise InputError(f"tag has no setting {', '.join(settings)}; it has none")
         names = {at: label for at, label in enumerate(model.labels) if is_bio(label)}
         for some in portions(questions):
             texts = [text_of(question) for question in some]
@@ -140,6 +156,18 @@ class Tag(Task[Tagged, Question, TaggedText]):
         usual = {word: tags.most_common(1)[0][0] for word, tags in seen.items()}
         answers = [_from_tags(row.tokens, [usual.get(word, "O") for word in row.tokens]) for row in rows]
         return {"most frequent tag": self.score(answers, rows)}
+
+
+def holds_tokens(path: Path, layout: Layout) -> bool:
+    """One token per line, not one text: by the columns or the format that was named, by the ending, else by content."""
+    if "text" in layout.columns or {"tokens", "tags"} & layout.columns.keys():
+        return "text" not in layout.columns
+    if layout.format is not None:
+        return layout.format == "conll"
+    texts, tokens = formats_of(Text), formats_of(Tagged)
+    if ending(path) in texts or ending(path) in tokens:
+        return ending(path) in tokens.keys() - texts.keys()
+    return path.is_file() and sniff_key(path) == "conll"
 
 
 # --- words, tokens and characters -----------------------------------------------------------------------------------

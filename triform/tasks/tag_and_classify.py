@@ -13,9 +13,9 @@ from triform.data.rows import Labelled, Tagged
 from triform.data.values import is_bio
 from triform.errors import InputError
 from triform.model import Model
-from triform.tasks.classify import Classify
+from triform.tasks.classify import ClassifyTask
 from triform.tasks.encoder_batches import windows_of
-from triform.tasks.tag import Tag, token_examples
+from triform.tasks.tag import TagTask, token_examples
 from triform.train.examples import Examples, Listed
 from triform.train.examples import Tagged as Example
 from triform.train.objectives import NOTHING
@@ -23,10 +23,10 @@ from triform.train.objectives import NOTHING
 
 def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tuple[str, ...]:
     """Tags first, then what a text can be."""
-    of_texts = Classify().labels(labelled)
+    of_texts = ClassifyTask().labels(labelled)
     if strange := [label for label in of_texts if is_bio(label)]:
         raise InputError(f"the label {strange[0]!r} of a text reads like a tag; give it another name")
-    return (*Tag().labels(tagged), *of_texts)
+    return (*TagTask().labels(tagged), *of_texts)
 
 
 def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, model: Model) -> Examples[Example]:

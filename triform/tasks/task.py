@@ -1,34 +1,48 @@
-"""What every task is, so that training, judging, running and serving it are the same four verbs for all of them.
+"""What every task is, so that training, evaluating, running and serving it are the same for all of them.
 
-A task's own file holds all that is particular to it: the forms it runs on, its rows, head, objective, metric, how
-questions are answered and what an answer is. Refuses to know terminals, HTTP and how a run is kept.
+A task's own file holds everything that is particular to it: forms, rows, head, objective, metric, options, how
+questions are answered, what an answer is and how it is shown. Refuses to know terminals, HTTP and how a run is stored.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from triform.data.array_store import Cache
-from triform.data.rows import Row
+from triform.data.columns import Layout
+from triform.data.rows import Row, Text
 from triform.errors import TriformError
 from triform.hints import Hint
 from triform.model import Model
-from triform.spec import Form, ModelSpec
-from triform.tasks import TASKS, named
+from triform.spec import Classify, Form, ModelSpec, Span, Tag
+from triform.tasks import TASKS, generates_text, supports, tasks_of
+from triform.tasks.options import Lines, OptionField, TaskOptions, UnknownOption, fields_of
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.stored_examples import stored
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+CAT_AND_MOLE = "The fat ginger cat sat on a mat. A mole dug a hole beside it."  # the playground's example text
+
 
 class CannotDo(TriformError):
-    """A model asked for what it was not made for."""
+    """A model that does not support the task, or one of its options (`field`)."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation says. `values[main]` decides which of two models is better."""
+    """The scores of an evaluation. `values[main]` decides which of two models is better."""
 
     main: str
     values: dict[str, float]  # whole ones are counts
@@ -40,12 +54,12 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}  # right label → answered label → how often; of a perplexity, what was counted
 
     def with_unseen(self, rows: Sequence[Row], *, known: Collection[str]) -> "Scores":
-        """A label unseen in training cannot be answered: such rows count as wrong, and are counted."""
+        """Rows with a label that training did not have count as wrong, and are counted."""
         unseen = sum(any(name not in known for name in row.classes) for row in rows)
         return msgspec.structs.replace(self, values=self.values | {"unseen_label": unseen}) if unseen else self
 
     def shown(self, name: str) -> str:
-        """The value for a table; nothing where there is none."""
+        """The value for a table; empty where there is none."""
         value = self.values.get(name)
         if value is None or isinstance(value, int):
             return "" if value is None else f"{value:,}"
@@ -53,7 +67,7 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every answer may say of its question; `str(answer)` is one line for a person, JSON all of it."""
+    """The base of every answer; `str(answer)` is one line for people, its JSON is everything."""
 
     cut: int = 0  # tokens of the question that did not fit and were not read
     unknown: int = 0  # tokens of the question that the vocabulary cannot spell
@@ -64,9 +78,32 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {name: getattr(self, name) for name in names}
 
 
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    total_tokens: int
+
+
 R = TypeVar("R", bound=Row)
 Q = TypeVar("Q")
 A = TypeVar("A", bound=msgspec.Struct)
+T = TypeVar("T")
+
+
+class Answers(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What a task answers over HTTP, in the order of the questions."""
+
+    model: str
+    answers: tuple[T, ...]
+    usage: Usage
+
+
+class TextInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One text, or several, each of which is answered."""
+
+    text: Lines
 
 
 class Task(ABC, Generic[R, Q, A]):
@@ -75,30 +112,129 @@ class Task(ABC, Generic[R, Q, A]):
     name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
     kind: type[R]
+    needs: ClassVar[str]  # of a model that supports it: "a classification head"
+    answer_type: type[A]
+    example: ClassVar[Mapping[str, str]]  # the fields of `input`, as the playground shows them first
+    input: ClassVar[type[msgspec.Struct]] = TextInput  # the fields of a question over HTTP
+    run_hint: ClassVar[str] = ""  # why one text is no question, and which command asks one
+    texts_are: ClassVar[str] = "questions"  # of the command; "passages": they are parts of one question
+    input_rows: ClassVar[tuple[type[Row], ...]] = (Text,)  # that a file of questions may hold
     baselines_learn: ClassVar[bool] = False  # from rows to train on
     start_is: ClassVar[str] = ""  # what `fit_head` makes, where it is a baseline of its own
     cuts: ClassVar[bool] = False  # texts longer than the model reads, where it has no windows for them
 
-    # --- made for it ------------------------------------------------------------------------------------------------
+    class Options(TaskOptions, frozen=True, kw_only=True):
+        """This task has none."""
 
-    @abstractmethod
-    def can(self, spec: ModelSpec) -> bool:
-        """Whether a model with this spec, head included, can be run on the task."""
+    @property
+    def help(self) -> str:
+        """The help of its command, with examples."""
+        return cleandoc(type(self).__doc__ or self.summary)
 
-    def fits(self, model: Model) -> bool:
-        """Whether this very model can be run on the task: the names of its labels may say more than its spec."""
-        return self.can(model.spec)
+    @property
+    def summary(self) -> str:
+        return TASKS[self.name].summary
+
+    # --- options ----------------------------------------------------------------------------------------------------
+
+    @property
+    def fields(self) -> tuple[OptionField, ...]:
+        return fields_of(self.Options)
+
+    def options(self, **chosen: Any) -> Any:
+        """`Options` with these values, checked by name and type."""
+        fields = {field.name: field for field in self.fields}
+        for name in chosen:
+            if name not in fields:
+                raise UnknownOption(self.name, name, fields)
+        return self.Options(**{name: fields[name].check(value) for name, value in chosen.items()})
+
+    def options_in(self, body: msgspec.Struct) -> Any:
+        """The options of an HTTP request."""
+        names = {field.name: field.http_name for field in self.fields if field.http_name is not None}
+        return self.Options(**{name: getattr(body, there) for name, there in names.items()})
+
+    def options_body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The same options as fields of a request."""
+        fields = {field.name: field for field in self.fields if field.http_name is not None}
+        for name in options:
+            if name not in fields:
+                raise UnknownOption(f"over HTTP {self.name}", name, fields)
+        return {str(fields[name].http_name): fields[name].check(value) for name, value in options.items()}
+
+    # --- questions and answers over HTTP ----------------------------------------------------------------------------
+
+    def questions_in(self, body: Any) -> list[Q]:
+        """The questions of an HTTP request."""
+        texts: list[Q] = [body.text] if isinstance(body.text, str) else body.text  # type: ignore[list-item]
+        return texts
+
+    def bodies_of(self, questions: Sequence[Q]) -> Iterator[dict[str, Any]]:
+        """Requests that together ask these questions, in their order."""
+        yield {"text": list(questions)}
+
+    response_type: ClassVar[Any] = None  # where it is not `Answers[answer_type]`
+
+    def response(self, answers: Sequence[A], *, body: Any, model: str, id: str, usage: Usage) -> msgspec.Struct:
+        """The body of the response to an HTTP request."""
+        return Answers(model=model, answers=tuple(answers), usage=usage)
+
+    def answers_in(self, response: Any) -> Iterator[A]:
+        """The answers of a response: the inverse, for the client."""
+        yield from response.answers
+
+    # --- questions from a terminal, answers for one -----------------------------------------------------------------
+
+    def question_of(self, text: str) -> Q:
+        """What one text alone asks."""
+        return text  # type: ignore[return-value]  # of most tasks Q is str
+
+    def check_takes_texts(self) -> None:
+        """Refuses to be run on texts alone where a question is more than a text."""
+        if self.run_hint:
+            raise CannotDo(self.run_hint)
+
+    def question_about(self, text: str, others: Sequence[str]) -> Q:
+        """What a text asks about a context, or of passages, where questions have these."""
+        raise NotImplementedError
+
+    def question_of_row(self, row: Any) -> Q:
+        """What a row of an input file asks."""
+        return self.question_of(row.text)
+
+    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+        """Which of `input_rows` a file of questions holds."""
+        return Text
+
+    def render(self, answer: A, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
+        """A lone answer for a terminal; `chosen` names the options that were set explicitly."""
+        return [str(answer)]
+
+    def line(self, answer: A, *, chosen: Collection[str] = ()) -> str:
+        """One of several answers, in one line."""
+        return str(answer)
+
+    def columns(self, answer: Any, *, chosen: Collection[str] = ()) -> dict[str, object]:
+        """The answer as cells of a table, by the names of their columns."""
+        cells: dict[str, object] = answer.columns()
+        return cells
+
+    # --- which models support it ------------------------------------------------------------------------------------
+
+    def supports(self, model: Model) -> bool:
+        """Whether this model can be run on the task."""
+        return supports(self.name, model)
 
     def check(self, model: Model) -> None:
-        """One sentence for a model that was not made for this: what it can do, and how to make one that can."""
-        if not self.fits(model):
-            able = [name for name in TASKS if named(name).fits(model)]
-            raise CannotDo(
-                f"this model ({model.spec.form}, head {type(model.spec.head).__name__}) was not made to {self.name}; "
-                f"it can: {', '.join(able) or 'none of the tasks'}. {self.way_to_train(model)}"
-            )
-        if model.tokenizer is None:
+        """One sentence for a model that does not support this: what it can do, and how to make one that can."""
+        if self.supports(model):
+            return
+        if model.tokenizer is None and TASKS[self.name].supports(model):
             raise CannotDo(f"this model has no tokenizer, so it cannot read the texts to {self.name}")
+        raise CannotDo(
+            f"{name_model(model)} is {describe_head(model)} without {self.needs}, so it cannot {self.name}; "
+            f"it can: {', '.join(tasks_of(model)) or 'none of the tasks'}. {self.way_to_train(model)}"
+        )
 
     def way_to_train(self, model: Model) -> str:
         """How to get a model for this task: from this one where that is possible."""
@@ -107,8 +243,10 @@ class Task(ABC, Generic[R, Q, A]):
         why = f"A model of the form {model.spec.form}" if model.tokenizer is not None else "A model without tokenizer"
         return f"{why} cannot learn to; train a new one: {Hint.TRAIN.format(task=self.name)}"
 
+    # --- head -------------------------------------------------------------------------------------------------------
+
     def labels(self, rows: Iterable[R]) -> tuple[str, ...]:
-        """The names its head tells apart, in the order of their numbers."""
+        """The labels of its head, in the order of their numbers."""
         return ()
 
     @abstractmethod
@@ -116,25 +254,25 @@ class Task(ABC, Generic[R, Q, A]):
         """The same stacks with the head this task reads."""
 
     def memo(self, rows: Sequence[R]) -> dict[str, Any]:
-        """What else must be remembered in the model's folder, beside the task's name."""
+        """What the model's folder must store beside the task's name."""
         return {}
 
-    # --- trained ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def recipe(self, form: Form, *, fresh: bool) -> Config:
-        """Settings that work: for a new model, or for one that already knows the language."""
+        """Training settings that work: for a new model, or for a pretrained one."""
 
     def recipe_for(self, config: Config, *, rows: int) -> Config:
         """The recipe for this many rows."""
         return config
 
     def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
-        """A known model with a new head, before anything is fitted."""
+        """A pretrained model with a new head, before anything is fitted."""
         return model
 
     def fit_head(self, rows: Sequence[R], *, model: Model) -> None:
-        """What a new head on a known model begins with, where it can be computed at once; in place."""
+        """Initial weights of a new head on a pretrained model, where they can be computed at once; in place."""
 
     @abstractmethod
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
@@ -155,14 +293,14 @@ class Task(ABC, Generic[R, Q, A]):
         """The same from answers of models that have not learned from the rows, as `with_last_fit` takes it."""
         return {}
 
-    def whole_answers(self, model: Model) -> dict[str, Any]:
-        """Settings of `run` with which answers say all that `fit_last` needs."""
-        return {}
+    def whole_answers(self, model: Model) -> Any:
+        """`Options` with which answers say all that `fit_last` needs."""
+        return self.Options()
 
     def with_last_fit(self, model: Model, found: Mapping[str, Any]) -> Model:
         return model
 
-    # --- run and judged ---------------------------------------------------------------------------------------------
+    # --- running and scoring ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def question(self, row: R) -> Q: ...
@@ -172,32 +310,34 @@ class Task(ABC, Generic[R, Q, A]):
         return self.question(row)
 
     def tried(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
-        """What a finished model is asked to show what it has learned, as people read it, and its answer."""
+        """A sample question for the report of a training, as text, and the model's answer."""
         question = self.sample(row, model=model)
         return readable(question), next(self.run([question], model=model))
 
     @abstractmethod
-    def run(self, questions: Sequence[Q], *, model: Model, **settings: Any) -> Iterator[A]:
-        """An answer for each question, in their order; together through the model, without computing on padding."""
+    def run(self, questions: Sequence[Q], *, model: Model, options: Any = None) -> Iterator[A]:
+        """One answer per question, in their order; together through the model, without computing on padding.
+
+        `options` are the task's own `Options`; None: its defaults."""
 
     @abstractmethod
     def score(self, answers: Sequence[A], rows: Sequence[R]) -> Scores: ...
 
-    def evaluate(self, rows: Sequence[R], *, model: Model, **settings: Any) -> Scores:
-        """The answers to the rows' questions, judged."""
-        answers = list(self.run([self.question(row) for row in rows], model=model, **settings))
+    def evaluate(self, rows: Sequence[R], *, model: Model, options: Any = None) -> Scores:
+        """The scores of the answers to the rows' questions."""
+        answers = list(self.run([self.question(row) for row in rows], model=model, options=options))
         return self.judged(answers, rows, model=model)
 
     def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
-        """The score, and what of it the model could not have known."""
+        """The score, with labels that this model does not have counted."""
         return self.score(answers, rows)
 
     def baselines(self, rows: Sequence[R], *, train: Sequence[R]) -> Mapping[str, Scores]:
-        """What simpler means reach on the same rows."""
+        """The scores of simple baselines on the same rows."""
         return {}
 
     def frozen_baseline(self, rows: Sequence[R], *, train: Sequence[R], base: Model) -> Mapping[str, Scores]:
-        """What the model it began with reaches where only a head is fitted."""
+        """The scores of a head that is fitted on the frozen base model."""
         return {}
 
 
@@ -206,3 +346,22 @@ def readable(question: object) -> str:
     if isinstance(question, msgspec.Struct):
         question = msgspec.structs.astuple(question)
     return " ".join(map(readable, question)) if isinstance(question, list | tuple) else str(question)
+
+
+def name_model(model: Model) -> str:
+    """The name of its folder, where it has one."""
+    return min((folder.name for folder in model.own_folders), default="this model")
+
+
+def describe_head(model: Model) -> str:
+    """What kind of model it is, in the field's words."""
+    match model.spec.head:
+        case Classify():
+            return "a text classifier"
+        case Tag():
+            return "a token classifier"
+        case Span():
+            return "an extractive question-answering model"
+    if generates_text(model):
+        return "a language model" if model.spec.form == "decoder" else "a sequence-to-sequence model"
+    return f"an {model.spec.form}"

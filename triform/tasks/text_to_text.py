@@ -1,24 +1,27 @@
-"""Text in, text out: what translating, summarising and answering in words have in common.
+"""Text in, text out: what translate, summarize and generated answers have in common; and the options of generation.
 
-A task says what the model is shown (`prompt`) and what it should write (`target`). An encoder–decoder reads the prompt
-as its source and learns the target by teacher forcing; a decoder reads prompt, separator and target as one text and
-learns the target alone. Refuses to know metrics and what an answer holds beside its text.
+A task says what the model reads (`prompt`) and what it should generate (`target`). An encoder–decoder reads the prompt
+as its source and is trained on the target by teacher forcing; a decoder reads prompt, separator and target as one text
+and is trained on the target alone. Refuses to know metrics and what an answer holds beside its text.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from triform.costs.predict import cache_bytes_per_position
 from triform.data.chunks import portions
 from triform.data.rows import Pair
 from triform.errors import InputError
 from triform.generate import api
+from triform.generate.settings import Settings
 from triform.model import Model
 from triform.spec import Form, ModelSpec, Own, Tied, Transformed
+from triform.tasks.options import TaskOptions, UnknownOption
 from triform.tasks.task import A, CannotDo, Q, R, Task
 from triform.tasks.task_specific_params import Prepared
 from triform.text.tokenizer import Tokenizer
@@ -28,9 +31,9 @@ from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken, Translate
 
 SEPARATOR = "\n=>"  # between what a decoder reads and what it writes, unless its tokenizer has a token for it
-TOGETHER = 512  # questions sorted by length at a time
-ROWS = 64  # answers written side by side, at most
-REMEMBERED = 2**30  # bytes of keys and values that they hold then, about
+SORTED_QUESTIONS = 512  # sorted by length at a time
+MAX_PARALLEL_ANSWERS = 64
+MAX_CACHE_BYTES = 2**30  # keys and values that parallel answers hold, about
 
 
 class Prompt(NamedTuple):
@@ -41,37 +44,122 @@ class Prompt(NamedTuple):
     unknown: int
 
 
-class Writing(Task[R, Q, A]):
+class GenerationSettings(TypedDict, total=False):
+    """Settings of `generate.settings.Settings` that only Python offers, beside those that options name."""
+
+    min_tokens: int
+    max_length: int
+    min_length: int
+    min_p: float
+    typical: float
+    epsilon: float
+    eta: float
+    repetition_penalty: float
+    source_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    no_repeat_ngram: int
+    no_source_ngram: int
+    logit_bias: Mapping[int, float]
+    sequence_bias: Mapping[tuple[int, ...], float]
+    banned: Sequence[int]
+    banned_first: Sequence[int]
+    banned_sequences: Sequence[tuple[int, ...]]
+    forced: Mapping[int, int | tuple[int, ...]]
+    forced_bos: int
+    length_decay: tuple[int, float]
+    renormalize: bool
+    stop_ids: Sequence[int]
+    eos: Sequence[int]
+    ignore_eos: bool
+    length_penalty: float
+    early_stopping: bool | str
+
+
+class SamplingSettings(GenerationSettings, total=False):
+    """The same, with those that `complete` and `chat` name as options."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    stop: str | Sequence[str]
+    seed: int
+    logprobs: int
+    lookup: bool
+    n: int
+
+
+MaxTokens = Annotated[
+    int,
+    Meta(ge=1, lt=2**31, title="max tokens", description="The most tokens to generate; default: the model's own."),
+]
+Beams = Annotated[
+    int, Meta(ge=1, lt=2**31, title="beams", description="Beam search of this width; default: the model's own.")
+]
+Rest = Annotated[dict[str, Any], Meta(extra={"only": "python"})]
+SEARCH_SETTINGS = ("length_penalty", "early_stopping")  # of a beam search
+
+
+class GeneratingOptions(TaskOptions, frozen=True, kw_only=True):
+    """Options of a task that generates text: those it names, and in Python every other setting of generation."""
+
+    max_tokens: MaxTokens | None = None
+    generation: Rest = {}  # noqa: RUF012
+
+    def settings(self) -> dict[str, Any]:
+        """Those that were chosen, by the names that `generate` has for them."""
+        names = (*Settings.__struct_fields__, "beams")
+        chosen = {name: getattr(self, name) for name in self.__struct_fields__ if name in names}
+        return {name: value for name, value in chosen.items() if value not in (None, ())} | self.generation
+
+
+class GeneratingTask(Task[R, Q, A]):
+    """A task whose answers are generated, token by token."""
+
+    class Options(GeneratingOptions, frozen=True, kw_only=True): ...
+
+    def options(self, **chosen: Any) -> Any:
+        """`Options`, with all other settings of generation in `generation`."""
+        own = {field.name for field in self.fields} - {"generation"}
+        known = {*own, *Settings.__struct_fields__, *SEARCH_SETTINGS}
+        for name in chosen:
+            if name not in known:
+                raise UnknownOption(self.name, name, known)
+        given = {name: value for name, value in chosen.items() if value is not None}
+        if isinstance(given.get("stop"), str):
+            given["stop"] = (given["stop"],)
+        named = {field.name: field.check(given.pop(field.name)) for field in self.fields if field.name in given}
+        return self.Options(**named, generation=given)
+
+
+class TextToText(GeneratingTask[R, Q, A]):
     """R → prompt → target; `question`, `prompt`, `target`, `answer` and `score` are what a task adds."""
 
     forms: ClassVar[tuple[Form, ...]] = ("encoder-decoder", "decoder")
     cuts = True
+    needs = "a language-model head trained for it"
     max_tokens = 256
+
+    class Options(GeneratingOptions, frozen=True, kw_only=True):
+        beams: Beams | None = None
 
     @abstractmethod
     def prompt(self, question: Q) -> str:
-        """What the model is shown."""
+        """What the model reads."""
 
     @abstractmethod
     def target(self, row: R) -> str:
-        """What it should write."""
+        """What it should generate."""
 
     @abstractmethod
     def answer(self, question: Q, prompt: Prompt, written: api.Answer, *, model: Model) -> A: ...
 
     # --- made for it, trained ---------------------------------------------------------------------------------------
 
-    def can(self, spec: ModelSpec) -> bool:
-        return spec.form in self.forms and isinstance(spec.head, Tied | Own | Transformed)
-
-    def fits(self, model: Model) -> bool:
-        """A decoder goes on from any text; only one that was trained on this task answers."""
-        return self.can(model.spec) and (model.spec.form != "decoder" or model.memo.get("task") == self.name)
-
     def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
-        if not self.can(base):
+        if base.decoder is None or not isinstance(base.head, Tied | Own | Transformed):
             raise CannotDo(
-                f"{self.name} needs a model that writes, not the form {base.form!r} with the head "
+                f"{self.name} needs a model that generates text, not the form {base.form!r} with the head "
                 f"{type(base.head).__name__}; use one of {', '.join(self.forms)}"
             )
         return base
@@ -85,7 +173,7 @@ class Writing(Task[R, Q, A]):
         return Config(epochs=3, batch_tokens=2048, learning_rate=1e-4, warmup=0.1, weight_decay=0.01, eval_every=250)
 
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
-        """A target may take half of the context; what a prompt has too much is cut as when it is run."""
+        """A target may take half of the context; a prompt that is too long is cut as when it is run."""
         tokenizer, two = model.require_tokenizer(), model.spec.form == "encoder-decoder"
         listed: list[Any] = []
         for row in rows:
@@ -105,7 +193,7 @@ class Writing(Task[R, Q, A]):
         return NextToken(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[R], *, model: Model) -> Model:
-        """What every other room needs to let it write: how a target begins and ends."""
+        """The generation defaults know how a target begins and ends."""
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model
         known = msgspec.structs.replace(
@@ -115,9 +203,21 @@ class Writing(Task[R, Q, A]):
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, questions: Sequence[Q], *, model: Model, asked: dict[str, Any]) -> Prepared:
-        """The model with what its folder says of this task; takes out of `asked` what is no setting of generation."""
+    def settle(self, questions: Sequence[Q], *, model: Model, options: Any) -> Any:
+        """The options for these questions on this model: checked, and with what depends on all of them filled in."""
+        return options
+
+    def prepare(self, model: Model, options: Any) -> Prepared:
+        """The model with what its folder says of this task."""
         return Prepared(model)
+
+    def split(self, question: Q, *, model: Model) -> list[Q]:
+        """The parts that are answered one by one, where a question is too long to be read at once."""
+        return [question]
+
+    def join(self, question: Q, answers: Sequence[A], *, model: Model) -> A:
+        """One answer from those to the parts of a question."""
+        return answers[0]
 
     def answer_tokens(self, model: Model) -> int:
         """The most tokens of an answer: as the folder says, else as the task does."""
@@ -125,32 +225,42 @@ class Writing(Task[R, Q, A]):
         length = said.longest - 1 if said.longest and model.spec.form == "encoder-decoder" else None
         return max(1, min(said.most_new or length or self.max_tokens, most_written(model.spec)))
 
-    def run(self, questions: Sequence[Q], *, model: Model, **settings: Any) -> Iterator[A]:
-        """Those of similar length are written together; they come back in their order."""
+    def run(self, questions: Sequence[Q], *, model: Model, options: Any = None) -> Iterator[A]:
+        """Those of similar length are generated together; answers come in the order of the questions."""
         self.check(model)
-        given = {name: value for name, value in settings.items() if value is not None}
-        ready = self.prepare(questions, model=model, asked=given)
+        options = self.settle(questions, model=model, options=options or self.Options())
+        for some in portions(questions, count=SORTED_QUESTIONS):
+            parts = [self.split(question, model=model) for question in some]
+            answers = self.generate([part for each in parts for part in each], model=model, options=options)
+            for question, each in zip(some, parts, strict=True):
+                yield self.join(question, [next(answers) for _ in each], model=model)
+
+    def generate(self, questions: Sequence[Q], *, model: Model, options: Any) -> Iterator[A]:
+        """The answers to questions that can each be read at once."""
+        ready = self.prepare(model, options)
         model = ready.model
-        most, asked = most_written(model.spec), {"max_tokens": self.answer_tokens(model)} | given
+        most, asked = most_written(model.spec), {"max_tokens": self.answer_tokens(model)} | options.settings()
         beams = api.plan_of(model, asked, beams=asked.get("beams")).width
-        for some in portions(questions, count=TOGETHER):
+        for some in portions(questions, count=SORTED_QUESTIONS):
             texts = [ready.shown(self.prompt(one)) for one in some]
             prompts = [prompt_ids(text, model, room=min(most, asked["max_tokens"])) for text in texts]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
             ids = [prompts[at].ids for at in order]
-            rows = abreast(model.spec, read=len(ids[-1]), written=asked["max_tokens"], beams=beams)
+            rows = max_parallel_answers(
+                model.spec, prompt_tokens=len(ids[-1]), new_tokens=asked["max_tokens"], beams=beams
+            )
             written = api.complete(model, ids, start=first_of(model), rows=rows, **asked)
             best = {order[one.prompt]: one for one in reversed(written)}
             for at, one in enumerate(some):
                 if at not in best:
-                    raise InputError("nothing can be written under these settings: every token is forbidden")
+                    raise InputError("nothing can be generated under these settings: every token is forbidden")
                 if best[at].finish == "error":
-                    raise InputError(f"the model failed while writing: {best[at].error}")
+                    raise InputError(f"generation failed: {best[at].error}")
                 yield self.answer(one, prompts[at], best[at], model=model)
 
 
-class WritingPairs(Writing[Pair, str, A]):
-    """A row's source is shown, its target is written."""
+class PairTask(TextToText[Pair, str, A]):
+    """A row's source is the prompt, its target the answer."""
 
     kind = Pair
 
@@ -179,17 +289,20 @@ def most_written(spec: ModelSpec) -> int:
     return spec.context if spec.form == "encoder-decoder" else max(1, spec.context // 2)
 
 
-def abreast(spec: ModelSpec, *, read: int, written: int, beams: int = 1) -> int:
-    """How many answers are written side by side: as many as hold about REMEMBERED bytes, 2 · L · G · K numbers a
-    position, of their past and of what was read; beams share a source, and each has a past of its own."""
+def max_parallel_answers(spec: ModelSpec, *, prompt_tokens: int, new_tokens: int, beams: int = 1) -> int:
+    """How many answers are generated side by side: as many as have a cache of about MAX_CACHE_BYTES, of their own
+    tokens and of the prompt; beams share a source."""
     context = spec.context
     two = spec.form == "encoder-decoder"
-    positions = beams * min(written, context) + read if two else beams * min(written + read, context)
-    return max(1, min(ROWS, REMEMBERED // max(1, cache_bytes_per_position(spec) * positions)))
+    if two:
+        positions = beams * min(new_tokens, context) + prompt_tokens
+    else:
+        positions = beams * min(new_tokens + prompt_tokens, context)
+    return max(1, min(MAX_PARALLEL_ANSWERS, MAX_CACHE_BYTES // max(1, cache_bytes_per_position(spec) * positions)))
 
 
 def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
-    """The prompt as the model reads it, cut from behind where it is too long; `room` is kept for what is written."""
+    """The prompt as the model reads it, cut from behind where it is too long; `room` is reserved for the answer."""
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
     tokenizer = model.require_tokenizer()
@@ -206,7 +319,7 @@ def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
 
 
 def target_ids(text: str, tokenizer: Tokenizer, *, most: int, spaced: bool) -> tuple[int, ...]:
-    """What is to be written, with its end; behind a separator it begins with a space, as words in a text do."""
+    """The target with its end token; behind a separator it begins with a space, as words in a text do."""
     writer = tokenizer.target
     body = without_end(writer.encode(f" {text}" if spaced else text, special=not spaced).ids, writer)
     end = () if writer.eos is None else (writer.eos,)

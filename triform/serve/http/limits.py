@@ -94,8 +94,8 @@ def within(request: msgspec.Struct, limits: Limits) -> None:
         message = f"the texts have {total:,} characters; at most {most:,} are accepted in one request"
         raise Refusal(message, param=max(characters, key=characters.__getitem__), code=TOO_LONG)
     for name in request.__struct_fields__:
-        if name in BOUNDS:
-            _within(name, getattr(request, name), most=getattr(limits, BOUNDS[name]))
+        if name in BOUNDS or isinstance(getattr(request, name), list):  # every list has a limit
+            _within(name, getattr(request, name), most=getattr(limits, BOUNDS.get(name, "items")))
         if name == "input":
             what = "one text has {:,} characters"
             _within(name, _longest_text(getattr(request, name)), most=limits.characters, what=what, code=TOO_LONG)

@@ -83,8 +83,9 @@ def operation(route: Route, service: Service, schema_of: dict[int, Json]) -> Jso
 def narrow(component: Json, service: Service, *, task: str) -> None:
     """Adds the limits of this service, and the models that support the task."""
     for name, schema in component["properties"].items():
-        if name in BOUNDS and name not in ("prompt", "input"):  # a list of ids may be longer than one of texts
-            bound(schema, getattr(service.limits, BOUNDS[name]))
+        is_bounded = name in BOUNDS or schema.get("type") == "array"
+        if is_bounded and name not in ("prompt", "input"):  # a list of ids may be longer than one of texts
+            bound(schema, getattr(service.limits, BOUNDS.get(name, "items")))
         if name == "stop":
             for text in strings(schema):
                 text["maxLength"] = service.limits.stop_characters

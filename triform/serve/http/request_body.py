@@ -16,6 +16,7 @@ import msgspec
 from triform.files.strict_json import find_duplicate
 from triform.serve.http.http_errors import Refusal
 from triform.serve.http.limits import Limits, within
+from triform.tasks.options import UnknownOption
 
 MAX_LISTS = 8192
 HALF_CHARACTER = "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character"
@@ -73,7 +74,8 @@ def parsed(body: bytes, decoder: "msgspec.json.Decoder[T]", limits: Limits) -> T
         json.loads(body, object_pairs_hook=each_once)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
-        raise Refusal(mended(message), param=field_of(message, path)) from None
+        text = unknown_option(decoder.type, message, path) or mended(message)
+        raise Refusal(text, param=field_of(message, path)) from None
     except msgspec.DecodeError as error:
         raise Refusal(HALF_CHARACTER if half_character(body) else mended(str(error))) from None
     except UnicodeDecodeError as error:
@@ -100,6 +102,14 @@ def half_character(body: bytes) -> bool:
     except (ValueError, RecursionError) as error:
         return isinstance(error, UnicodeEncodeError)
     return False
+
+
+def unknown_option(kind: Any, message: str, path: str) -> str:
+    """For a field that a task does not have: the words of the command line and of Python; else nothing."""
+    field = FIELD_MESSAGE.fullmatch(message)
+    if field is None or field[1] != "contains unknown" or path or not getattr(kind, "task", ""):
+        return ""
+    return str(UnknownOption(kind.task, field[2], kind.__struct_fields__))
 
 
 def field_of(message: str, path: str) -> str | None:

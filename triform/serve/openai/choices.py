@@ -17,6 +17,7 @@ from triform.serve.openai import response_types as types
 from triform.serve.openai.request_types import Writing
 from triform.serve.worker.jobs import Job
 from triform.serve.worker.service import Served
+from triform.tasks.task import Usage
 from triform.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -33,7 +34,7 @@ class Shape(ABC):
         self.id = f"{self.kind}-{call.id}"
         self.created = int(time.time())
         self.offsets: dict[int, int] = {}  # characters sent per choice
-        self.usage = types.Usage(prompt_tokens=0, total_tokens=0)
+        self.usage = Usage(prompt_tokens=0, total_tokens=0)
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -52,7 +53,7 @@ class Shape(ABC):
                         raise failed_writing(event.error, param=event.param)
                     by_choice.setdefault(part * n + event.sample, []).append(event)
                     written += 1
-                self.usage = types.Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+                self.usage = Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
                 self.call.notes |= {"read": read, "written": written}
                 for choice in by_choice.items():
                     yield choice
@@ -72,7 +73,7 @@ class Shape(ABC):
     def pieces(self, index: int, events: list[Event]) -> list[Any]: ...
 
     @abstractmethod
-    def chunk(self, choices: tuple[Any, ...], *, usage: types.Usage | None = None) -> Any: ...
+    def chunk(self, choices: tuple[Any, ...], *, usage: Usage | None = None) -> Any: ...
 
     def said(self, index: int, events: list[Event]) -> dict[str, Any]:
         """The fields of a choice that both formats have."""
@@ -93,7 +94,7 @@ class CompletionShape(Shape):
     def pieces(self, index: int, events: list[Event]) -> list[types.Completion]:
         return [self.chunk((self.choice(index, events),))]
 
-    def chunk(self, choices: tuple[types.Choice, ...], *, usage: types.Usage | None = None) -> types.Completion:
+    def chunk(self, choices: tuple[types.Choice, ...], *, usage: Usage | None = None) -> types.Completion:
         return types.Completion(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
     def choice(self, index: int, events: list[Event]) -> types.Choice:
@@ -143,7 +144,7 @@ class ChatShape(Shape):
         )
         return [*opening, self.chunk((piece,))]
 
-    def chunk(self, choices: tuple[types.ChatPiece, ...], *, usage: types.Usage | None = None) -> types.ChatChunk:
+    def chunk(self, choices: tuple[types.ChatPiece, ...], *, usage: Usage | None = None) -> types.ChatChunk:
         return types.ChatChunk(id=self.id, created=self.created, model=self.served.name, choices=choices, usage=usage)
 
     def logprobs(self, events: list[Event]) -> types.ChatLogprobs | None:

@@ -1,20 +1,22 @@
-"""The request types, one per route, strict about every field; `/openapi.json` and `/docs` are made from them.
+"""Request bodies: one type per route, strict about every field; those of tasks are made from the tasks.
 
-Fixed ranges are in the types; those that can be configured are in `limits.py`.
+Fixed ranges are in the types; those that can be configured are in `limits.py`. `/openapi.json` and `/docs` are made
+from the types.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from triform.costs.workload import Phase
+from triform.tasks import named
+from triform.tasks.options import Count, Line, fields_of
 
 Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
 Bias: TypeAlias = Annotated[float, Meta(ge=-100, le=100)]
-Count: TypeAlias = Annotated[int, Meta(ge=1, lt=2**31)]
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
-Line: TypeAlias = Annotated[str, Meta(min_length=1)]
 Ids: TypeAlias = Annotated[list[TokenId], Meta(min_length=1)]
 Off: TypeAlias = Annotated[bool, Meta(extra_json_schema={"const": False})]
 
@@ -22,6 +24,7 @@ Off: TypeAlias = Annotated[bool, Meta(extra_json_schema={"const": False})]
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to a model."""
 
+    task: ClassVar[str] = ""  # whose options its fields are
     model: str
 
 
@@ -90,6 +93,7 @@ class Writing(Ask, frozen=True, kw_only=True):
 class CompletionAsk(Writing, frozen=True, kw_only=True):
     """A prompt to continue, or the source of an encoder-decoder; one or several, as text or token ids."""
 
+    task = "complete"
     prompt: str | list[str | TokenId | Ids]
     logprobs: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
 
@@ -113,6 +117,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ChatAsk(Writing, frozen=True, kw_only=True):
     """A conversation, rendered with the chat template of the model's folder."""
 
+    task = "chat"
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = False
@@ -125,6 +130,7 @@ class ChatAsk(Writing, frozen=True, kw_only=True):
 class EmbeddingAsk(Ask, frozen=True, kw_only=True):
     """Texts to embed, or token ids of one or several."""
 
+    task = "embed"
     input: Line | Annotated[list[Line | TokenId | Ids], Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"
     user: str | None = None
@@ -132,57 +138,26 @@ class EmbeddingAsk(Ask, frozen=True, kw_only=True):
 
 # --- the tasks ------------------------------------------------------------------------------------------------------
 
-Lines: TypeAlias = Line | Annotated[list[Line], Meta(min_length=1)]
+
+@cache
+def request_type(name: str) -> type[msgspec.Struct]:
+    """`ClassifyAsk` and its like: the model, what a question of the task is made of, and its options."""
+    task = named(name)
+    fields: list[Any] = [(field.name, field.type, field.default) for field in fields_of(task.input)]
+    fields += [(field.http_name, field.type, field.default) for field in task.fields if field.http_name is not None]
+    return msgspec.defstruct(
+        f"{name.capitalize()}Ask",
+        [field if field[2] is not msgspec.NODEFAULT else field[:2] for field in fields],
+        bases=(Ask,),
+        namespace={"__doc__": task.input.__doc__, "task": name},
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
 
 
-class TextAsk(Ask, frozen=True, kw_only=True):
-    """One text, or several, each of which is answered."""
-
-    text: Lines
-
-
-class WritingAsk(TextAsk, frozen=True, kw_only=True):
-    """`beams` above 1 searches; where nothing is said, it is as the model's folder likes it."""
-
-    max_tokens: Count | None = None
-    beams: Count | None = None
-
-
-class TranslateAsk(WritingAsk, frozen=True, kw_only=True):
-    alignment: bool = False  # which source tokens each target token looked at
-    pair: Annotated[str, Meta(min_length=1, max_length=64)] | None = None  # "en-de", of a model that has several
-
-
-class SummarizeAsk(WritingAsk, frozen=True, kw_only=True):
-    pass
-
-
-class ClassifyAsk(TextAsk, frozen=True, kw_only=True):
-    top: Count = 5  # labels told with their probabilities
-
-
-class TagAsk(TextAsk, frozen=True, kw_only=True):
-    pass
-
-
-class FillAsk(TextAsk, frozen=True, kw_only=True):
-    """The text has the model's mask where a word is missing."""
-
-    k: Count = 5  # candidates a mask
-
-
-class AnswerAsk(Ask, frozen=True, kw_only=True):
-    """One question, or several, about a text."""
-
-    question: Lines
-    context: Line
-
-
-class SearchAsk(TextAsk, frozen=True, kw_only=True):
-    """Each text is a query; `index` is one that the service was started with."""
-
-    index: str
-    k: Count = 10
+# --- ours -----------------------------------------------------------------------------------------------------------
 
 
 class TokenizeAsk(Ask, frozen=True, kw_only=True):

@@ -1,16 +1,12 @@
 """The response types of OpenAI's routes and of the small ones; the tasks' answers are in the tasks' files."""
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from triform.tasks.task import Usage
+
 Reason: TypeAlias = Literal["stop", "length"]
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    total_tokens: int
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,19 +135,6 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[ChatPiece, ...]
     usage: Usage | None = None
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-
-
-# --- tasks ----------------------------------------------------------------------------------------------------------
-
-A = TypeVar("A")
-
-
-class Answers(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """The answers of a task, in the order of the inputs."""
-
-    model: str
-    answers: tuple[A, ...]
-    usage: Usage
 
 
 # --- embeddings -----------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Source(NamedTuple):
     def searches(self) -> bool:
         """Beam search: encoder-decoders, and decoders trained for a task, as their folder says."""
         return self.spec.form == "encoder-decoder" or (
-            self.folder is not None and (self.folder / folders.MEMO).exists()
+            self.folder is not None and (self.folder / model_store.MEMO).exists()
         )
 
     def load(self) -> Model:

@@ -12,7 +12,7 @@ from triform.files import manifest
 from triform.files.safe_folder import Box
 from triform.hints import Hint
 from triform.model import Model
-from triform.tasks import named
+from triform.tasks import supports
 from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, Note, numbers_of, read_note
 
 PASSAGE_OVERHEAD_BYTES = 256  # of the Python objects that hold a passage, besides its text
@@ -69,7 +69,7 @@ def check_owners(indexes: Sequence[Described], models: Iterable[Model]) -> None:
     for model in models:
         if not orphans:
             return
-        if model.tokenizer is not None and named("search").fits(model):
+        if supports("search", model):
             numbers = numbers_of(model)
             orphans = {name: note for name, note in orphans.items() if note.numbers != numbers}
     for name, note in orphans.items():

@@ -20,10 +20,7 @@ from triform.serve.openai.response_types import ModelCard
 from triform.serve.worker.bounded_queues import make_lanes
 from triform.serve.worker.model_worker import Worker
 from triform.serve.worker.served_indexes import owners
-from triform.spec import Own, Tied, Transformed
-from triform.tasks import TASKS, named
-from triform.tasks.task import CannotDo
-from triform.tasks.task_of_model import own_task
+from triform.tasks import own_task_of, tasks_of
 from triform.tasks.task_specific_params import params_of, prepare
 from triform.tasks.vector_index import Index, numbers_of
 
@@ -56,7 +53,8 @@ class Served:
     ) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
-        self.task = task_of(model, self.tasks)
+        own = own_task_of(model)
+        self.task = own if own in self.tasks else None  # that `triform run` runs
         self.indexes: set[str] = set()  # names of those made with it
         self.vocabularies: dict[tuple[int, ...], Any] = {}  # for grammars, by their end tokens
         self.lanes = make_lanes(limits)
@@ -103,18 +101,6 @@ class Served:
             raise Refusal(message, param="model", code="wrong_task")
 
 
-def tasks_of(model: Model) -> tuple[str, ...]:
-    """Every model that generates can `complete`, with or without a tokenizer."""
-    spec = model.spec
-    writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
-    able = {"complete"} if writes else set()
-    able |= {"chat"} if writes and model.template is not None else set()
-    for task in TASKS:
-        if task not in ("complete", "chat") and model.tokenizer is not None and named(task).fits(model):
-            able.add(task)
-    return tuple(sorted(able))
-
-
 def check_generation(name: str, model: Model) -> None:
     """Checks the folder's generation defaults, also those of single tasks, before a request could fail by them."""
     try:
@@ -122,15 +108,6 @@ def check_generation(name: str, model: Model) -> None:
             check_folder(defaults)
     except TriformError as error:
         raise InputError(f"the model {name!r} cannot be served: {error}") from error
-
-
-def task_of(model: Model, able: tuple[str, ...]) -> str | None:
-    """The task that `triform run` runs with it."""
-    try:
-        own = own_task(model).name
-    except CannotDo:
-        return None
-    return own if own in able else None
 
 
 class Service:

@@ -1,0 +1,279 @@
+"""Rerank: passages ordered by how well they answer a query.
+
+A cross-encoder (an encoder with one output) reads query and passage together, as two segments, and its output is the
+score, through the sigmoid where its folder says so. Every embedding model works too: the score is the cosine of query
+and passage, with the folder's prompts. Trained as a cross-encoder, with binary cross-entropy.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from torch.nn import functional as F
+
+from triform.data.chunks import portions
+from triform.data.rows import Scored
+from triform.errors import InputError
+from triform.hints import Hint
+from triform.metrics import ndcg
+from triform.model import Model
+from triform.spec import Classify as Head
+from triform.spec import Form, ModelSpec, replace
+from triform.tasks.answer_spans import Asked, laid
+from triform.tasks.bm25 import BM25
+from triform.tasks.embed import EmbedTask
+from triform.tasks.encoder_batches import check_texts, through
+from triform.tasks.options import Line, TaskOptions
+from triform.tasks.task import Reply, Scores, Task, Usage
+from triform.text.tokenizer import Encoding
+from triform.train.examples import Examples, Labelled, Listed
+from triform.train.label_objectives import SeveralLabels
+from triform.train.objectives import Objective
+from triform.train.run_config import Config
+from triform.weights.label_heads import number_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SIGMOID = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}  # in config.json
+
+
+class RerankQuestion(msgspec.Struct, frozen=True):
+    query: str
+    documents: tuple[str, ...]
+
+
+class RankedPassage(msgspec.Struct, frozen=True):
+    """`index` is the passage's place among those that were given, from 0."""
+
+    index: int
+    score: float
+    passage: str
+
+
+class Reranking(Reply, frozen=True, kw_only=True):
+    """The passages, highest score first."""
+
+    ranked: tuple[RankedPassage, ...]
+
+    def __str__(self) -> str:
+        return "  ".join(f"{one.index + 1}: {one.score:.3f}" for one in self.ranked)
+
+    def columns(self) -> dict[str, object]:
+        best = self.ranked[0]
+        return {"best": best.passage, "score": best.score, "order": [one.index + 1 for one in self.ranked]}
+
+
+class RerankDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Line
+
+
+class RerankInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A query, and the documents that are to be ordered; the fields of Jina's and Cohere's APIs."""
+
+    query: Line
+    documents: Annotated[list[Line | RerankDocument], Meta(min_length=1)]
+    return_documents: bool = False
+
+
+class RerankResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    index: int
+    relevance_score: float
+    document: RerankDocument | None = None
+
+
+class RerankResponse(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    model: str
+    results: tuple[RerankResult, ...]
+    usage: Usage
+
+
+Top: TypeAlias = Annotated[
+    int, Meta(ge=1, lt=2**31, title="max passages", description="How many; default: all.", extra={"http": "top_n"})
+]
+
+
+class RerankTask(Task[Scored, RerankQuestion, Reranking]):
+    """Order passages by how well they answer QUERY: with a cross-encoder, or with the cosine of an embedding model.
+
+    The passages are the texts behind QUERY, or the lines (or rows) of --file.
+
+    \b
+    Examples:
+      triform rerank minilm "Who digs holes?" "A cat sat on a mat." "A mole dug a hole."
+      triform rerank models/cross-encoder "How do I save a model?" --file passages.txt --top 3
+      triform rerank minilm "Who digs holes?" --file passages.jsonl --json
+    """
+
+    name = "rerank"
+    forms = ("encoder",)
+    kind = Scored  # first is the query, second the passage, score how relevant it is: 0 is not
+    needs = "pooled vectors or one output"
+    answer_type = Reranking
+    input = RerankInput
+    response_type = RerankResponse
+    texts_are = "passages"
+    run_hint = f"this model orders passages: {Hint.RERANK}"
+    example = {"query": "Who digs holes?", "documents": "A cat sat on a mat.\nA mole dug a hole."}  # noqa: RUF012
+    cuts = True
+
+    class Options(TaskOptions, frozen=True, kw_only=True):
+        top: Top | None = None
+
+    # --- questions and answers --------------------------------------------------------------------------------------
+
+    def questions_in(self, body: RerankInput) -> list[RerankQuestion]:
+        texts = (one if isinstance(one, str) else one.text for one in body.documents)
+        return [RerankQuestion(body.query, tuple(texts))]
+
+    def bodies_of(self, questions: Sequence[RerankQuestion]) -> Iterator[dict[str, Any]]:
+        for one in questions:
+            yield {"query": one.query, "documents": one.documents, "return_documents": True}
+
+    def response(
+        self, answers: Sequence[Reranking], *, body: RerankInput, model: str, id: str, usage: Usage
+    ) -> RerankResponse:
+        results = tuple(
+            RerankResult(
+                index=one.index,
+                relevance_score=one.score,
+                document=RerankDocument(one.passage) if body.return_documents else None,
+            )
+            for one in answers[0].ranked
+        )
+        return RerankResponse(id=id, model=model, results=results, usage=usage)
+
+    def answers_in(self, response: RerankResponse) -> Iterator[Reranking]:
+        found = ((one.index, one.relevance_score, one.document) for one in response.results)
+        ranked = (RankedPassage(index, score, text.text if text else "") for index, score, text in found)
+        yield Reranking(ranked=tuple(ranked))
+
+    def question_about(self, text: str, others: Sequence[str]) -> RerankQuestion:
+        return RerankQuestion(text, tuple(others))
+
+    def render(self, answer: Reranking, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
+        return [f"{one.score:.3f}  {one.index + 1}  {' '.join(one.passage.split())}" for one in answer.ranked]
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def labels(self, rows: Any) -> tuple[str, ...]:
+        return ("relevance",)
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        return replace(base, head=Head(labels=1, pick="first", act="tanh"))
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        shared = Config(batch_tokens=2048, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+        if fresh:
+            return shared.replace(epochs=8, learning_rate=1e-3, eval_every=100, patience=8)
+        return shared.replace(epochs=3, learning_rate=5e-5, eval_every=100)
+
+    def examples(self, rows: Sequence[Scored], *, model: Model) -> Examples[Labelled]:
+        """A passage whose score is above 0 is relevant."""
+        found: list[Labelled] = []
+        for some in portions(rows):
+            pairs, _, _ = encode_pairs([(row.first, row.second) for row in some], model=model)
+            for row, pair in zip(some, pairs, strict=True):
+                ids, kinds = np.asarray(pair.ids, np.int32), np.asarray(pair.kinds, np.int32)
+                found.append(Labelled(ids, [0] if row.score > 0 else [], kinds))
+        return Listed(found, lengths=[len(each.ids) for each in found])
+
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
+        return SeveralLabels(labels=1)
+
+    def finished(self, rows: Sequence[Scored], *, model: Model) -> Model:
+        """The folder says that a sigmoid belongs behind the head, where every other program looks for it."""
+        return model.replace(config=dict(model.config) | SIGMOID)
+
+    # --- running and scoring ----------------------------------------------------------------------------------------
+
+    def question(self, row: Scored) -> RerankQuestion:
+        return RerankQuestion(row.first, (row.second,))
+
+    def run(
+        self, questions: Sequence[RerankQuestion], *, model: Model, options: Options | None = None
+    ) -> Iterator[Reranking]:
+        self.check(model)
+        top = (options or self.Options()).top
+        score = score_pairs if isinstance(model.spec.head, Head) else score_cosines
+        for question in questions:
+            if not question.documents:
+                raise InputError("there are no passages to order; give at least one", field="documents")
+            scores, cut, unknown = score(question, model=model)
+            order = sorted(range(len(scores)), key=lambda at: -scores[at])[:top]
+            ranked = tuple(RankedPassage(at, scores[at], question.documents[at]) for at in order)
+            yield Reranking(ranked=ranked, cut=cut, unknown=unknown)
+
+    def evaluate(self, rows: Sequence[Scored], *, model: Model, options: Any = None) -> Scores:
+        """The rows of one query are one question."""
+        questions = [RerankQuestion(query, tuple(known)) for query, known in group_rows(rows).items()]
+        return self.score(list(self.run(questions, model=model)), rows)
+
+    def score(self, answers: Sequence[Reranking], rows: Sequence[Scored]) -> Scores:
+        """One answer per query, in the order of their first rows; queries without a relevant passage do not count."""
+        found = []
+        for answer, known in zip(answers, group_rows(rows).values(), strict=True):
+            gains = [known[one.passage] for one in answer.ranked]
+            if any(gain > 0 for gain in gains):
+                first = next(place for place, gain in enumerate(gains, start=1) if gain > 0)
+                found.append((ndcg(gains, every=list(known.values())), 100 / first))
+        means = np.mean(found, axis=0).tolist() if found else [0.0, 0.0]
+        signature = f"{len(found):,} queries with a relevant passage, ×100"
+        return Scores(
+            main="ndcg@10", values={"ndcg@10": means[0], "mrr": means[1]}, rows=len(rows), signature=signature
+        )
+
+    def baselines(self, rows: Sequence[Scored], *, train: Sequence[Scored]) -> Mapping[str, Scores]:
+        answers = []
+        for query, known in group_rows(rows).items():
+            scores = BM25(list(known)).scores(query)
+            order = np.argsort(-scores, kind="stable").tolist()
+            ranked = (RankedPassage(at, float(scores[at]), list(known)[at]) for at in order)
+            answers.append(Reranking(ranked=tuple(ranked)))
+        return {"BM25": self.score(answers, rows)}
+
+
+def group_rows(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    """query → passage → score, the highest where a passage comes twice."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in rows:
+        known = groups.setdefault(row.first, {})
+        known[row.second] = max(row.score, known.get(row.second, row.score))
+    return groups
+
+
+def encode_pairs(pairs: Sequence[tuple[str, str]], *, model: Model) -> tuple[list[Encoding], int, int]:
+    """Query and passage as two segments, of a long passage the beginning; how many tokens were cut off or unknown."""
+    found = laid([Asked(query, passage) for query, passage in pairs], model=model)
+    cut = sum(each.cut + count_unread(each.windows) for each in found)
+    return [each.windows[0] for each in found], cut, sum(each.unknown for each in found)
+
+
+def count_unread(windows: Sequence[Encoding]) -> int:
+    """Tokens of a passage that are not in its first window."""
+    places = [{at for at, part in zip(one.offsets, one.parts, strict=True) if part == 1} for one in windows]
+    return len(set.union(*places)) - len(places[0])
+
+
+@torch.no_grad()
+def score_pairs(question: RerankQuestion, *, model: Model) -> tuple[list[float], int, int]:
+    """What a cross-encoder says of each passage."""
+    pairs, cut, unknown = encode_pairs([(question.query, text) for text in question.documents], model=model)
+    values = through([pair.ids for pair in pairs], model=model, kinds=[pair.kinds for pair in pairs])
+    return [number_of(value, model.config) for value in values], cut, unknown
+
+
+def score_cosines(question: RerankQuestion, *, model: Model) -> tuple[list[float], int, int]:
+    """The cosine of the query with each passage."""
+    check_texts([question.query, *question.documents])
+    task = EmbedTask()
+    query, read = task.read([question.query], model=model, role="query")
+    documents = [task.read(some, model=model, role="document") for some in portions(question.documents)]
+    vectors = F.normalize(torch.cat([vector for vector, _ in documents]).double(), dim=-1)
+    scores = vectors @ F.normalize(query[0].double(), dim=-1)
+    every = [*read, *(each for _, some in documents for each in some)]
+    return scores.tolist(), sum(each.cut for each in every), sum(each.unknown for each in every)
