@@ -43,6 +43,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Triform needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
+	$(BIN)/python -m triform.kernels.library  # compiles the native kernels, where there is a compiler
 	touch $@
 
 $(VENV)/.test: $(VENV)/.run

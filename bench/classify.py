@@ -75,24 +75,24 @@ def seeds(rows: int, count: int) -> range:
 
 
 def measure(case: Case, *, data: Path, base: str) -> Result:
-    from triform.data.input_paths import splits
-    from triform.data.rows import Labelled
+    from triform.data.input_paths import find_splits
+    from triform.data.rows import LabelledRow
     from triform.pipeline.eval_rows import read_rows
-    from triform.pipeline.run_training import Wish, train
-    from triform.tasks import named
+    from triform.pipeline.run_training import TrainingRequest, train
+    from triform.tasks import get_task
 
     place = data / case.name
-    found = splits(place, kind=Labelled)
-    rows, _ = read_rows(str(found.train[0]), kind=Labelled)
-    test, _ = read_rows(str(place), kind=Labelled)
+    found = find_splits(place, kind=LabelledRow)
+    rows, _ = read_rows(str(found.train[0]), kind=LabelledRow)
+    test, _ = read_rows(str(place), kind=LabelledRow)
     if case.rows:
         rows = random.Random(case.seed).sample(rows, case.rows)
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder) / "train.csv", rows) if case.rows else place
         begun = time.monotonic()
-        done = train(Wish(task="classify", data=path, out=Path(folder) / "model", base=base))
+        done = train(TrainingRequest(task="classify", data=path, out=Path(folder) / "model", base=base))
         seconds = time.monotonic() - begun
-    scores = named("classify").evaluate(test, model=done.model)
+    scores = get_task("classify").evaluate(test, model=done.model)
     return Result(
         *case,
         default=round(scores.values["accuracy"], 2),
@@ -116,11 +116,11 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
 
 def frozen(rows: Sequence[Any], test: Sequence[Any], *, base: str) -> float:
     """scikit-learn's logistic regression on `model.embed`; of three C the one that is best on the test rows."""
-    from triform.tasks.initial_head import frozen_vectors
+    from triform.tasks.initial_head import read_frozen_vectors
     from triform.weights import model_folder, model_store
 
-    model = model_folder.read(model_store.find(base))
-    sides = [frozen_vectors([row.text for row in side], base=model).numpy() for side in (rows, test)]
+    model = model_folder.read(model_store.find_model(base))
+    sides = [read_frozen_vectors([row.text for row in side], base=model).numpy() for side in (rows, test)]
     return max(linear(sides[0], rows, sides[1], test, strength=strength) for strength in (1.0, 10.0, 100.0))
 
 

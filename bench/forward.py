@@ -27,11 +27,11 @@ def ours_prefill(tokens: int, every: bool) -> Run:
     """The prompt read into a cache and the next token's scores; or the scores of every position."""
     import torch
 
-    from triform.core.packed_linear import packed
+    from triform.core.packed_linear import pack_network
     from triform.core.texts import Text
 
     model = _ours("gpt2-small")
-    network = packed(model.network)  # as generating reads a prompt
+    network = pack_network(model.network)  # as generating reads a prompt
     ids = torch.randint(0, 50_000, (1, tokens))
 
     @torch.no_grad()
@@ -58,14 +58,14 @@ def _encoding(ids: Any, keep: Any) -> Run:
     import torch
 
     from triform.core import inputs
-    from triform.core.packed_linear import packed
+    from triform.core.packed_linear import pack_network
 
     model = _ours("bert-base")
-    network = packed(model.network)
+    network = pack_network(model.network)
 
     @torch.no_grad()
     def run() -> None:
-        inputs.logits(network, model.spec, ids, keep=keep)
+        inputs.compute_logits(network, model.spec, ids, keep=keep)
 
     return run
 

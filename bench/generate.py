@@ -142,11 +142,11 @@ def copying(scratch: Path, sizes: Sizes) -> Row:
 
 
 def growth(sizes: Sizes) -> Claim:
-    from triform.costs.scaling import slope
+    from triform.costs.scaling import fit_exponent
 
     racers = [contender(str(n), "ours_growth", tokens=n) for n in sizes.growth]
     points = {one.name: one.median for one in race(racers, rounds=min(2, sizes.rounds))}
-    exponent = slope([(float(n), seconds) for n, seconds in points.items()])
+    exponent = fit_exponent([(float(n), seconds) for n, seconds in points.items()])
     told = " … ".join(f"{n}: {1000 * seconds:,.0f} ms" for n, seconds in points.items())
     return Claim(f"time to write n tokens grows as n^p ({told}), p", exponent, 1.2, points)
 

@@ -73,12 +73,12 @@ def ours_growth(tokens: int) -> Run:
 
 def ours_arriving(folder: str, rows: int, requests: int, new: int, within: float) -> Run:
     """Requests that arrive at random within so many seconds, through one engine: seconds until the last is answered."""
-    from triform.generate.api import engine_of
-    from triform.generate.settings import Request, settings
+    from triform.generate.api import make_engine
+    from triform.generate.settings import Request, make_settings
 
     model, chance = _ours(folder), random.Random(2)
-    engine = engine_of(model, rows=rows, prefix_bytes=0)
-    chosen = settings({"max_tokens": new, "temperature": 0.0, "ignore_eos": True}, None, known={})
+    engine = make_engine(model, rows=rows, prefix_bytes=0)
+    chosen = make_settings({"max_tokens": new, "temperature": 0.0, "ignore_eos": True}, None, known={})
     asked = [
         Request(prompt=tuple(prompts(1, chance.randrange(8, 64), seed=at)[0]), settings=chosen)
         for at in range(requests)

@@ -30,17 +30,17 @@ def heads() -> Iterator[Claim]:
     import torch
 
     from triform import families
-    from triform.core.initial_weights import build
+    from triform.core.initial_weights import build_network
     from triform.inspect.view import look
     from triform.model import Model
     from triform.page import requests
-    from triform.page.answer_requests import answer
-    from triform.page.session import Looker
+    from triform.page.answer_requests import answer_request
+    from triform.page.session import InspectionSession
 
     torch.set_num_threads(2)
     spec = families.gpt2()
-    model = Model(spec, build(spec))
-    looker = Looker("gpt2", model)
+    model = Model(spec, build_network(spec))
+    looker = InspectionSession("gpt2", model)
     texts = [[(7 * i + 31 * turn) % spec.vocab for i in range(TOKENS)] for turn in range(ROUNDS + 1)]
 
     def library(ids: list[int]) -> object:
@@ -48,15 +48,15 @@ def heads() -> Iterator[Claim]:
 
     def view(ids: list[int]) -> object:
         where: dict[str, Any] = {
-            "run": requests.Run(text=" ".join(map(str, ids))),
+            "run": requests.PageRun(text=" ".join(map(str, ids))),
             "stack": "decoder",
             "kind": "self",
             "layer": LAYER,
         }
         window: dict[str, Any] = {"queries": (0, 32), "keys": (0, 32)}
-        answer(looker, requests.Heads(**where, **window))
-        answer(looker, requests.Formula(**where, head=HEAD, **window))
-        return answer(looker, requests.Overview(**where, head=HEAD))
+        answer_request(looker, requests.HeadsRequest(**where, **window))
+        answer_request(looker, requests.FormulaRequest(**where, head=HEAD, **window))
+        return answer_request(looker, requests.OverviewRequest(**where, head=HEAD))
 
     for name, does in {"the library": library, "the page's attention view": view}.items():
         yield claim(f"one head of GPT-2 small, {TOKENS} tokens, asked by {name}", 2.0, does, texts)
@@ -108,14 +108,16 @@ def served() -> Iterator[str]:
     import uvicorn
 
     from triform import families
-    from triform.core.initial_weights import build
+    from triform.core.initial_weights import build_network
     from triform.model import Model
-    from triform.page.session import Looker
-    from triform.serve.page_routes import app
+    from triform.page.session import InspectionSession
+    from triform.serve.page_routes import make_look_app
 
     spec = families.gpt2(vocab=2000, width=128, layers=4, heads=4, context=256)
     socket = create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app(Looker("small", Model(spec, build(spec)))), log_level="error", lifespan="off")
+    config = uvicorn.Config(
+        make_look_app(InspectionSession("small", Model(spec, build_network(spec)))), log_level="error", lifespan="off"
+    )
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

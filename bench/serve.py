@@ -528,7 +528,7 @@ def english(count: int, *, most: int = 1) -> list[str]:
 
 def make_encoder(folder: Path) -> None:
     from triform import families
-    from triform.core.initial_weights import build
+    from triform.core.initial_weights import build_network
     from triform.model import Model
     from triform.pooling import Pooling
     from triform.spec import NoHead, replace
@@ -538,7 +538,7 @@ def make_encoder(folder: Path) -> None:
     sizes = {"vocab": 30_522, "width": 384, "layers": 6, "heads": 12, "context": 512}
     spec = replace(families.bert(**sizes), head=NoHead())
     words = train_tokenizer(english(2000), kind="wordpiece", vocab=2000)
-    folders.write(folder, model=Model(spec, build(spec), words, pooling=Pooling("mean", normalise=True)))
+    folders.write(folder, model=Model(spec, build_network(spec), words, pooling=Pooling("mean", normalise=True)))
 
 
 def report(loads: Sequence[Load], held: dict[str, Any], embedded: dict[str, Any]) -> dict[str, Any]:

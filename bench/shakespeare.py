@@ -19,13 +19,13 @@ import torch
 from rich.console import Console
 
 from bench.harness import RESULTS
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.families import gpt2
-from triform.parameters import parameters
+from triform.parameters import count_parameters
 from triform.spec import ModelSpec, Rotary, replace
 from triform.train.batch_sampler import Position
-from triform.train.examples import Windows
-from triform.train.loop import Run, ready
+from triform.train.examples import TokenWindows
+from triform.train.loop import TrainingRun, prepare_run
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import mean_loss
@@ -86,17 +86,17 @@ def characters() -> tuple[npt.NDArray[np.int64], int]:
     return ids.astype(np.int64), len(known)
 
 
-def windows(ids: npt.NDArray[np.int64]) -> Windows:
-    return Windows(ids, length=CONTEXT, fingerprint="tinyshakespeare")
+def windows(ids: npt.NDArray[np.int64]) -> TokenWindows:
+    return TokenWindows(ids, length=CONTEXT, fingerprint="tinyshakespeare")
 
 
-def trained(recipe: Recipe, learn: Windows, held: Windows, *, until: float = 0.0) -> Iterator[Reached]:
+def trained(recipe: Recipe, learn: TokenWindows, held: TokenWindows, *, until: float = 0.0) -> Iterator[Reached]:
     """Looked at now and then, without counting the looking, until the loss is reached or the run is over."""
-    network = build(recipe.spec)
-    run = ready(network, objective=NextToken(), examples=learn, config=recipe.config)
-    steps, seconds = run.feed.steps(Position()), 0.0
+    network = build_network(recipe.spec)
+    run = prepare_run(network, objective=NextToken(), examples=learn, config=recipe.config)
+    steps, seconds = run.sampler.iterate_steps(Position()), 0.0
     while not over(run, seconds):
-        run.before, run.started = seconds, time.monotonic()
+        run.elapsed_before, run.started = seconds, time.monotonic()
         run.step(next(steps))
         seconds = run.elapsed
         if run.state.step % LOOK_EVERY == 0 or over(run, seconds):
@@ -106,19 +106,21 @@ def trained(recipe: Recipe, learn: Windows, held: Windows, *, until: float = 0.0
                 return
 
 
-def over(run: Run[object, object], seconds: float) -> bool:
+def over(run: TrainingRun[object, object], seconds: float) -> bool:
     config = run.config
     if config.minutes is not None and seconds >= 60 * config.minutes:
         return True
-    return run.last is not None and run.state.step >= run.last
+    return run.last_step is not None and run.state.step >= run.last_step
 
 
-def followed(recipe: Recipe, learn: Windows, held: Windows, console: Console, *, until: float = 0.0) -> Reached:
+def followed(
+    recipe: Recipe, learn: TokenWindows, held: TokenWindows, console: Console, *, until: float = 0.0
+) -> Reached:
     with console.status(recipe.name) as status:
         for reached in trained(recipe, learn, held, until=until):
             status.update(f"{recipe.name}: step {reached.step}, {reached.seconds:.0f} s, loss {reached.loss:.4f}")
     console.print(
-        f"{recipe.name}: {parameters(recipe.spec):,} parameters, validation loss {reached.loss:.4f} after "
+        f"{recipe.name}: {count_parameters(recipe.spec):,} parameters, validation loss {reached.loss:.4f} after "
         f"{reached.step:,} steps in {reached.seconds:.1f} s"
     )
     return reached

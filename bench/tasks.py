@@ -107,7 +107,7 @@ def embedding(scratch: Path, sizes: Sizes) -> Row:
     from triform.weights import model_store
 
     try:
-        folder = model_store.find("minilm")
+        folder = model_store.find_model("minilm")
     except TriformError:
         raise SystemExit("MiniLM is not on this machine; get it with `triform pull minilm`") from None
     texts, lengths = mixed(folder, sizes.texts)
@@ -133,14 +133,14 @@ def random_marian(to: Path) -> None:
     import little_world
     import triform
     from triform.families import marian
-    from triform.pipeline.base_model import generation_of
+    from triform.pipeline.base_model import make_generation_defaults
     from triform.text.train_tokenizer import train_tokenizer
 
     known = list(little_world.sentences(split="train", seed=SEED, count=5_000))
     words = (text for one in known for text in (one.english, one.german))
     tokenizer = train_tokenizer(words, kind="bpe", vocab=16_384, ends=True)
     model = triform.build(marian(vocab=16_384), seed=SEED)
-    generation = generation_of(tokenizer, "encoder-decoder")
+    generation = make_generation_defaults(tokenizer, "encoder-decoder")
     model = model.replace(tokenizer=tokenizer, generation=generation, memo={"task": "translate"})
     model.save(to)
 

@@ -23,20 +23,20 @@ SHAPES = {
 def ours(shape: str, rows: int, tokens: int) -> Run:
     import torch
 
-    from triform.core.initial_weights import build
+    from triform.core.initial_weights import build_network
     from triform.families import gpt2
-    from triform.train.examples import Listed, Tokens
-    from triform.train.loop import ready
+    from triform.train.examples import ExampleList, TokenExample
+    from triform.train.loop import prepare_run
     from triform.train.run_config import Config
     from triform.train.token_objectives import NextToken
 
     torch.set_num_threads(2)
     spec = gpt2(**SHAPES[shape], context=tokens)
     ids = torch.randint(0, spec.vocab, (4 * rows, tokens + 1)).numpy()
-    examples = Listed([Tokens(row) for row in ids], lengths=[tokens] * len(ids))
+    examples = ExampleList([TokenExample(row) for row in ids], lengths=[tokens] * len(ids))
     config = Config(steps=10**6, batch_tokens=rows * tokens)
-    run = ready(build(spec), objective=NextToken(), examples=examples, config=config)
-    steps = run.feed.steps()
+    run = prepare_run(build_network(spec), objective=NextToken(), examples=examples, config=config)
+    steps = run.sampler.iterate_steps()
     return lambda: run.step(next(steps))
 
 

@@ -10,7 +10,7 @@ All words occur in training, some combinations are held out: a hash of verb, adj
 `python -m little_world` prints a sample.
 """
 
-from little_world.export import write
+from little_world.export import write_rows
 from little_world.grammar_engine import Split
 from little_world.rows import TASKS, Label, Row, Task, rows
 from little_world.sentences import SPLITS, Sentence, is_grammatical, lecture_examples, parse, sentences, translate
@@ -31,5 +31,5 @@ __all__ = [
     "rows",
     "sentences",
     "translate",
-    "write",
+    "write_rows",
 ]

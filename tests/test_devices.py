@@ -9,12 +9,12 @@ from tiny_tasks import LABELLED, begun, learned
 
 import triform
 from triform import devices
-from triform.check.checks import CLAIMS
+from triform.check.checks import CHECKS
 from triform.check.run_checks import check
 from triform.errors import TriformError
 from triform.families import sized
-from triform.tasks import named
-from triform.tasks.bag_of_words import learned as bag_of_words
+from triform.tasks import get_task
+from triform.tasks.bag_of_words import fit_bag_of_words as bag_of_words
 
 SPEC = sized("gpt2", "tiny", vocab=40)
 
@@ -35,13 +35,13 @@ def test_a_device_that_is_not_there_is_one_clear_line(name: str, saved: Path) ->
 def test_devices_that_are_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    assert devices.devices() == ["cpu", "cuda:0", "cuda:1"]
+    assert devices.list_devices() == ["cpu", "cuda:0", "cuda:1"]
 
 
 def test_everything_works_inside_inference_mode(saved: Path) -> None:
     ids = [[1, 2, 3]]
     want = triform.load(saved).logits(ids)
-    task = named("classify")
+    task = get_task("classify")
     with torch.inference_mode():
         loaded, built = triform.load(saved), triform.build(SPEC)
         assert torch.equal(loaded.logits(ids), want)
@@ -49,14 +49,14 @@ def test_everything_works_inside_inference_mode(saved: Path) -> None:
         assert loaded.complete([[1, 2, 3]], max_tokens=2, beams=2)[0].finish == "length"
         model = learned(task, LABELLED, model=begun(task, LABELLED), steps=2)
         assert next(task.run(["Jack loves Rome."], model=model)).labels
-        sight = [claim for claim in CLAIMS if claim.name == "mask = gradients"]
-        assert check(SPEC, built.network, claims=sight).holds
+        sight = [claim for claim in CHECKS if claim.name == "mask = gradients"]
+        assert check(SPEC, built.network, checks=sight).holds
         assert bag_of_words(["a", "b"], [("x",), ("y",)]).answers(["a"]) == [("x",)]
     assert not any(p.is_inference() for each in (loaded, built) for p in each.network.parameters())
 
 
 def test_weights_copied_inside_inference_mode_cannot_learn() -> None:
-    task = named("classify")
+    task = get_task("classify")
     model = begun(task, LABELLED)
     with torch.inference_mode():
         frozen = model.replace(network=copy.deepcopy(model.network))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triform.errors import UnknownName, UnsupportedName, closest
+from triform.errors import UnknownName, UnsupportedName, find_closest
 
 KNOWN = ("bert", "roberta", "gpt2", "t5", "llama", "triform", "train", "complete")
 
@@ -12,12 +12,12 @@ KNOWN = ("bert", "roberta", "gpt2", "t5", "llama", "triform", "train", "complete
     [("brt", "bert"), ("llma", "llama"), ("tarin", "train"), ("complte", "complete"), ("Bert", "bert")],
 )
 def test_slips(name: str, meant: str) -> None:
-    assert closest(name, KNOWN) == meant
+    assert find_closest(name, KNOWN) == meant
 
 
 @pytest.mark.parametrize("name", ["modernbert", "gpt_oss", "roformer", "albert", "xlm-roberta", "mt5", "finetune", ""])
 def test_names_that_only_look_alike(name: str) -> None:
-    assert closest(name, KNOWN) is None
+    assert find_closest(name, KNOWN) is None
     assert "did you mean" not in str(UnknownName("family", name, KNOWN))
 
 

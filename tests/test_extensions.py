@@ -89,11 +89,11 @@ def test_the_page_has_no_lessons() -> None:
     paths, opening = run_without("""
 import asyncio
 import triform
-from triform.page.session import Looker
-from triform.serve.page_routes import routes
+from triform.page.session import InspectionSession
+from triform.serve.page_routes import make_page_routes
 
 model = triform.build(triform.families.gpt2(vocab=40, width=16, layers=1, heads=2, context=8), seed=0)
-found = routes({"tiny": Looker("tiny", model)})
+found = make_page_routes({"tiny": InspectionSession("tiny", model)})
 (begin,) = (route.endpoint for route in found if route.path == "/v1/look" and "GET" in route.methods)
 from starlette.requests import Request
 answer = asyncio.run(begin(Request({"type": "http", "method": "GET", "headers": []})))

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +14,17 @@ import click
 import pytest
 from tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun
 
-from little_world import write as write_world
+from little_world import write_rows as write_world
 from little_world.rows import Task as WorldTask
 from triform.cli import all_commands, main, triform
 from triform.cli.command_synonyms import OTHER_WORDS
-from triform.data.rows import Text
+from triform.data.rows import TextRow
 from triform.hints import Hint
-from triform.tasks import TASKS, named
+from triform.tasks import TASKS, get_task
 from triform.tasks.task import CannotDo
 from triform.weights import model_folder, model_store, pull
 from triform.weights.model_folder import load
-from triform.weights.model_store import Carried
+from triform.weights.model_store import PackagedModel
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
@@ -61,14 +62,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder of tiny models, data for every task, and a shelf of its own."""
     root = tmp_path_factory.mktemp("world")
     made = {
-        "classify": begun(named("classify"), LABELLED),
-        "tag": begun(named("tag"), TAGGED),
-        "answer": begun(named("answer"), QUESTIONS),
-        "embed": begun(named("embed"), SCORED),
-        "fill": begun(named("fill"), [Text("Jack loves Rome.")]),
-        "decoder": begun(named("complete"), [Text("Jack loves Rome.")], form="decoder"),
-        "chat": begun(named("chat"), [], form="decoder"),
-        "pair": begun(named("translate"), PAIRS, form="encoder-decoder"),
+        "classify": begun(get_task("classify"), LABELLED),
+        "tag": begun(get_task("tag"), TAGGED),
+        "answer": begun(get_task("answer"), QUESTIONS),
+        "embed": begun(get_task("embed"), SCORED),
+        "fill": begun(get_task("fill"), [TextRow("Jack loves Rome.")]),
+        "decoder": begun(get_task("complete"), [TextRow("Jack loves Rome.")], form="decoder"),
+        "chat": begun(get_task("chat"), [], form="decoder"),
+        "pair": begun(get_task("translate"), PAIRS, form="encoder-decoder"),
     }
     for name, model in made.items():
         model_folder.write(root / name, model=model)
@@ -87,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def packages(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `pull` downloads: an encoder and a decoder that chats, under the names that messages advise."""
     for name, made in {"minilm": "embed", "smollm2": "chat"}.items():
-        monkeypatch.setitem(model_store.PACKAGES, name, Carried(name, "1.0", f"{name}/"))
+        monkeypatch.setitem(model_store.PACKAGES, name, PackagedModel(name, "1.0", f"{name}/"))
         with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as archive:
             for file in (world / made).iterdir():
                 archive.write(file, f"{name}/{file.name}")
@@ -124,6 +125,9 @@ def follow(hint: Hint, world: Path, tmp_path: Path) -> int:
             more = ("--max-tokens", "2")
         case Hint.LOOK:
             more = ("--json",)
+        case Hint.REMOVE:
+            shutil.copytree(world / "classify", model_store.models_folder() / "gone")
+            places["MODEL"], more = "gone", ("--yes",)
         case Hint.SEARCH:
             assert follow(Hint.INDEX, world, tmp_path) == 0
         case Hint.TRAIN:
@@ -166,18 +170,19 @@ def test_a_model_that_cannot_do_a_task_says_how_to_train_one_that_can(
 ) -> None:
     """With this very model where it says --from MODEL."""
     try:
-        named(task).check(load(world / name))
+        get_task(task).check(load(world / name))
         pytest.skip("it can")
     except CannotDo as error:
         said = str(error)
-    places = {"DATA": world / f"{task}.jsonl", "MODEL": world / name, "FOLDER": tmp_path / "out"}
+    trained = task if TASKS[task].is_trained else "complete"
+    places = {"DATA": world / f"{trained}.jsonl", "MODEL": world / name, "FOLDER": tmp_path / "out"}
     assert run(*filled(advised(said), places), *(FASTER if "--from" in said else SMALLER)) == 0
 
 
 def test_a_model_without_tokenizer_is_not_advised_to_learn(world: Path) -> None:
     bare = load(world / "decoder").replace(tokenizer=None)
     with pytest.raises(CannotDo, match="without tokenizer cannot learn to; train a new one"):
-        named("chat").check(bare)
+        get_task("chat").check(bare)
 
 
 @pytest.mark.usefixtures("packages")
@@ -295,7 +300,7 @@ def test_words_of_the_field_lead_to_commands(word: str, capsys: pytest.CaptureFi
 
 def test_words_that_mislead_are_known() -> None:
     wanted = {"list": "models", "generate": "complete", "ner": "tag", "qa": "answer", "finetune": "train",
-              "predict": "run", "encode": "embed", "help": "--help", "ls": "models", "download": "pull",
+              "predict": "run", "encode": "embed", "ls": "models", "download": "pull",
               "convert": "import", "server": "serve", "summarise": "summarize", "translation": "translate"}  # fmt: skip
     assert {word: OTHER_WORDS[word].split()[1] for word in wanted} == wanted
     assert "--from" in OTHER_WORDS["finetune"]

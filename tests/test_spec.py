@@ -66,10 +66,6 @@ IMPOSSIBLE = {
     "dropout=1.0 is out of range": lambda: replace(families.gpt2(), dropout=1.0),
     "vocab=0 is not a size": lambda: families.gpt2(vocab=0),
     "stack: layers=-1 is not a size": lambda: families.gpt2(layers=-1),
-    "window is for decoders": lambda: replace(
-        families.bert(),
-        encoder=replace(families.bert().encoder, attention=replace(families.bert().encoder.attention, window=4)),
-    ),
     "segment ids are for models with one stack": lambda: replace(families.t5(), embedding=families.bert().embedding),
 }
 
@@ -115,10 +111,10 @@ def test_unknown_names_name_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("size", families.SMALL)
+@pytest.mark.parametrize("size", families.SMALL_SIZES)
 def test_every_family_has_our_sizes(family: str, size: str) -> None:
     spec = sized(family, size, vocab=100)
-    assert (spec.vocab, spec.width) == (100, families.SMALL[size]["width"])
+    assert (spec.vocab, spec.width) == (100, families.SMALL_SIZES[size]["width"])
 
 
 def test_replace_checks_again() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from triform import families, spec
     from triform.costs.predict import cost
     from triform.errors import TriformError
+    from triform.inspect.activations_file import load_activations
+    from triform.inspect.compare_models import compare
     from triform.model import Model, build
     from triform.weights.model_folder import load
 
@@ -25,13 +27,26 @@ _MODULE_OF = {
     "Model": "triform.model",
     "TriformError": "triform.errors",
     "build": "triform.model",
+    "compare": "triform.inspect.compare_models",
     "cost": "triform.costs.predict",
     "families": "triform",
     "load": "triform.weights.model_folder",
+    "load_activations": "triform.inspect.activations_file",
     "spec": "triform",
 }
 
-__all__ = ["Model", "TriformError", "__version__", "build", "cost", "families", "load", "spec"]
+__all__ = [
+    "Model",
+    "TriformError",
+    "__version__",
+    "build",
+    "compare",
+    "cost",
+    "families",
+    "load",
+    "load_activations",
+    "spec",
+]
 
 
 prepare_threads()

@@ -47,7 +47,7 @@ class Curve(msgspec.Struct, frozen=True):
     joined: bool = True
 
 
-class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
+class LineChart(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
     """Curves over one x axis; `marks` are x values with a label."""
 
     title: str
@@ -61,7 +61,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
     y_unit: str | UnsetType = UNSET  # printed at each tick
 
 
-class Bars(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
+class BarChart(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
     """One bar per name, from the top; its value is printed at its end."""
 
     title: str
@@ -69,7 +69,7 @@ class Bars(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
     unit: str = ""
 
 
-class Heat(msgspec.Struct, frozen=True, kw_only=True, tag="heat"):
+class HeatMap(msgspec.Struct, frozen=True, kw_only=True, tag="heat"):
     """One number per cell, as strength of colour; another colour below zero."""
 
     title: str
@@ -78,7 +78,7 @@ class Heat(msgspec.Struct, frozen=True, kw_only=True, tag="heat"):
     cells: tuple[tuple[float, ...], ...]
 
 
-Plot = Lines | Bars | Heat
+Chart = LineChart | BarChart | HeatMap
 
 
 def curve(name: str, xs: Sequence[float], ys: Sequence[float], *, joined: bool = True) -> Curve:
@@ -95,9 +95,9 @@ def lines(
     marks: Sequence[tuple[float, str]] = (),
     x_ticks: Sequence[float] = (),
     y_unit: str = "",
-) -> Lines:
+) -> LineChart:
     """`log` names the axes that are logarithmic: "x", "y" or "xy"."""
-    return Lines(
+    return LineChart(
         title=title,
         x=x,
         y=y,
@@ -110,13 +110,13 @@ def lines(
     )
 
 
-def bars(title: str, values: Mapping[str, float], unit: str = "") -> Bars:
-    return Bars(title=title, values={name: float(value) for name, value in values.items()}, unit=unit)
+def bars(title: str, values: Mapping[str, float], unit: str = "") -> BarChart:
+    return BarChart(title=title, values={name: float(value) for name, value in values.items()}, unit=unit)
 
 
-def heat(title: str, cells: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Heat:
+def heat(title: str, cells: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> HeatMap:
     numbers = tuple(tuple(float(cell) for cell in row) for row in cells)
-    return Heat(title=title, rows=tuple(rows), columns=tuple(columns), cells=numbers)
+    return HeatMap(title=title, rows=tuple(rows), columns=tuple(columns), cells=numbers)
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
@@ -128,14 +128,14 @@ class Figure(NamedTuple):
     svg: str
 
     def save(self, path: str | Path) -> None:
-        check_ending(path)
+        check_svg_path(path)
         Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_svg_(self) -> str:
         return self.svg
 
 
-def check_ending(path: str | Path) -> None:
+def check_svg_path(path: str | Path) -> None:
     """Figures are written as SVG, so the file name must end in .svg."""
     if Path(path).suffix.lower() != ".svg":
         raise InputError(
@@ -143,7 +143,7 @@ def check_ending(path: str | Path) -> None:
         )
 
 
-def short(number: float, unit: str = "") -> str:
+def format_number(number: float, unit: str = "") -> str:
     """1234567 → 1.23 M, 0.0123 s → 12.3 ms: three digits and an SI prefix; below 1 only before a unit"""
     for power, prefix in PREFIXES.items():
         if abs(number) >= 0.9995 * power and (unit or power >= 1):
@@ -164,7 +164,7 @@ class Scale(NamedTuple):
     log: bool
 
     @staticmethod
-    def over(values: Iterable[float], start: float, end: float, *, log: bool) -> "Scale":
+    def from_values(values: Iterable[float], start: float, end: float, *, log: bool) -> "Scale":
         numbers = list(values)
         if not numbers or not all(math.isfinite(value) for value in numbers):
             raise InputError("a plot needs at least one point, and every number finite")
@@ -184,13 +184,14 @@ class Scale(NamedTuple):
     def ticks(self) -> list[float]:
         """Powers of ten (with 2 and 5 where there are few), or round steps."""
         if self.log:
-            return log_ticks(self.low, self.high)
+            return make_log_ticks(self.low, self.high)
         step = 10 ** math.floor(math.log10((self.high - self.low) / 4))
         step *= next(times for times in (1, 2, 5, 10) if (self.high - self.low) / (step * times) <= 6)
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
+def make_log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers between `low` and `high` for a logarithmic axis."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     few = (1, 2, 5) if math.log10(high / low) < 3 else (1,)
     every = -(-(last - first) // 8) if few == (1,) else 1
@@ -201,21 +202,22 @@ def log_ticks(low: float, high: float) -> list[float]:
 # --- drawing --------------------------------------------------------------------------------------------------------
 
 
-def draw(plot: Plot) -> Figure:
+def draw(plot: Chart) -> Figure:
+    """The chart as an SVG figure."""
     match plot:
-        case Lines():
+        case LineChart():
             return draw_lines(plot)
-        case Bars():
+        case BarChart():
             return draw_bars(plot)
-        case Heat():
+        case HeatMap():
             return draw_heat(plot)
 
 
-def draw_lines(plot: Lines) -> Figure:
+def draw_lines(plot: LineChart) -> Figure:
     """Each curve has its own colour and marker."""
     points = [point for curve in plot.curves for point in curve.points]
-    across = Scale.over([x for x, _ in points] + [x for x, _ in plot.marks], LEFT, WIDTH - RIGHT, log=plot.log_x)
-    up = Scale.over([y for _, y in points], HEIGHT - BOTTOM, TOP, log=plot.log_y)
+    across = Scale.from_values([x for x, _ in points] + [x for x, _ in plot.marks], LEFT, WIDTH - RIGHT, log=plot.log_x)
+    up = Scale.from_values([y for _, y in points], HEIGHT - BOTTOM, TOP, log=plot.log_y)
     if plot.log_y:  # a margin, so that no line touches the edge
         up = up._replace(low=up.low / 1.2, high=up.high * 1.2)
     parts = [*draw_grid(plot, across, up)]
@@ -234,20 +236,21 @@ def draw_lines(plot: Lines) -> Figure:
     return make_figure(parts, title=plot.title, description=described)
 
 
-def draw_bars(plot: Bars) -> Figure:
+def draw_bars(plot: BarChart) -> Figure:
+    """Horizontal bars, each with its name and value."""
     left, gap = 24 + 7 * max(map(len, plot.values), default=0), 26
-    across = Scale.over(plot.values.values(), left, WIDTH - 90, log=False)
+    across = Scale.from_values(plot.values.values(), left, WIDTH - 90, log=False)
     parts = []
     for index, (name, value) in enumerate(plot.values.items()):
         top, (start, end) = 50 + gap * index, sorted((across.at(0), across.at(value)))
         parts.append(text_element(left - 8, top + 14, name, anchor="end"))
         parts.append(rect_element(start, top, end - start, gap - 6, colour=0))
-        parts.append(text_element(end + 6, top + 14, short(value, plot.unit), kind="soft"))
+        parts.append(text_element(end + 6, top + 14, format_number(value, plot.unit), kind="soft"))
     described = "; ".join(f"{name}: {value:g}" for name, value in plot.values.items())
     return make_figure(parts, title=plot.title, description=described, height=60 + gap * len(plot.values))
 
 
-def draw_heat(plot: Heat) -> Figure:
+def draw_heat(plot: HeatMap) -> Figure:
     """Rows are labelled at the left, columns on top."""
     cells, rows, columns = plot.cells, plot.rows, plot.columns
     if len(rows) * len(columns) > MAX_HEAT_CELLS:
@@ -256,7 +259,7 @@ def draw_heat(plot: Heat) -> Figure:
         )
     if len(cells) != len(rows) or any(len(row) != len(columns) for row in cells):
         raise InputError(f"a heat map needs {len(rows)} rows of {len(columns)} numbers, one per pair of labels")
-    most = Scale.over([abs(value) for row in cells for value in row], 0, 1, log=False).high
+    most = Scale.from_values([abs(value) for row in cells for value in row], 0, 1, log=False).high
     left, top = 20 + 7 * min(max(map(len, rows)), 20), 60 + 6 * min(max(map(len, columns)), 20)
     side = max(min((WIDTH - left - RIGHT) / len(columns), 32.0), 1.0)
     labelled = side >= 11  # below that, labels would overlap
@@ -277,7 +280,7 @@ def draw_heat(plot: Heat) -> Figure:
     return make_figure(parts, title=plot.title, description=described, height=bottom + 34)
 
 
-def stacked(figures: Sequence[Figure]) -> Figure:
+def stack_figures(figures: Sequence[Figure]) -> Figure:
     """Figures one below another in one SVG."""
     top, parts = 0, []
     for figure in figures:
@@ -322,24 +325,26 @@ def shorten(words: str) -> str:
     return replace_unprintable(words if len(words) <= 20 else f"{words[:19]}…")
 
 
-def draw_grid(plot: Lines, across: Scale, up: Scale) -> Iterable[str]:
+def draw_grid(plot: LineChart, across: Scale, up: Scale) -> Iterable[str]:
+    """Grid lines and tick labels of a line chart."""
     own_ticks = () if plot.x_ticks is UNSET else plot.x_ticks
     for tick in own_ticks or across.ticks():
         at = across.at(tick)
         yield f'<line class="grid" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>'
-        label = f"{tick:,g}" if own_ticks else short(tick)
+        label = f"{tick:,g}" if own_ticks else format_number(tick)
         yield text_element(at, HEIGHT - BOTTOM + 18, label, anchor="middle", kind="soft")
     y_unit = "" if plot.y_unit is UNSET else plot.y_unit
     for tick in up.ticks():
         at = up.at(tick)
         yield f'<line class="grid" x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}"/>'
-        yield text_element(LEFT - 8, at + 4, short(tick, y_unit), anchor="end", kind="soft")
+        yield text_element(LEFT - 8, at + 4, format_number(tick, y_unit), anchor="end", kind="soft")
     yield text_element((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, plot.x, anchor="middle")
     middle = (TOP + HEIGHT - BOTTOM) / 2
     yield f'<g transform="rotate(-90 16 {middle})">{text_element(16, middle + 4, plot.y, anchor="middle")}</g>'
 
 
 def draw_curve(curve: Curve, index: int, across: Scale, up: Scale) -> Iterable[str]:
+    """One curve: its line, and a marker with a hint for each point."""
     places = [(across.at(x), up.at(y)) for x, y in curve.points]
     if curve.joined:
         dash = f' stroke-dasharray="{DASHES[index % len(DASHES)]}"'
@@ -362,6 +367,7 @@ def marker_path(index: int, x: float, y: float) -> str:
 
 
 def draw_legend(names: Sequence[str]) -> Iterable[str]:
+    """The names of the curves with their markers, in one row."""
     x = 16.0
     for index, name in enumerate(names):
         yield f'<path d="{marker_path(index, x + 5, 44)}" fill="var(--c{index % COLOURS})"/>'

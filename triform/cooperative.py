@@ -17,8 +17,9 @@ def pause() -> None:
 
 
 @contextmanager
-def pausing(look_up: Callable[[], None]) -> Iterator[None]:
-    before = _CALLBACK.set(look_up)
+def call_at_pauses(callback: Callable[[], None]) -> Iterator[None]:
+    """Long work in this block calls `callback` at its pauses."""
+    before = _CALLBACK.set(callback)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ MIN_SIMILARITY = 0.75  # 2 · equal letters / all letters, for one name to be a 
 
 NOT_FINITE = "not finite (NaN or infinity)"
 ALL_EQUAL = "all the same number"
-DAMAGED = "its weights are damaged, or too large for float16: load it in float32 (dtype='float32')"
+DAMAGED_WEIGHTS = "its weights are damaged, or too large for float16: load it in float32 (dtype='float32')"
 
 
 class TriformError(ValueError):
@@ -31,14 +31,14 @@ class InputError(TriformError):
         self.field = field
 
 
-class NotNumbers(InputError):
+class InvalidScores(InputError):
     """Scores that are NaN, infinite or all the same: no result can be computed from them."""
 
     def __init__(self, scores: str = NOT_FINITE) -> None:
-        super().__init__(f"the model's scores are {scores}; {DAMAGED}")
+        super().__init__(f"the model's scores are {scores}; {DAMAGED_WEIGHTS}")
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
+def find_closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that differs by a typing error: the first letter and nearly all others are the same.
 
     Similar spelling alone would mislead: albert is not bert, roformer not triform.
@@ -53,7 +53,7 @@ class UnknownName(TriformError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = closest(name, names)
+        near = find_closest(name, names)
         hint = "." if near is None else f"; did you mean {near!r}?"
         super().__init__(f"unknown {what} {name!r}{hint} Known: {self._list_names(name, names)}")
 

@@ -13,7 +13,7 @@ def _field(theirs: str, default: Any = None) -> Any:
     return msgspec.field(default=default, name=theirs)
 
 
-class Generation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GenerationDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Special tokens, and how the next token is chosen unless a request says otherwise."""
 
     bos: int | None = _field("bos_token_id")

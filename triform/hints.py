@@ -8,6 +8,8 @@ from enum import StrEnum
 
 
 class Hint(StrEnum):
+    """Commands that errors and cards advise; a test runs each of them."""
+
     ANSWER = "triform answer MODEL QUESTION --context FILE"
     CHAT = "triform chat MODEL"
     CHECK = "triform check MODEL"
@@ -28,14 +30,17 @@ class Hint(StrEnum):
     LECTURE_CHAPTER = "triform lecture mask"
     LECTURE_QUIZ = "triform lecture --quiz"
     LINT = "triform lint DATA --task TASK"
+    LOGS_ON = "triform logs --on"
     LOOK = "triform look MODEL TEXT"
     MEASURE = "triform cost --measure"
     MODELS = "triform models"
     PULL = "triform pull {name}"
+    REMOVE = "triform rm MODEL"
     RERANK = "triform rerank MODEL QUERY --file FILE"
     RUN = "triform run MODEL TEXT"
     SEARCH = "triform search INDEX TEXT"
     SERVE = "triform serve MODEL"
+    SHOW = "triform show MODEL"
     SUMMARIZE = "triform summarize MODEL TEXT"
     TAG = "triform tag MODEL TEXT"
     TRAIN = "triform train {task} DATA --out FOLDER"

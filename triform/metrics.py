@@ -23,29 +23,33 @@ Numbers = npt.NDArray[np.float64]
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def accuracy(right: Sequence[tuple[str, ...]], answered: Sequence[tuple[str, ...]]) -> float:
+def accuracy(true_labels: Sequence[tuple[str, ...]], predicted_labels: Sequence[tuple[str, ...]]) -> float:
     """The share of texts whose labels are exactly the true ones, in any order."""
-    hits = sum(set(one) == set(other) for one, other in zip(right, answered, strict=True))
-    return 100 * hits / max(1, len(right))
+    hits = sum(set(one) == set(other) for one, other in zip(true_labels, predicted_labels, strict=True))
+    return 100 * hits / max(1, len(true_labels))
 
 
-def macro_f1(right: Sequence[tuple[str, ...]], answered: Sequence[tuple[str, ...]]) -> float:
+def macro_f1(true_labels: Sequence[tuple[str, ...]], predicted_labels: Sequence[tuple[str, ...]]) -> float:
     """The mean over labels of 2·hits / (times true + times predicted)."""
-    true, predicted = (Counter(label for labels in rows for label in set(labels)) for rows in (right, answered))
-    hits = Counter(label for one, other in zip(right, answered, strict=True) for label in set(one) & set(other))
+    true, predicted = (
+        Counter(label for labels in rows for label in set(labels)) for rows in (true_labels, predicted_labels)
+    )
+    hits = Counter(
+        label for one, other in zip(true_labels, predicted_labels, strict=True) for label in set(one) & set(other)
+    )
     names = true.keys() | predicted.keys()
     return 100 * sum(2 * hits[x] / (true[x] + predicted[x]) for x in names) / max(1, len(names))
 
 
-def confusion(right: Sequence[str], answered: Sequence[str]) -> dict[str, dict[str, int]]:
+def count_confusions(true_labels: Sequence[str], predicted_labels: Sequence[str]) -> dict[str, dict[str, int]]:
     """The confusion matrix: true label → predicted label → count"""
     counts: dict[str, dict[str, int]] = {}
-    for (one, other), times in sorted(Counter(zip(right, answered, strict=True)).items()):
+    for (one, other), times in sorted(Counter(zip(true_labels, predicted_labels, strict=True)).items()):
         counts.setdefault(one, {})[other] = times
     return counts
 
 
-def label_matrix(labels: Sequence[tuple[str, ...]], names: Sequence[str]) -> Tensor:
+def make_label_matrix(labels: Sequence[tuple[str, ...]], names: Sequence[str]) -> Tensor:
     """[rows, labels]: 1 for each label of a row"""
     index = {name: at for at, name in enumerate(names)}
     matrix = torch.zeros(len(labels), len(names), dtype=torch.float64)
@@ -54,7 +58,7 @@ def label_matrix(labels: Sequence[tuple[str, ...]], names: Sequence[str]) -> Ten
     return matrix
 
 
-def chosen_labels(scores: Tensor, names: Sequence[str], *, several: bool) -> list[tuple[str, ...]]:
+def choose_labels(scores: Tensor, names: Sequence[str], *, several: bool) -> list[tuple[str, ...]]:
     """The label with the highest score; if `several`, all labels with a score above 0."""
     if not several:
         return [(names[at],) for at in scores.argmax(-1).tolist()]
@@ -64,7 +68,7 @@ def chosen_labels(scores: Tensor, names: Sequence[str], *, several: bool) -> lis
 # --- named entities, as seqeval ---------------------------------------------------------------------------------------
 
 
-class Stretch(NamedTuple):
+class EntitySpan(NamedTuple):
     """An entity of this kind: words first to last, both included."""
 
     kind: str
@@ -80,24 +84,26 @@ class EntityScore(NamedTuple):
     recall: float
 
 
-def entities(tags: Sequence[str]) -> list[Stretch]:
+def find_entities(tags: Sequence[str]) -> list[EntitySpan]:
     """The entities of O, B-x and I-x tags, in order; an I-x that continues nothing begins one."""
-    found: list[Stretch] = []
+    found: list[EntitySpan] = []
     open_kind: str | None = None
     for at, tag in enumerate(tags):
         kind = None if tag == "O" else tag[2:]
         if kind is not None and (tag[0] == "B" or kind != open_kind):
-            found.append(Stretch(kind, at, at))
+            found.append(EntitySpan(kind, at, at))
         elif kind is not None:
             found[-1] = found[-1]._replace(last=at)
         open_kind = kind
     return found
 
 
-def entity_score(right: Sequence[Collection[Hashable]], answered: Sequence[Collection[Hashable]]) -> EntityScore:
+def score_entities(
+    true_entities: Sequence[Collection[Hashable]], predicted_entities: Sequence[Collection[Hashable]]
+) -> EntityScore:
     """Micro average over all texts: an entity counts if its kind and both ends are right; 0 without entities."""
-    hits = sum(len(set(one) & set(other)) for one, other in zip(right, answered, strict=True))
-    true, predicted = sum(map(len, right)), sum(map(len, answered))
+    hits = sum(len(set(one) & set(other)) for one, other in zip(true_entities, predicted_entities, strict=True))
+    true, predicted = sum(map(len, true_entities)), sum(map(len, predicted_entities))
 
     def percent(part: int, whole: int) -> float:
         return 100 * part / whole if whole else 0.0
@@ -108,34 +114,34 @@ def entity_score(right: Sequence[Collection[Hashable]], answered: Sequence[Colle
 # --- question answering, as the SQuAD script --------------------------------------------------------------------------
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """Lower case, without punctuation, without articles, single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
-def exact(right: str, answered: str) -> float:
-    return float(normalised(right) == normalised(answered))
+def exact_match(reference: str, answer: str) -> float:
+    return float(normalise(reference) == normalise(answer))
 
 
-def token_f1(right: str, answered: str) -> float:
+def token_f1(reference: str, answer: str) -> float:
     """2·shared / (words of one + words of the other); if one has no words, 1 if both have none."""
-    one, other = normalised(right).split(), normalised(answered).split()
+    one, other = normalise(reference).split(), normalise(answer).split()
     if not one or not other:
         return float(one == other)
     shared = (Counter(one) & Counter(other)).total()
     return 2 * shared / (len(one) + len(other))
 
 
-def best_of(rights: Sequence[str], answered: str) -> tuple[float, float]:
+def score_answer(references: Sequence[str], answer: str) -> tuple[float, float]:
     """(exact match, F1) against the best reference; without any, the right answer is the empty one."""
-    rights = [right for right in rights if normalised(right)] or [""]
-    return max(exact(right, answered) for right in rights), max(token_f1(right, answered) for right in rights)
+    references = [right for right in references if normalise(right)] or [""]
+    return max(exact_match(right, answer) for right in references), max(token_f1(right, answer) for right in references)
 
 
 # --- ROUGE, as the rouge-score package without stemming ---------------------------------------------------------------
 
 
-class Rouge(NamedTuple):
+class RougeScore(NamedTuple):
     """F1 of ROUGE-1, ROUGE-2 and ROUGE-Lsum, from 0 to 1."""
 
     one: float
@@ -143,15 +149,15 @@ class Rouge(NamedTuple):
     lsum: float
 
 
-def rouge(text: str, *, reference: str) -> Rouge:
+def score_rouge(text: str, *, reference: str) -> RougeScore:
     words, right = split_words(text), split_words(reference)
-    return Rouge(n_grams(words, right, 1), n_grams(words, right, 2), lsum(text, reference))
+    return RougeScore(rouge_n(words, right, 1), rouge_n(words, right, 2), rouge_lsum(text, reference))
 
 
-def best_rouge(text: str, *, references: Sequence[str]) -> Rouge:
+def score_best_rouge(text: str, *, references: Sequence[str]) -> RougeScore:
     """For each measure, the best of several references."""
-    scores = [rouge(text, reference=reference) for reference in references]
-    return Rouge(*map(max, zip(*scores, strict=True)))
+    scores = [score_rouge(text, reference=reference) for reference in references]
+    return RougeScore(*map(max, zip(*scores, strict=True)))
 
 
 def split_words(text: str) -> list[str]:
@@ -164,12 +170,12 @@ def f1(hits: int, predicted: int, true: int) -> float:
     return 2 * precision * recall / (precision + recall) if hits else 0.0
 
 
-def n_grams(words: Sequence[str], right: Sequence[str], n: int) -> float:
+def rouge_n(words: Sequence[str], right: Sequence[str], n: int) -> float:
     got, want = (Counter(zip(*(text[k:] for k in range(n)), strict=False)) for text in (words, right))
     return f1((got & want).total(), got.total(), want.total())
 
 
-def lsum(text: str, reference: str) -> float:
+def rouge_lsum(text: str, reference: str) -> float:
     """Per line of the reference: its words in a longest common subsequence with a line of the text.
 
     A word counts no more often than it occurs in the text, nor than in the reference.

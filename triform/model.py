@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 import torch
 
 from triform.core import initial_weights, inputs
-from triform.core.build import cache_for
+from triform.core.build import make_cache
 from triform.core.forms import Form
+from triform.core.quantized_network import find_matrices, name_kind
 from triform.errors import InputError
-from triform.generation_defaults import Generation
-from triform.parameters import parameters
+from triform.generation_defaults import GenerationDefaults
+from triform.parameters import count_parameters
 from triform.pooling import Pooling, Role
-from triform.precision import dtype_named
+from triform.precision import to_dtype
 from triform.spec import ModelSpec
+from triform.weight_kinds import weight_kind_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,18 +34,29 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from triform.check.run_checks import Report
+    from triform.check.run_checks import CheckReport
     from triform.core.cache import Cache
     from triform.core.inputs import Ids, Keep
-    from triform.generate.api import Answer, Prompt
+    from triform.generate.api import GeneratedText, Prompt
     from triform.generate.events import Event
+    from triform.inspect.activations import Pooled
+    from triform.inspect.activations_file import Activations
+    from triform.inspect.changes import Intervention
+    from triform.inspect.labelled_array import LabelledArray
+    from triform.inspect.measures import Measure
+    from triform.inspect.module_paths import AttentionKind, StackName
+    from triform.inspect.parse_changes import ChangeSources
+    from triform.inspect.sweeps import MakeChange, Over
     from triform.inspect.view import View
     from triform.tasks.answer import ExtractedAnswer
     from triform.tasks.chat import ChatReply
     from triform.tasks.classify import Classification
+    from triform.tasks.decide import Decision
     from triform.tasks.fill import FilledText
     from triform.tasks.rerank import Reranking
-    from triform.tasks.search import SearchHits
+    from triform.tasks.score import TextScore
+    from triform.tasks.search import SearchHits, SearchSettings
+    from triform.tasks.search_ranking import SearchMode
     from triform.tasks.summarize import Summary
     from triform.tasks.tag import TaggedText
     from triform.tasks.task import Reply
@@ -90,7 +103,7 @@ class Model:
     tokenizer: Tokenizer | None = None
     template: ChatTemplate | None = None
     labels: tuple[str, ...] = ()  # of a classification or tagging head
-    generation: Generation = field(default_factory=Generation)
+    generation: GenerationDefaults = field(default_factory=GenerationDefaults)
     pooling: Pooling | None = None  # of a sentence-transformers folder
     config: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)  # the rest of generation_config.json
@@ -98,8 +111,14 @@ class Model:
     memo: dict[str, Any] = field(default_factory=dict)  # settings of the tasks it was trained for
     own_folders: set[Path] = field(default_factory=set)  # loaded from there, or saved there before
 
+    @property
+    def weights(self) -> str:
+        """The kind of its weights: "float32" (or another `dtype`), "bfloat16", "q8", "q4"."""
+        kind = name_kind(find_matrices(self.network))
+        return str(self.dtype).removeprefix("torch.") if kind == "float32" else kind
+
     def __repr__(self) -> str:
-        return f"Model({self.spec.form}, {parameters(self.spec):,} parameters, {self.dtype})"
+        return f"Model({self.spec.form}, {count_parameters(self.spec):,} parameters, {self.weights})"
 
     def replace(self, **changes: Any) -> Model:
         """A new model with these fields changed; it has no folder of its own yet."""
@@ -113,11 +132,11 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.network.token.weight.dtype
+        return self.network.dtype
 
     @property
     def device(self) -> torch.device:
-        return self.network.token.weight.device
+        return self.network.device
 
     @torch.no_grad()
     def logits(
@@ -133,15 +152,15 @@ class Model:
 
         `keep` is True at real tokens; `kinds` are segment ids. Padding may be anywhere; it is skipped, with scores 0.
         """
-        return inputs.logits(
+        return inputs.compute_logits(
             self.network, self.spec, ids, target=target, keep=keep, target_keep=target_keep, kinds=kinds
         )
 
     def cache(self, *, rows: int = 1, capacity: int = 64) -> Cache:
         """An empty cache for this model's decoder."""
-        return cache_for(self.spec, rows=rows, capacity=capacity, dtype=self.dtype, device=self.device)
+        return make_cache(self.spec, rows=rows, capacity=capacity, dtype=self.dtype, device=self.device)
 
-    def check(self) -> Report:
+    def check(self) -> CheckReport:
         """Run the self-checks on this model."""
         from triform.check.run_checks import check
 
@@ -173,16 +192,18 @@ class Model:
         start: int | None = None,
         pack: bool | None = None,
         **generation: Unpack[GenerationSettings],
-    ) -> list[Answer]:
+    ) -> list[GeneratedText]:
         """Whole answers to a batch of prompts; `beams=4` searches, `n=3` gives three per prompt."""
         from triform.generate import api
-        from triform.tasks import named
+        from triform.tasks import get_task
 
-        options = named("complete").options(
+        options = get_task("complete").options(
             max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed, n=n,
             beams=beams, logprobs=logprobs, lookup=lookup, **generation,
         )  # fmt: skip
-        return api.complete(self, prompts, start=start, pack=pack, rows=rows or api.ROWS, **options.settings())
+        return api.complete(
+            self, prompts, start=start, pack=pack, rows=rows or api.PARALLEL_SEQUENCES, **options.settings()
+        )
 
     def chat(
         self,
@@ -197,14 +218,14 @@ class Model:
         **generation: Unpack[GenerationSettings],
     ) -> ChatReply:
         """The assistant's next message: `model.chat("Hello").message.content`, or to a list of {role, content}."""
-        from triform.tasks.chat import ChatTask, conversation
+        from triform.tasks.chat import ChatTask, make_conversation
 
         task = ChatTask()
         options = task.options(
             max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed,
             **generation,
         )  # fmt: skip
-        return next(task.run([conversation(messages)], model=self, options=options))
+        return next(task.run([make_conversation(messages)], model=self, options=options))
 
     @overload
     def translate(
@@ -215,6 +236,8 @@ class Model:
         beams: int | None = None,
         alignment: bool = False,
         pair: str | None = None,
+        from_lang: str | None = None,
+        to_lang: str | None = None,
         **generation: Unpack[SamplingSettings],
     ) -> Translation: ...
     @overload
@@ -226,6 +249,8 @@ class Model:
         beams: int | None = None,
         alignment: bool = False,
         pair: str | None = None,
+        from_lang: str | None = None,
+        to_lang: str | None = None,
         **generation: Unpack[SamplingSettings],
     ) -> list[Translation]: ...
     def translate(
@@ -236,12 +261,15 @@ class Model:
         beams: int | None = None,
         alignment: bool = False,
         pair: str | None = None,
+        from_lang: str | None = None,
+        to_lang: str | None = None,
         **generation: Unpack[SamplingSettings],
     ) -> Translation | list[Translation]:
         """`model.translate("A lion.", beams=4).text`; `alignment=True` shows where each word came from."""
         found: Translation | list[Translation] = self._answer(
-            "translate", texts, max_tokens=max_tokens, beams=beams, alignment=alignment, pair=pair, **generation
-        )
+            "translate", texts, max_tokens=max_tokens, beams=beams, alignment=alignment, pair=pair,
+            from_lang=from_lang, to_lang=to_lang, **generation,
+        )  # fmt: skip
         return found
 
     @overload
@@ -312,14 +340,51 @@ class Model:
         return found
 
     @overload
-    def classify(self, texts: str, *, top: int = 5) -> Classification: ...
+    def classify(
+        self,
+        texts: str,
+        *,
+        top: int = 5,
+        text_pair: str | None = None,
+        labels: Texts = (),
+        hypothesis: str | None = None,
+        several: bool = False,
+    ) -> Classification: ...
     @overload
-    def classify(self, texts: Texts, *, top: int = 5) -> list[Classification]: ...
+    def classify(
+        self,
+        texts: Texts,
+        *,
+        top: int = 5,
+        text_pair: str | Texts | None = None,
+        labels: Texts = (),
+        hypothesis: str | None = None,
+        several: bool = False,
+    ) -> list[Classification]: ...
     @check_options
-    def classify(self, texts: str | Texts, *, top: int = 5) -> Classification | list[Classification]:
-        """`model.classify("A stirring film.").labels`"""
-        found: Classification | list[Classification] = self._answer("classify", texts, top=top)
-        return found
+    def classify(
+        self,
+        texts: str | Texts,
+        *,
+        top: int = 5,
+        text_pair: str | Texts | None = None,
+        labels: Texts = (),
+        hypothesis: str | None = None,
+        several: bool = False,
+    ) -> Classification | list[Classification]:
+        """`model.classify("A stirring film.").labels`
+
+        `text_pair` is read together with the text, by models that compare two. `labels` are your own, for a model for
+        natural-language inference or a decoder: "This is about {}." is the `hypothesis`, `several` may hold together.
+        """
+        from triform.tasks.classify import ClassifyTask
+        from triform.tasks.text_pairs import match_pairs
+
+        task = ClassifyTask()
+        questions = match_pairs([texts] if isinstance(texts, str) else texts, text_pair)
+        options = task.options(top=top, labels=tuple(labels), hypothesis=hypothesis, several=several)
+        answers = list(task.run(questions, model=self, options=options))
+        return answers[0] if isinstance(texts, str) else answers
 
     @overload
     def tag(self, texts: str) -> TaggedText: ...
@@ -342,26 +407,49 @@ class Model:
         return found
 
     @check_options
-    def embed(self, texts: str | Texts, *, windows: bool = False, role: Role = "text") -> Tensor:
+    def embed(
+        self,
+        texts: str | Texts,
+        *,
+        windows: bool = False,
+        role: Role = "text",
+        prompt: str | None = None,
+        dimensions: int | None = None,
+    ) -> Tensor:
         """[D] of one text, [N, D] of several.
 
         Of a text that is too long, only the beginning is used; with `windows` all of it, as the mean over windows.
-        `role` ("query", "document") chooses the folder's prompt for it.
+        `role` ("query", "document") chooses the folder's prompt for it, `prompt` the one of that name. `dimensions`
+        shortens each vector, as Matryoshka models are made for.
         """
         from triform.tasks.embed import EmbedTask
 
         several = [texts] if isinstance(texts, str) else texts
-        vectors = EmbedTask().vectors(several, model=self, windows=windows, role=role)
+        vectors = EmbedTask().compute_vectors(
+            several, model=self, windows=windows, role=role, prompt=prompt, dimensions=dimensions
+        )
         return vectors[0] if isinstance(texts, str) else vectors
 
     @overload
-    def search(self, queries: str, *, index: Index | str | Path, k: int = 10) -> SearchHits: ...
+    def search(self, queries: str, **options: Unpack[SearchSettings]) -> SearchHits: ...
     @overload
-    def search(self, queries: Texts, *, index: Index | str | Path, k: int = 10) -> list[SearchHits]: ...
+    def search(self, queries: Texts, **options: Unpack[SearchSettings]) -> list[SearchHits]: ...
     @check_options
-    def search(self, queries: str | Texts, *, index: Index | str | Path, k: int = 10) -> SearchHits | list[SearchHits]:
-        """`model.search("lions", index="docs.index").hits`, nearest first."""
-        found: SearchHits | list[SearchHits] = self._answer("search", queries, index=index, k=k)
+    def search(
+        self,
+        queries: str | Texts,
+        *,
+        index: Index | str | Path,
+        k: int = 10,
+        mode: SearchMode = "hybrid",
+        files: tuple[str, ...] = (),
+        where: tuple[str, ...] = (),
+        reranker: Model | None = None,
+    ) -> SearchHits | list[SearchHits]:
+        """`model.search("lions", index="docs.index").hits`, best first: by vectors and keywords, or by one of both."""
+        found: SearchHits | list[SearchHits] = self._answer(
+            "search", queries, index=index, k=k, mode=mode, files=files, where=where, reranker=reranker
+        )
         return found
 
     @check_options
@@ -369,6 +457,64 @@ class Model:
         """`model.rerank("Who digs?", ["A cat sat.", "A mole dug."]).ranked[0].passage`, highest score first."""
         found: Reranking = self._answer("rerank", query, about=passages, top=top)
         return found
+
+    @overload
+    def decide(
+        self,
+        texts: str,
+        *,
+        question: str | None = None,
+        choices: Texts = (),
+        levels: Texts = (),
+        uncalibrated: bool = False,
+    ) -> Decision: ...
+    @overload
+    def decide(
+        self,
+        texts: Texts,
+        *,
+        question: str | None = None,
+        choices: Texts = (),
+        levels: Texts = (),
+        uncalibrated: bool = False,
+    ) -> list[Decision]: ...
+    @check_options
+    def decide(
+        self,
+        texts: str | Texts,
+        *,
+        question: str | None = None,
+        choices: Texts = (),
+        levels: Texts = (),
+        uncalibrated: bool = False,
+    ) -> Decision | list[Decision]:
+        """`model.decide("What is the capital of France?", choices=["Paris", "Rome"]).choice`, without writing text.
+
+        `question` is asked about each text; `levels` are a scale; without choices and levels the answer is yes or no.
+        """
+        found: Decision | list[Decision] = self._answer(
+            "decide", texts, question=question, choices=tuple(choices), levels=tuple(levels), uncalibrated=uncalibrated
+        )
+        return found
+
+    @overload
+    def score(self, texts: str, *, source: str | None = None, totals: bool = False) -> TextScore: ...
+    @overload
+    def score(self, texts: Texts, *, source: str | Texts | None = None, totals: bool = False) -> list[TextScore]: ...
+    @check_options
+    def score(
+        self, texts: str | Texts, *, source: str | Texts | None = None, totals: bool = False
+    ) -> TextScore | list[TextScore]:
+        """`model.score("A lion sleeps.").perplexity`; with `source`, what stands before a text or what it translates.
+
+        Several texts have one source, or each its own. `totals` leaves the log-probabilities of single tokens out.
+        """
+        from triform.tasks.score import ScoreTask, match_sources
+
+        task = ScoreTask()
+        questions = match_sources([texts] if isinstance(texts, str) else texts, source)
+        answers = list(task.run(questions, model=self, options=task.options(totals=totals)))
+        return answers[0] if isinstance(texts, str) else answers
 
     @overload
     def run(self, texts: str, **options: Any) -> Reply: ...
@@ -385,13 +531,19 @@ class Model:
 
     def _answer(self, name: str, texts: str | Texts, *, about: Sequence[str] | None = None, **options: Any) -> Any:
         """One answer to a text, a list of answers to several; `about` are other texts that they are about."""
-        from triform.tasks import named
+        from triform.tasks import get_task
 
-        task = named(name)
+        task = get_task(name)
         several = [texts] if isinstance(texts, str) else list(texts)
         questions = [task.question_of(text) if about is None else task.question_about(text, about) for text in several]
         answers = list(task.run(questions, model=self, options=task.options(**options)))
         return answers[0] if isinstance(texts, str) else answers
+
+    def with_weights(self, kind: str) -> Model:
+        """The same model with another kind of weights: "float32", "bfloat16", "q8" or "q4"."""
+        from triform.core.change_weights import change_weights
+
+        return self.replace(network=change_weights(self.network, self.spec, kind=weight_kind_named(kind)))
 
     def look(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> View:
         """Every tensor of one forward pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
@@ -405,8 +557,76 @@ class Model:
 
         return without_heads(self.network, set(heads))
 
+    def with_adapter(self, *folders: str | Path) -> Model:
+        """The model with these LoRA adapters, added together; its weights are shared with the one without."""
+        from triform.weights.adapters import load_adapters
+
+        return load_adapters(self, folders)
+
+    def save_adapter(self, folder: str | Path, *, base: str = "") -> None:
+        """Only what the adapters add, in PEFT's format; `base` is the name of the model they belong to."""
+        from triform.weights.adapters import save_adapter
+
+        save_adapter(folder, model=self, base=base)
+
+    # --- research: many texts, interventions, sweeps ----------------------------------------------------------------
+
+    def activations(
+        self,
+        texts: Iterable[str | Sequence[int] | None],
+        where: str,
+        *,
+        position: Pooled = -1,
+        targets: Iterable[str | Sequence[int]] | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> Activations:
+        """One module's output for many texts, in their order: `model.activations(texts, "decoder.blocks.3")`, [N, D].
+
+        `position` is a token's number (−1: the last), "mean" or "all"; `out` streams the rows to a safetensors file.
+        """
+        from triform.inspect.activations import collect_activations
+
+        return collect_activations(
+            self, texts, where, position=position, targets=targets, out=out, resume=resume, progress=progress
+        )
+
+    def patched(self, *changes: Intervention | str, sources: ChangeSources | None = None) -> Model:
+        """This model with interventions, as a model: `model.patched("off L3H2", AddVector(place, vector, 4.0))`."""
+        from triform.inspect.patched_model import make_patched_model
+
+        return make_patched_model(self, *changes, sources=sources)
+
+    def sweep(
+        self,
+        texts: str | Sequence[Any],
+        targets: str | Sequence[Any] | None = None,
+        *,
+        over: Over | Sequence[str] = "heads",
+        change: MakeChange | None = None,
+        source: str | Sequence[int] | None = None,
+        source_target: str | Sequence[int] | None = None,
+        measure: Measure | None = None,
+        position: int | None = None,
+        kind: AttentionKind = "self",
+        stack: StackName | None = None,
+        component: str = "stream",
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> LabelledArray:
+        """One change at every head, sublayer or position, and what each does to a measure of the answer: a heat map.
+
+        By default each location is switched off; with a `source` text it is patched from there.
+        """
+        from triform.inspect.sweeps import sweep
+
+        return sweep(
+            self, texts, targets, over=over, change=change, source=source, source_target=source_target,
+            measure=measure, position=position, kind=kind, stack=stack, component=component, progress=progress,
+        )  # fmt: skip
+
     def save(self, folder: str | Path, *, dtype: str | torch.dtype | None = None, overwrite: bool = False) -> None:
-        """A model folder in the Hugging Face layout; written atomically.
+        """A model folder in the Hugging Face layout; written atomically; adapters are merged into its weights.
 
         A folder with other contents is replaced only with `overwrite`; the one this model was loaded from or saved to
         before is replaced without it.
@@ -416,11 +636,11 @@ class Model:
         place = Path(folder).resolve()
         if not overwrite and place not in self.own_folders:
             model_folder.check_free(folder)
-        model_folder.write(folder, model=self, dtype=dtype_named(dtype))
+        model_folder.write(folder, model=self, dtype=to_dtype(dtype))
         self.own_folders.add(place)
 
 
 def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
     """A model with initial, untrained weights; the same seed gives the same weights."""
-    network = initial_weights.build(spec, seed=seed, dtype=dtype_named(dtype) or torch.float32, device=device)
+    network = initial_weights.build_network(spec, seed=seed, dtype=to_dtype(dtype) or torch.float32, device=device)
     return Model(spec=spec, network=network)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.errors import ALL_EQUAL, NotNumbers, UnknownName
+from triform.errors import ALL_EQUAL, InvalidScores, UnknownName
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -16,7 +16,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype.itemsize >= 4 else x.float()
 
 
-def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear_in_float32(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x Wᵀ + b in float32, whatever the dtype of the weights."""
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
@@ -26,21 +26,21 @@ def check_scores(scores: Tensor) -> None:
     lowest, highest = scores.aminmax(dim=-1)
     check_finite(lowest, highest)
     if scores.shape[-1] > 1 and bool((lowest == highest).any()):
-        raise NotNumbers(ALL_EQUAL)
+        raise InvalidScores(ALL_EQUAL)
 
 
 def check_finite(lowest: Tensor, highest: Tensor) -> None:
     """Raises unless all numbers are finite: their minimum and maximum are finite only then."""
     if not bool((lowest.isfinite() & highest.isfinite()).all()):
-        raise NotNumbers
+        raise InvalidScores
 
 
-def unchanged(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     """x"""
     return x
 
 
-def distance(got: Tensor, want: Tensor) -> float:
+def relative_error(got: Tensor, want: Tensor) -> float:
     """The largest difference, relative to the largest number; infinite if any number is NaN or infinite."""
     if got.shape != want.shape or not bool(torch.isfinite(got).all()):
         return float("inf")
@@ -51,7 +51,7 @@ def distance(got: Tensor, want: Tensor) -> float:
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype | None:
+def to_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     """A dtype, also by its name."""
     if not isinstance(dtype, str):
         return dtype

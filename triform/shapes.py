@@ -1,7 +1,7 @@
 """Axis letters of all tensor types.
 
-B batch · T queries · S keys · D width · H heads · G key/value heads · K head width · F feed-forward width ·
-V vocabulary · L layers · R rows of keys. Checked at run time in the tests; only types otherwise.
+B batch · T queries · S keys · D width · E width of the embeddings · H heads · G key/value heads · K head width ·
+F feed-forward width · V vocabulary · L layers · R rows of keys. Checked at run time in the tests; only types otherwise.
 """
 
 from typing import TypeAlias
@@ -11,9 +11,12 @@ from torch import Tensor
 
 BT: TypeAlias = Int[Tensor, "B T"]
 BTD: TypeAlias = Float[Tensor, "B T D"]
+BTE: TypeAlias = Float[Tensor, "B T E"]
 XD: TypeAlias = Float[Tensor, "*X D"]  # any axes before the width
+XE: TypeAlias = Float[Tensor, "*X E"]
 XV: TypeAlias = Float[Tensor, "*X V"]
 VD: TypeAlias = Float[Tensor, "V D"]
+VE: TypeAlias = Float[Tensor, "V E"]
 
 BTHK: TypeAlias = Float[Tensor, "B T H K"]
 BHTK: TypeAlias = Float[Tensor, "B H T K"]

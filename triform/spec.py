@@ -4,20 +4,23 @@ Defines the names that all other modules use (`width heads kv_heads head_width f
 Knows nothing of torch, files, and the names of other projects.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from triform.errors import SpecError
 
-Act: TypeAlias = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]
-NormAt: TypeAlias = Literal["pre", "post", "sandwich"]
-Pick: TypeAlias = Literal["each", "first", "last"]
+Act: TypeAlias = Literal["relu", "gelu", "gelu-tanh", "gelu-sigmoid", "silu", "tanh", "relu2", "mish"]
+NormAt: TypeAlias = Literal["pre", "post", "sandwich", "after"]
+PartOrder: TypeAlias = Literal["in turn", "parallel"]
+NormedOver: TypeAlias = Literal["head", "all heads"]
+Pick: TypeAlias = Literal["each", "first", "last", "mean"]
 NormKind: TypeAlias = Literal["layer", "rms"]
-SinusoidLayout: TypeAlias = Literal["interleaved", "halves"]
+SinusoidLayout: TypeAlias = Literal["interleaved", "halves", "fairseq"]
 Form: TypeAlias = Literal["encoder", "decoder", "encoder-decoder"]
 
-LARGEST = 2**40  # upper bound of every size: a damaged file must not request more than an address space
+MAX_SIZE = 2**40  # upper bound of every size: a damaged file must not request more than an address space
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -26,7 +29,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def _check_sizes(owner: str, **sizes: int) -> None:
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= LARGEST:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_SIZE:
             raise SpecError(f"{owner}: {name}={size!r} is not a size; use a whole number from 1 up")
 
 
@@ -41,6 +44,13 @@ def _check_number(owner: str, name: str, value: float, *, above: float, below: f
         raise SpecError(f"{owner}: {name}={value!r} is out of range; use a number between {above:g} and {below:g}")
 
 
+def _check_dense(owner: str, act: str | None, norm: "NormSpec | None") -> None:
+    if act is not None:
+        _check_choice(owner, "act", act, Act)
+    elif norm is not None:
+        raise SpecError(f"{owner}: a norm stands after act(dense x); give act")
+
+
 # --- norms --------------------------------------------------------------------------------------------------------
 
 
@@ -49,10 +59,18 @@ class NormSpec(Spec, frozen=True):
 
     kind: NormKind = "layer"
     eps: float = 1e-5
+    bias: bool = True  # β, of a layer norm
+    from_one: bool = False  # the weight is γ − 1, of an RMS norm (Gemma)
 
     def __post_init__(self) -> None:
         _check_choice("norm", "kind", self.kind, NormKind)
         _check_number("norm", "eps", self.eps, above=0.0, below=1.0)
+        if self.from_one and self.kind != "rms":
+            raise SpecError("norm: from_one is for RMS norms; use kind='rms'")
+
+    @property
+    def has_bias(self) -> bool:
+        return self.kind == "layer" and self.bias
 
 
 # --- positions ----------------------------------------------------------------------------------------------------
@@ -63,12 +81,16 @@ class NoPosition(Spec, frozen=True):
 
 
 class Sinusoid(Spec, frozen=True):
-    """Added to embeddings: sin and cos of pos / 10000^(2i/D), interleaved (paper) or in two halves (Marian)."""
+    """Added to embeddings: sin and cos of pos / 10000^(2i/D), interleaved (paper) or in two halves (Marian); fairseq's
+    halves reach 10000 itself, with i/(D/2 − 1), and count from `first` (M2M-100: 2)."""
 
     layout: SinusoidLayout = "interleaved"
+    first: int = 0  # the number of the first position
 
     def __post_init__(self) -> None:
         _check_choice("sinusoid", "layout", self.layout, SinusoidLayout)
+        if not 0 <= self.first <= 1024:
+            raise SpecError(f"sinusoid: first={self.first} is out of range; use 0 to 1024")
 
 
 class Learned(Spec, frozen=True):
@@ -126,7 +148,39 @@ class YarnScaling(Spec, frozen=True):
         _check_sizes("yarn scaling", trained=self.trained)
 
 
-Scaling: TypeAlias = NoScaling | LinearScaling | Llama3Scaling | YarnScaling
+class DynamicScaling(Spec, frozen=True):
+    """A base that grows with texts longer than the context; such texts are not read, so angles are as trained."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_number("dynamic scaling", "factor", self.factor, above=0.0)
+
+
+class LongRopeScaling(Spec, frozen=True):
+    """Every pair's frequency divided by a factor of its own (Phi-3): one of `short` in a model whose context is at
+    most `trained`, else one of `long`. Released models switch with the length of each text; here a text never does."""
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    trained: int
+    stretched: int  # the longest text that the long factors are for
+    sharpen: float | None = None  # None: √(1 + ln(stretched / trained) / ln(trained))
+
+    def __post_init__(self) -> None:
+        _check_sizes("longrope scaling", trained=self.trained, stretched=self.stretched)
+        if self.trained < 2:
+            raise SpecError(f"longrope scaling: trained={self.trained} is too short; use 2 or more")
+        if len(self.short) != len(self.long):
+            raise SpecError(f"longrope scaling: {len(self.short)} short factors, {len(self.long)} long ones")
+        for factor in (*self.short, *self.long):
+            _check_number("longrope scaling", "a factor", factor, above=0.0)
+
+    def factors(self, context: int) -> tuple[float, ...]:
+        return self.short if context <= self.trained else self.long
+
+
+Scaling: TypeAlias = NoScaling | LinearScaling | Llama3Scaling | YarnScaling | DynamicScaling | LongRopeScaling
 
 
 class Rotary(Spec, frozen=True):
@@ -134,9 +188,16 @@ class Rotary(Spec, frozen=True):
 
     base: float = 10_000.0
     scaling: Scaling = NoScaling()
+    share: float = 1.0  # of each head's width; the rest is not rotated (GPT-NeoX: 0.25)
 
     def __post_init__(self) -> None:
         _check_number("rotary", "base", self.base, above=1.0)
+        if isinstance(self.share, bool) or not 0.0 < self.share <= 1.0:
+            raise SpecError(f"rotary: share={self.share!r} is out of range; use a number above 0, at most 1")
+
+    def width(self, head_width: int) -> int:
+        """How many numbers of a head are rotated, from the first on."""
+        return int(head_width * self.share)
 
 
 class Buckets(Spec, frozen=True):
@@ -173,8 +234,9 @@ class AttentionSpec(Spec, frozen=True):
     bias: bool = True  # on q, k and v
     out_bias: bool = True
     scale: float | None = None  # None: K^-½; T5: 1, the scale is in its weights
-    qk_norm: NormSpec | None = None  # Qwen3: norm of q and k per head, before the rotation
-    window: int | None = None  # sliding window: positions that a query of a decoder sees, itself included
+    qk_norm: NormSpec | None = None  # Qwen3: norm of q and k, before the rotation
+    qk_normed_over: NormedOver = "head"  # each head by itself, or all heads of a position together (OLMo 2)
+    window: int | None = None  # a query sees keys less than this far away: behind it, or in an encoder on both sides
 
     def __post_init__(self) -> None:
         _check_sizes("attention", heads=self.heads, kv_heads=self.kv_heads, head_width=self.head_width)
@@ -183,6 +245,7 @@ class AttentionSpec(Spec, frozen=True):
             raise SpecError(
                 f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; use kv_heads in {{{ways}}}"
             )
+        _check_choice("attention", "qk_normed_over", self.qk_normed_over, NormedOver)
         if self.scale is not None:
             _check_number("attention", "scale", self.scale, above=0.0)
         if self.window is not None:
@@ -200,14 +263,36 @@ class FeedForwardSpec(Spec, frozen=True):
     act: Act
     gated: bool = False
     bias: bool = True
+    down_bias: bool | None = None  # None: as `bias`
 
     def __post_init__(self) -> None:
         _check_sizes("feed-forward", width=self.width)
         _check_choice("feed-forward", "act", self.act, Act)
 
+    @property
+    def has_down_bias(self) -> bool:
+        return self.bias if self.down_bias is None else self.down_bias
+
+
+class LayerKind(Spec, frozen=True):
+    """What layers of one size may differ in: how far they see, and their rotary positions."""
+
+    window: int | None = None  # as in AttentionSpec
+    rotary: Rotary | NoPosition | None = None  # None: the model's own
+
+    def __post_init__(self) -> None:
+        if self.window is not None:
+            _check_sizes("layer kind", window=self.window)
+
+
+def shortest_pattern(kinds: Sequence[LayerKind]) -> tuple[LayerKind, ...]:
+    """The shortest pattern that, repeated, gives these kinds; () where all are alike and as the model says."""
+    period = next(p for p in range(1, len(kinds) + 1) if all(kinds[i] == kinds[i % p] for i in range(len(kinds))))
+    return () if tuple(kinds[:period]) == (LayerKind(),) else tuple(kinds[:period])
+
 
 class StackSpec(Spec, frozen=True):
-    """L blocks with the same sizes."""
+    """L blocks with the same sizes; layer i is of the kind pattern[i mod P], or all are alike."""
 
     layers: int
     attention: AttentionSpec
@@ -215,22 +300,45 @@ class StackSpec(Spec, frozen=True):
     norm: NormSpec
     norm_at: NormAt
     final_norm: bool
+    pattern: tuple[LayerKind, ...] = ()
+    shared: bool = False  # one block for all layers (ALBERT)
+    first_norm: bool = True  # False: the first layer's attention reads its input without a norm (ModernBERT)
+    parts: PartOrder = "in turn"  # parallel: all parts of a block read the block's input (GPT-NeoX)
+    added_scale: float = 1.0  # a factor on what each part adds (Granite)
 
     def __post_init__(self) -> None:
         _check_sizes("stack", layers=self.layers)
+        if self.pattern and (self.attention.window is not None or len(self.pattern) > self.layers):
+            raise SpecError(
+                f"stack: a pattern of {len(self.pattern)} layer kinds is for {len(self.pattern)} layers or more "
+                f"and has windows of its own; layers={self.layers}, attention window={self.attention.window}"
+            )
+        if self.shared and (self.pattern or not self.first_norm):
+            raise SpecError("stack: shared layers are all alike; use pattern=() and first_norm=True")
+        if not self.first_norm and self.norm_at != "pre":
+            raise SpecError(f"stack: first_norm=False is for norm_at='pre', this is {self.norm_at!r}")
         _check_choice("stack", "norm_at", self.norm_at, NormAt)
+        _check_choice("stack", "parts", self.parts, PartOrder)
+        _check_number("stack", "added_scale", self.added_scale, above=0.0)
+        if self.added_scale != 1.0 and self.norm_at in ("sandwich", "after"):
+            raise SpecError(
+                f"stack: a norm after each part has its own factor; with {self.norm_at!r} use added_scale=1"
+            )
 
 
 class EmbeddingSpec(Spec, frozen=True):
-    """norm(token · scale + segment + position)"""
+    """norm(token · scale + segment + position), and project(that) where the embeddings are narrower than the model"""
 
     scale: float = 1.0
     kinds: int = 0  # number of segment ids: 2 in BERT; 0: none
     norm: NormSpec | None = None
+    width: int | None = None  # of token, segment and position; None: as wide as the model, and no projection
 
     def __post_init__(self) -> None:
         _check_number("embedding", "scale", self.scale, above=0.0)
-        if not 0 <= self.kinds <= LARGEST:
+        if self.width is not None:
+            _check_sizes("embedding", width=self.width)
+        if not 0 <= self.kinds <= MAX_SIZE:
             raise SpecError(f"embedding: kinds={self.kinds} is out of range; use 0 or more")
 
 
@@ -252,7 +360,12 @@ class Tied(Spec, frozen=True):
 
 
 class Own(Spec, frozen=True):
-    """logits = x Wᵀ with an output matrix of its own."""
+    """logits = (x · scale) Wᵀ with an output matrix of its own."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_number("own head", "scale", self.scale, above=0.0)
 
 
 class Transformed(Spec, frozen=True):
@@ -260,6 +373,8 @@ class Transformed(Spec, frozen=True):
 
     act: Act
     norm: NormSpec
+    bias: bool = True  # the first b
+    shift: bool = True  # the second b, one number per token
 
     def __post_init__(self) -> None:
         _check_choice("transformed head", "act", self.act, Act)
@@ -270,27 +385,32 @@ class Pooled(Spec, frozen=True):
 
 
 class Classify(Spec, frozen=True):
-    """One score per label from one token: out(act(dense x)), or out(x) where `act` is None."""
+    """One score per label from one token, or from the mean of all: out(norm(act(dense x))), or out(x) without `act`."""
 
     labels: int
     pick: Pick
     act: Act | None = None
     bias: bool = True
+    norm: NormSpec | None = None
+    dense_bias: bool = True
 
     def __post_init__(self) -> None:
         _check_sizes("classify head", labels=self.labels)
-        _check_choice("classify head", "pick", self.pick, Literal["first", "last"])
-        if self.act is not None:
-            _check_choice("classify head", "act", self.act, Act)
+        _check_choice("classify head", "pick", self.pick, Literal["first", "last", "mean"])
+        _check_dense("classify head", self.act, self.norm)
 
 
 class Tag(Spec, frozen=True):
-    """One score per label and token."""
+    """One score per label and token: out(norm(act(dense x))), or out(x) where `act` is None."""
 
     labels: int
+    act: Act | None = None
+    norm: NormSpec | None = None
+    dense_bias: bool = True
 
     def __post_init__(self) -> None:
         _check_sizes("tag head", labels=self.labels)
+        _check_dense("tag head", self.act, self.norm)
 
 
 def is_tag(label: str) -> bool:
@@ -299,7 +419,14 @@ def is_tag(label: str) -> bool:
 
 
 class Span(Spec, frozen=True):
-    """Two scores per token: an answer begins here, ends here."""
+    """Two scores per token, an answer begins here, ends here: out(norm(act(dense x))), or out(x) without `act`."""
+
+    act: Act | None = None
+    norm: NormSpec | None = None
+    dense_bias: bool = True
+
+    def __post_init__(self) -> None:
+        _check_dense("span head", self.act, self.norm)
 
 
 Head: TypeAlias = NoHead | Tied | Own | Transformed | Pooled | Classify | Tag | Span
@@ -317,6 +444,7 @@ class ModelSpec(Spec, frozen=True):
     context: int  # max positions of a text
     position: Position
     head: Head
+    score_bias: Buckets | Alibi | None = None  # beside a position that is added or rotates (MPNet)
     embedding: EmbeddingSpec = EmbeddingSpec()
     encoder: StackSpec | None = None
     decoder: StackSpec | None = None
@@ -330,8 +458,7 @@ class ModelSpec(Spec, frozen=True):
             raise SpecError("model: neither encoder nor decoder is given; give one or both")
         self._check_positions()
         self._check_head()
-        if self.encoder is not None and self.encoder.attention.window is not None:
-            raise SpecError("model: window is for decoders; an encoder sees both sides of every position")
+        self._check_embedding()
         if self.decoder is not None and self.encoder is not None and self.embedding.kinds:
             raise SpecError("model: segment ids are for models with one stack; use kinds=0")
 
@@ -347,13 +474,48 @@ class ModelSpec(Spec, frozen=True):
         stacks = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in stacks.items() if stack is not None}
 
+    @property
+    def embedding_width(self) -> int:
+        return self.width if self.embedding.width is None else self.embedding.width
+
+    @property
+    def added_to_scores(self) -> Buckets | Alibi | None:
+        """What is added to the scores, beside a position or as the only one."""
+        return self.position if isinstance(self.position, Buckets | Alibi) else self.score_bias
+
+    def layer_kinds(self, name: str) -> tuple[LayerKind, ...]:
+        """The kind of every layer of a stack, with what the model says of all of them filled in; () without it."""
+        stack = self.stacks.get(name)
+        if stack is None:
+            return ()
+        own = self.position if isinstance(self.position, Rotary) else NoPosition()
+        pattern = stack.pattern or (LayerKind(window=stack.attention.window),)
+        filled = [LayerKind(window=kind.window, rotary=kind.rotary or own) for kind in pattern]
+        return tuple(filled[layer % len(filled)] for layer in range(stack.layers))
+
     def _check_positions(self) -> None:
         for name, stack in self.stacks.items():
             width = stack.attention.head_width
-            if isinstance(self.position, Rotary) and width % 2:
-                raise SpecError(f"{name}: rotary rotates pairs, head_width={width} is odd; use an even one")
-        if isinstance(self.position, Sinusoid) and self.width % 2:
-            raise SpecError(f"model: sinusoids come in pairs, width={self.width} is odd; use an even one")
+            for kind in self.layer_kinds(name):
+                if isinstance(kind.rotary, Rotary):
+                    _check_rotary(name, kind.rotary, width)
+        if isinstance(self.position, Sinusoid) and self.embedding_width % 2:
+            raise SpecError(f"model: sinusoids come in pairs, width={self.embedding_width} is odd; use an even one")
+        if isinstance(self.position, Sinusoid) and self.position.layout == "fairseq" and self.embedding_width < 4:
+            raise SpecError(f"model: fairseq's sinusoids need two pairs at least, width={self.embedding_width} has one")
+        if self.score_bias is not None and isinstance(self.position, Buckets | Alibi):
+            raise SpecError("model: position and score_bias are both added to the scores; give one of them")
+        if self.decoder is not None and self.decoder.shared:
+            raise SpecError("model: shared layers are for encoders; each layer of a decoder has its own cache")
+
+    def _check_embedding(self) -> None:
+        if self.embedding.width is None:
+            return
+        if self.form == "encoder-decoder" or isinstance(self.head, Tied | Own):
+            raise SpecError(
+                f"model: embeddings {self.embedding.width} wide, narrower than the model, are for one stack and a head "
+                f"that is not Tied or Own; use embedding.width=None"
+            )
 
     def _check_head(self) -> None:
         if isinstance(self.head, Pooled | Tag | Span) and self.form != "encoder":
@@ -367,11 +529,22 @@ class ModelSpec(Spec, frozen=True):
                 raise SpecError("model: the first token of a decoder sees only itself; use pick='last'")
 
 
+def _check_rotary(name: str, rotary: Rotary, head_width: int) -> None:
+    width = rotary.width(head_width)
+    if width % 2 or width == 0:
+        share = "" if rotary.share == 1.0 else f" · share={rotary.share:g}"
+        raise SpecError(f"{name}: rotary rotates pairs, head_width={head_width}{share} is odd; use an even one")
+    if isinstance(rotary.scaling, LongRopeScaling) and width // 2 != len(rotary.scaling.short):
+        factors = len(rotary.scaling.short)
+        raise SpecError(f"{name}: {width // 2} pairs are rotated, longrope has {factors} factors; give one per pair")
+
+
 def to_json(spec: ModelSpec) -> str:
     return msgspec.json.encode(spec).decode()
 
 
 def from_json(text: str | bytes) -> ModelSpec:
+    """A spec from its JSON."""
     try:
         return msgspec.json.decode(text, type=ModelSpec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -9,7 +9,7 @@ from triform.core.attention import Attend
 from triform.core.blocks import Block, Residual
 from triform.core.forms import Form
 from triform.core.masks import Sight
-from triform.core.positions import Sinusoid
+from triform.core.positions import SinusoidalPositions
 
 
 class MaskAfterSoftmax(Attend):
@@ -52,7 +52,7 @@ class ConcatenatedPositions(nn.Module):
     def __init__(self, width: int, *, seed: int = 0) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.table = Sinusoid()
+        self.table = SinusoidalPositions()
         self.weight = nn.Parameter(torch.randn(width, 2 * width, generator=generator) * (2 * width) ** -0.5)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class DataMissing(TriformError):
 def find_model(name: str) -> Model | None:
     """The model of this name, or None."""
     try:
-        return model_folder.read(model_store.find(name))
+        return model_folder.read(model_store.find_model(name))
     except TriformError:
         return None
 

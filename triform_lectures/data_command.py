@@ -28,7 +28,7 @@ def data(name: str, task: Any, out: str, count: int, **options: Any) -> None:
       triform data little-world --task tag --split test --out test.conll
       triform data little-world --task answer --out train.json
     """
-    from little_world import write
+    from little_world import write_rows
 
-    write(task, out, count=count, **options)
+    write_rows(task, out, count=count, **options)
     click.echo(f"wrote {count:,} rows for {task}: {out}", err=True)

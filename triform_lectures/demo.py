@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 
 import little_world
 from little_world import Sentence
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.costs.machine import Machine
-from triform.costs.measure import Line, run_beside
+from triform.costs.measure import PathCost, measure_cost
 from triform.costs.predict import cost
-from triform.data.rows import Document, Labelled, Pair, Tagged
+from triform.data.rows import DocumentRow, LabelledRow, PairRow, TaggedRow
 from triform.families import bert, llama, vaswani
 from triform.files import atomic_folder
 from triform.model import Model
-from triform.pipeline.base_model import generation_of
+from triform.pipeline.base_model import make_generation_defaults
 from triform.spec import ModelSpec, replace
 from triform.spec import Tag as TagHead
 from triform.tasks.classify import ClassifyTask
 from triform.tasks.complete import CompleteTask
 from triform.tasks.tag import TagTask
-from triform.tasks.tag_and_classify import joint_examples, joint_labels
+from triform.tasks.tag_and_classify import make_joint_examples, make_joint_labels
 from triform.tasks.translate import Alignment, TranslateTask
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import train_tokenizer
@@ -36,7 +36,7 @@ from triform.train.label_objectives import TokenLabels
 from triform.train.loop import train
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.train.run_events import Watch
+from triform.train.run_events import Watcher
 from triform.weights import model_folder
 
 SEED = 1
@@ -82,7 +82,7 @@ class DemoModel(NamedTuple):
 class DemoLesson(NamedTuple):
     name: str  # of the model's folder
     does: str
-    learn: Callable[[DemoSizes, Watch], DemoModel]
+    learn: Callable[[DemoSizes, Watcher], DemoModel]
 
 
 @lru_cache(maxsize=4)
@@ -99,7 +99,7 @@ def unseen_sentences(count: int) -> tuple[Sentence, ...]:
 
 
 def train_model(
-    model: Model, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watch
+    model: Model, examples: Examples[Any], objective: Objective[Any, Any], *, steps: int, watch: Watcher
 ) -> Model:
     """Muon, with a learning rate that falls to 0; of 0.005 to 0.03, 0.005 to 0.01 learned translation fastest."""
     config = Config(
@@ -113,10 +113,10 @@ def train_model(
 def new_model(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple[str, ...] = ()) -> Model:
     return Model(
         spec=spec,
-        network=build(spec, seed=SEED),
+        network=build_network(spec, seed=SEED),
         tokenizer=tokenizer,
         labels=labels,
-        generation=generation_of(tokenizer, spec.form),
+        generation=make_generation_defaults(tokenizer, spec.form),
         memo={"task": task},
     )
 
@@ -124,17 +124,17 @@ def new_model(spec: ModelSpec, tokenizer: Tokenizer, *, task: str, labels: tuple
 # --- the lessons ----------------------------------------------------------------------------------------------------
 
 
-def train_tagger(sizes: DemoSizes, watch: Watch) -> DemoModel:
+def train_tagger(sizes: DemoSizes, watch: Watcher) -> DemoModel:
     """An encoder that tags and classifies with one head: labels of tokens, and of the text at its first token."""
     some, judged = training_sentences(sizes.sentences)[: sizes.sentences // 4], unseen_sentences(sizes.test_sentences)
     tagged, labelled = make_tag_rows(some), make_label_rows(some)
     tokenizer = train_tokenizer((row.text for row in labelled), kind="wordpiece", vocab=1200)
-    labels = joint_labels(tagged, labelled)
+    labels = make_joint_labels(tagged, labelled)
     spec = replace(
         bert(vocab=tokenizer.vocab, width=96, layers=2, heads=4, context=128), head=TagHead(labels=len(labels))
     )
     model = new_model(spec, tokenizer, task="tag", labels=labels)
-    examples = joint_examples(tagged, labelled, model=model)
+    examples = make_joint_examples(tagged, labelled, model=model)
     train_model(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
     held_out = make_label_rows(tuple(little_world.sentences(split="valid", seed=SEED, count=sizes.test_sentences)))
     model = ClassifyTask().finished(held_out, model=model)
@@ -151,10 +151,10 @@ def train_tagger(sizes: DemoSizes, watch: Watch) -> DemoModel:
     return DemoModel("reads", model, scores, tuple(shown))
 
 
-def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
+def train_writer(sizes: DemoSizes, watch: Watcher) -> DemoModel:
     """A decoder that continues a prompt; the parser of the grammar checks what it writes."""
     task = CompleteTask()
-    rows = [Document(one.english) for one in training_sentences(sizes.sentences)]
+    rows = [DocumentRow(one.english) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((row.text for row in rows), kind="bpe", vocab=1200)
     model = new_model(
         llama(vocab=tokenizer.vocab, width=128, layers=2, heads=4, context=128, tied=True), tokenizer, task="complete"
@@ -173,23 +173,23 @@ def train_writer(sizes: DemoSizes, watch: Watch) -> DemoModel:
     right = [little_world.is_grammatical(text) for text in texts]
     scores = {
         "grammatical": 100 * sum(right) / len(right),
-        "perplexity": task.evaluate([Document(one.english) for one in judged], model=model).values["perplexity"],
+        "perplexity": task.evaluate([DocumentRow(one.english) for one in judged], model=model).values["perplexity"],
     }
     learned = {row.text for row in rows}
     fresh = [DemoAnswer(*each) for each in zip(beginnings, texts, right, strict=True) if each[1] not in learned]
     return DemoModel("writes", model, scores, tuple(fresh[:4]))
 
 
-def train_translator(sizes: DemoSizes, watch: Watch) -> DemoModel:
+def train_translator(sizes: DemoSizes, watch: Watcher) -> DemoModel:
     """An encoder–decoder from English into German."""
     task = TranslateTask()
-    rows = [Pair(one.english, one.german) for one in training_sentences(sizes.sentences)]
+    rows = [PairRow(one.english, one.german) for one in training_sentences(sizes.sentences)]
     tokenizer = train_tokenizer((text for row in rows for text in row.texts), kind="bpe", vocab=2000, ends=True)
     spec = vaswani(vocab=tokenizer.vocab, width=128, layers=2, heads=4, ff_width=256, context=128)
     model = new_model(spec, tokenizer, task="translate")
     examples = task.examples(rows, model=model)
     train_model(model, examples, task.objective(model=model, config=Config()), steps=sizes.both, watch=watch)
-    judged = [Pair(one.english, one.german) for one in unseen_sentences(sizes.test_sentences)]
+    judged = [PairRow(one.english, one.german) for one in unseen_sentences(sizes.test_sentences)]
     answers = list(task.run([row.source for row in judged], model=model, options=task.options(max_tokens=40)))
     score = task.score(answers, judged).values
     scores = {"exact translations": score["exact"], "BLEU": score["BLEU"]}
@@ -205,12 +205,12 @@ LESSONS = (
 )
 
 
-def make_tag_rows(some: Iterable[Sentence]) -> list[Tagged]:
-    return [Tagged(one.tokens, one.tags) for one in some]
+def make_tag_rows(some: Iterable[Sentence]) -> list[TaggedRow]:
+    return [TaggedRow(one.tokens, one.tags) for one in some]
 
 
-def make_label_rows(some: Iterable[Sentence]) -> list[Labelled]:
-    return [Labelled(one.english, (one.topic,)) for one in some]
+def make_label_rows(some: Iterable[Sentence]) -> list[LabelledRow]:
+    return [LabelledRow(one.english, (one.topic,)) for one in some]
 
 
 # --- afterwards -----------------------------------------------------------------------------------------------------
@@ -228,9 +228,9 @@ def save_model(learned: DemoModel, out: Path) -> Path:
     return out / learned.name
 
 
-def measure_step(learned: DemoModel, *, machine: Machine) -> Line:
+def measure_step(learned: DemoModel, *, machine: Machine) -> PathCost:
     """A training step over 32 sentences of 12 tokens: FLOPs predicted and counted, seconds possible and measured."""
     spec = learned.model.spec
     source = 12 if spec.form == "encoder-decoder" else None
     predicted = cost(spec, phase="training", batch=32, length=12, source=source)
-    return run_beside(learned.model.network, spec=spec, costs=predicted, machine=machine).lines[-1]
+    return measure_cost(learned.model.network, spec=spec, costs=predicted, machine=machine).lines[-1]

@@ -31,7 +31,7 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
       triform demo --quick --out /tmp/demo
     """
     from triform.files.locks import lock_inside
-    from triform.train.progress_display import clock
+    from triform.train.progress_display import format_clock
     from triform_lectures import demo as doing
     from triform_lectures.timing import use_one_thread
 
@@ -41,7 +41,7 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
         found = train_models(screen, doing.QUICK if quick else doing.FULL, place)
         show_costs(screen, found)
         broken = run_checks(screen, found)
-    screen.rule(f"done in {clock(monotonic() - began)}; commands to try next", align="left")
+    screen.rule(f"done in {format_clock(monotonic() - began)}; commands to try next", align="left")
     for line in NEXT_COMMANDS:
         screen.print(Text(f"  triform {line.format(out=out)}"))
     ctx.exit(1 if broken else 0)
@@ -49,8 +49,8 @@ def demo(ctx: click.Context, quick: bool, out: str) -> None:
 
 def train_models(screen: Console, sizes: "DemoSizes", place: Path) -> "list[DemoModel]":
     """Each model is trained, saved and shown."""
-    from triform.parameters import parameters
-    from triform.train.progress_display import Display
+    from triform.parameters import count_parameters
+    from triform.train.progress_display import ProgressDisplay
     from triform_lectures import demo as doing
 
     with progress.status("making the little world"):
@@ -62,10 +62,10 @@ def train_models(screen: Console, sizes: "DemoSizes", place: Path) -> "list[Demo
     found = []
     for lesson in doing.LESSONS:
         screen.rule(f"[bold]{lesson.name}[/]: {lesson.does}", align="left")
-        with Display(screen) as display, progress.saying(display.describe):
+        with ProgressDisplay(screen) as display, progress.show_line(display.describe):
             learned = lesson.learn(sizes, display)
         doing.save_model(learned, place)
-        screen.print(f"{parameters(learned.model.spec):,} parameters, in {place / lesson.name}")
+        screen.print(f"{count_parameters(learned.model.spec):,} parameters, in {place / lesson.name}")
         show_answers(screen, learned)
         found.append(learned)
     return found
@@ -126,10 +126,10 @@ def run_checks(screen: Console, found: "list[DemoModel]") -> list[str]:
             report = check(
                 learned.model.spec,
                 learned.model.network,
-                said=lambda claim, name=learned.name, status=status: status.update(f"checking {name}: {claim}"),  # type: ignore[misc]
+                on_check=lambda claim, name=learned.name, status=status: status.update(f"checking {name}: {claim}"),  # type: ignore[misc]
             )
-        broken += report.broken
+        broken += report.failed
         cases = sum(proof.cases for proof in report.proofs)
-        verdict = "all pass" if report.holds else f"FAILED: {', '.join(report.broken)}"
+        verdict = "all pass" if report.holds else f"FAILED: {', '.join(report.failed)}"
         screen.print(f"{learned.name}: {len(report.proofs)} checks, {cases:,} cases: {verdict}")
     return broken

@@ -14,4 +14,4 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def causal_mask(length: int) -> Tensor:
     """0 where key j ≤ query i, else −inf: the mask of the library"""
     cpu = torch.device("cpu")
-    return masks.triangle(length, cpu, window=None).sight(torch.float64).matrix(length, length)[0, 0]
+    return masks.causal_view(length, cpu, window=None).sight(torch.float64).matrix(length, length)[0, 0]

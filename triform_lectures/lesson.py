@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.charts import Plot
+from triform.charts import Chart
 
 Verdict: TypeAlias = Literal["holds", "holds with a condition", "not settled", "mistake on the slide"]
 HOLDS: Verdict = "holds"
@@ -64,7 +64,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[CheckedClaim, ...]
     facts: tuple[CheckedClaim, ...] = ()
     tables: tuple[LessonTable, ...] = ()
-    plots: tuple[Plot, ...] = ()
+    plots: tuple[Chart, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

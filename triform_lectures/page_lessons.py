@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from triform.page.rounding import listed
+from triform.page.rounding import round_to_lists
 from triform_lectures import registry, slides
 from triform_lectures.lesson import CheckedClaim, Lesson, run_lesson
 
@@ -113,7 +113,7 @@ def draw_ginger_cat() -> dict[str, Any]:
     """Transposed: the slide has the updated word as a column, a view as a row."""
     weights = np.array(slides.CAT_WEIGHTS, dtype=np.float64).T
     names = list(slides.CAT)
-    numbers = {"rows": names, "columns": names, "weights": listed(weights)}
+    numbers = {"rows": names, "columns": names, "weights": round_to_lists(weights)}
     return {"view": "attention", "title": "The fat ginger cat, as the slide has it", "numbers": numbers}
 
 
@@ -123,7 +123,7 @@ def draw_sinusoids() -> dict[str, Any]:
     vectors = np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(POSITIONS, WIDTH)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     size = {"kind": "sinusoid", "count": POSITIONS, "width": WIDTH, "columns": list(range(WIDTH))}
-    numbers = size | {"vectors": listed(vectors), "alike": listed(unit @ unit.T)}
+    numbers = size | {"vectors": round_to_lists(vectors), "alike": round_to_lists(unit @ unit.T)}
     return {"view": "positions", "title": f"Sines and cosines, {POSITIONS} positions, {WIDTH} wide", "numbers": numbers}
 
 
@@ -138,9 +138,9 @@ def draw_attention(
     numbers = {
         "rows": list(names),
         "columns": list(names),
-        "scores": listed(scores),
-        "mask": listed(added),
-        "weights": listed(weights),
+        "scores": round_to_lists(scores),
+        "mask": round_to_lists(added),
+        "weights": round_to_lists(weights),
     }
     return {"view": "attention", "title": title, "numbers": numbers}
 

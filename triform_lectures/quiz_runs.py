@@ -5,8 +5,8 @@ from typing import Literal
 
 import torch
 
-from triform.core.build import cache_for
-from triform.core.initial_weights import build
+from triform.core.build import make_cache
+from triform.core.initial_weights import build_network
 from triform.costs.flop_counter import count_flops
 from triform.costs.predict import cost
 from triform.families import gpt2, named, vaswani
@@ -14,7 +14,7 @@ from triform.inspect.interventions import with_mask, without_heads
 from triform.inspect.view import look
 from triform.model import Model
 from triform.spec import NoPosition, Sinusoid
-from triform.train.examples import Place, Tokens
+from triform.train.examples import ExamplePlace, TokenExample
 from triform.train.token_objectives import NextToken
 from triform_lectures import slides
 from triform_lectures.chapters.training import find_trained_groups
@@ -53,7 +53,7 @@ def positional() -> Answers:
     placed, free = encoder(position=Sinusoid()), encoder(position=NoPosition())
 
     again = hidden(placed, 1, 2, 3).equal(hidden(placed, 1, 2, 3))
-    added = [look(placed, [token, 5]).record.call("encoder.entry.position") for token in (1, 2)]
+    added = [look(placed, [token, 5]).record.last_call("encoder.entry.position") for token in (1, 2)]
     alike = same(*(call.output[0, 0] - call.inputs[0][0, 0] for call in added))
     moved = not same(hidden(placed, 1, 2, 3)[0], hidden(placed, 3, 2, 1)[2], within=1e-6)
     blind = same(hidden(free, 1, 2, 3)[0], hidden(free, 3, 2, 1)[2])
@@ -154,15 +154,15 @@ def count_score_flops(mask: Literal["past", "all"]) -> int:
     network = decoder().network
     with with_mask(network, mask):
         counted = count_flops(network, lambda: network(ids(*range(32))))
-    return int(counted.of("decoder.blocks.*.attention.f.attend"))
+    return int(counted.sum_over("decoder.blocks.*.attention.f.attend"))
 
 
 def memorise_sentence(steps: int = 80) -> float:
     """The loss of a masked decoder after learning one sentence and nothing else."""
     words = list(dict.fromkeys(slides.MAT))
-    network = build(gpt2(vocab=len(words), width=32, layers=1, heads=4, context=8), seed=0)
-    objective, text = NextToken(), Tokens([words.index(word) for word in slides.MAT])
-    batch = objective.batch([text], places=[Place(0, 0, 0)], device="cpu")
+    network = build_network(gpt2(vocab=len(words), width=32, layers=1, heads=4, context=8), seed=0)
+    objective, text = NextToken(), TokenExample([words.index(word) for word in slides.MAT])
+    batch = objective.batch([text], places=[ExamplePlace(0, 0, 0)], device="cpu")
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
     for _ in range(steps):
         loss = objective.loss(network, batch)
@@ -220,7 +220,7 @@ def masking_in_training() -> Answers:
 def cache() -> Answers:
     n, d, layers = 32, 64, 3
     spec = gpt2(vocab=40, width=d, layers=layers, heads=4, context=128)
-    counted = cache_for(spec, capacity=n).bytes // 4
+    counted = make_cache(spec, capacity=n).bytes // 4
     sizes = {"1": 2 * n * layers, "2": 2 * d * layers, "3": n * d * layers, "4": 2 * n * d * layers}
     return {
         option: claim(f"{size:,} numbers", size == counted, f"{counted:,} allocated for n = {n}, d = {d}, L = {layers}")
@@ -232,8 +232,8 @@ def connections() -> Answers:
     layers = 3
     model = pair(layers=layers)
     view = look(model, [5, 6, 7], [1, 2])
-    read = [view.record.call(f"decoder.blocks.{i}.cross.f.kv").inputs[0] for i in range(layers)]
-    outs = [view.record.call(f"encoder.blocks.{i}").output for i in range(layers)]
+    read = [view.record.last_call(f"decoder.blocks.{i}.cross.f.kv").inputs[0] for i in range(layers)]
+    outs = [view.record.last_call(f"encoder.blocks.{i}").output for i in range(layers)]
     level = sum(same(a, b, within=1e-12) for a, b in zip(read, outs, strict=True))
     top = sum(same(a, outs[-1], within=1e-12) for a in read)
     return {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triform import families
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Text
 from triform.model import Model
 from triform.spec import ModelSpec, NoHead, NoPosition, Position, Tied, replace
@@ -19,7 +19,7 @@ VOCAB, WIDTH, HEADS, LAYERS = 40, 32, 4, 2
 
 @lru_cache(maxsize=32)
 def build_model(spec: ModelSpec, *, seed: int = 0) -> Model:
-    return Model(spec, build(spec, seed=seed, dtype=torch.float64))
+    return Model(spec, build_network(spec, seed=seed, dtype=torch.float64))
 
 
 def decoder(*, layers: int = LAYERS, heads: int = HEADS) -> Model:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from triform.core.forms import Network
+from triform.core.forms import Network, TokenTable
 from triform.core.output_heads import TiedHead
 from triform.core.texts import Pair, Text
 from triform.shapes import BTD
@@ -75,7 +75,9 @@ class Recurrent(Network):
     def __init__(self, *, vocab: int, width: int, attention: bool, seed: int = 0) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            super().__init__(nn.Embedding(vocab, width), TiedHead(scale=1.0), lambda text, x: x)
+            token = TokenTable(vocab, width)
+            nn.init.normal_(token.weight)  # drawn first, as torch's own embedding is
+            super().__init__(token, TiedHead(scale=1.0), lambda text, x: x)
             self.reader = nn.GRU(width, width // 2, bidirectional=True, batch_first=True)
             self.context = Bahdanau(width) if attention else LastState(width)
             self.begin = nn.Linear(width, width)

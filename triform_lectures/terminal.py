@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from triform.charts import Bars, Heat, Lines, Plot, short
+from triform.charts import BarChart, Chart, HeatMap, LineChart, format_number
 from triform_lectures import slides
 from triform_lectures.lesson import (
     CONDITION,
@@ -113,26 +113,27 @@ class UncutTable:
         return table
 
 
-def render_plot(given: Plot) -> RenderableType:
+def render_plot(given: Chart) -> RenderableType:
     match given:
-        case Bars():
+        case BarChart():
             return Group(Text(given.title, style="italic"), *render_bars(given))
-        case Heat():
+        case HeatMap():
             return Group(Text(given.title, style="italic"), *render_heat(given))
-        case Lines():
+        case LineChart():
             return Group(Text(given.title, style="italic"), *render_curves(given))
 
 
-def render_bars(given: Bars) -> Iterator[Text]:
+def render_bars(given: BarChart) -> Iterator[Text]:
     most = max((abs(value) for value in given.values.values()), default=0.0) or 1.0
     width = max(map(len, given.values), default=0)
     for name, value in given.values.items():
         yield Text(
-            f"{name:>{width}} {'█' * round(BAR_WIDTH * abs(value) / most):<{BAR_WIDTH}} {short(value, given.unit)}"
+            f"{name:>{width}} {'█' * round(BAR_WIDTH * abs(value) / most):<{BAR_WIDTH}} "
+            f"{format_number(value, given.unit)}"
         )
 
 
-def render_heat(given: Heat) -> Iterator[Text]:
+def render_heat(given: HeatMap) -> Iterator[Text]:
     """One shade per cell, at most 64 per row; row names at the left."""
     most = max((abs(cell) for row in given.cells for cell in row), default=0.0) or 1.0
     width = min(max(map(len, given.rows), default=0), 16)
@@ -141,14 +142,14 @@ def render_heat(given: Heat) -> Iterator[Text]:
         yield Text(f"{name[:width]:>{width}} {shades}")
 
 
-def render_curves(given: Lines) -> Iterator[Text]:
+def render_curves(given: LineChart) -> Iterator[Text]:
     """Each curve as a line of block characters between its lowest and its highest point."""
     width = max((len(curve.name) for curve in given.curves), default=0)
     for curve in given.curves:
         ys = [y for _, y in curve.points]
         low, high = min(ys), max(ys)
         line = "".join(EIGHTHS[round((len(EIGHTHS) - 1) * (y - low) / ((high - low) or 1.0))] for y in ys[:64])
-        yield Text(f"{curve.name:>{width}} {line}  {short(ys[0])} → {short(ys[-1])}")
+        yield Text(f"{curve.name:>{width}} {line}  {format_number(ys[0])} → {format_number(ys[-1])}")
     yield Text(f"{given.y} over {given.x}", style="dim")
 
 

@@ -17,26 +17,26 @@ import msgspec
 
 from little_world import rows
 from triform import families
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.data.row_cache import digest
 from triform.errors import TriformError
 from triform.files import manifest
 from triform.files.atomic_file import write_file
-from triform.files.format_version import FORMAT, NewerFormat, check_format
+from triform.files.format_version import CURRENT_FORMAT, NewerFormat, check_format
 from triform.files.locks import FolderBusy
-from triform.files.safe_folder import Box
-from triform.generation_defaults import Generation
+from triform.files.safe_folder import SafeFolder
+from triform.generation_defaults import GenerationDefaults
 from triform.inspect.view import View, look
 from triform.model import Model
 from triform.spec import ModelSpec, to_json
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import train_tokenizer
-from triform.train.examples import Listed, Place, SourceTarget, Tokens
+from triform.train.examples import ExampleList, ExamplePlace, SourceTarget, TokenExample
 from triform.train.loop import train
 from triform.train.run_config import Config
-from triform.train.token_objectives import Language, NextToken, Translate
+from triform.train.token_objectives import NextToken, SequenceToSequence, TokenObjective
 from triform.weights import model_folder as folders
-from triform.weights.model_store import home
+from triform.weights.model_store import home_folder
 
 ModelName: TypeAlias = Literal["decoder", "pair"]
 
@@ -48,7 +48,7 @@ CONFIG = Config(seed=0, steps=500, batch_tokens=1024, learning_rate=3e-3, dropou
 
 def store_folder() -> Path:
     """The folder of trained models and findings."""
-    return Path(os.environ.get("TRIFORM_LECTURE") or home() / "lecture")
+    return Path(os.environ.get("TRIFORM_LECTURE") or home_folder() / "lecture")
 
 
 Found = TypeVar("Found")
@@ -59,7 +59,7 @@ class StoredFinding(msgspec.Struct, frozen=True):
 
     sha256: str
     found: msgspec.Raw
-    format_version: int = FORMAT
+    format_version: int = CURRENT_FORMAT
 
 
 def remember(name: str, *parts: object, make: Callable[[], Found], kind: type[Found]) -> Found:
@@ -115,8 +115,8 @@ class Recipe(NamedTuple):
 
     spec: ModelSpec
     tokenizer: Tokenizer
-    objective: Language[Any]
-    examples: Listed[Any]
+    objective: TokenObjective[Any]
+    examples: ExampleList[Any]
     task: str  # the objective, in one word, for the name of the folder
 
     def name(self, config: Config) -> str:
@@ -130,7 +130,9 @@ def decoder_recipe() -> Recipe:
     texts = own.ids_many(load_world().english)
     spec = families.gpt2(vocab=own.vocab, width=64, layers=3, heads=4, context=64)
     # Every text begins with the end token, so that the first word is learned, too.
-    return Recipe(spec, own, NextToken(), list_examples([Tokens([end_token(own), *ids]) for ids in texts]), "next")
+    return Recipe(
+        spec, own, NextToken(), list_examples([TokenExample([end_token(own), *ids]) for ids in texts]), "next"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -138,24 +140,24 @@ def translator_recipe() -> Recipe:
     own = load_world().both_tokenizer
     spec = families.vaswani(vocab=own.vocab, width=64, layers=2, heads=4)
     made = pair_examples(load_world().english, load_world().german, tokenizer=own)
-    return Recipe(spec, own, Translate(start=end_token(own)), made, "translate")
+    return Recipe(spec, own, SequenceToSequence(start=end_token(own)), made, "translate")
 
 
 RECIPES: dict[ModelName, Callable[[], Recipe]] = {"decoder": decoder_recipe, "pair": translator_recipe}
 
 
-def list_examples(examples: Sequence[Tokens]) -> Listed[Tokens]:
-    return Listed(examples, lengths=[len(example.ids) for example in examples])
+def list_examples(examples: Sequence[TokenExample]) -> ExampleList[TokenExample]:
+    return ExampleList(examples, lengths=[len(example.ids) for example in examples])
 
 
-def pair_examples(sources: Sequence[str], targets: Sequence[str], *, tokenizer: Tokenizer) -> Listed[SourceTarget]:
+def pair_examples(sources: Sequence[str], targets: Sequence[str], *, tokenizer: Tokenizer) -> ExampleList[SourceTarget]:
     sides = zip(tokenizer.ids_many(sources), tokenizer.ids_many(targets), strict=True)
     made = [SourceTarget(source, target) for source, target in sides]
-    return Listed(made, lengths=[len(each.source) + len(each.target) for each in made])
+    return ExampleList(made, lengths=[len(each.source) + len(each.target) for each in made])
 
 
-def row_place(row: int) -> Place:
-    return Place(0, 0, row)
+def row_place(row: int) -> ExamplePlace:
+    return ExamplePlace(0, 0, row)
 
 
 def end_token(tokenizer: Tokenizer) -> int:
@@ -176,10 +178,10 @@ def load_little_model(name: ModelName, *, config: Config = CONFIG) -> Model:
             raise
         except TriformError:
             pass
-    network = build(recipe.spec, seed=config.seed)
+    network = build_network(recipe.spec, seed=config.seed)
     outcome = train(network, objective=recipe.objective, examples=recipe.examples, config=config)
     start = end_token(recipe.tokenizer)
-    generation, memo = Generation(first=start, eos=start), {STEPS_KEY: outcome.step}
+    generation, memo = GenerationDefaults(first=start, eos=start), {STEPS_KEY: outcome.step}
     made = Model(recipe.spec, network, recipe.tokenizer, generation=generation, memo=memo)
     with suppress(FolderBusy):  # another process is writing the same model
         folders.write(place, model=made)
@@ -190,7 +192,7 @@ def load_little_model(name: ModelName, *, config: Config = CONFIG) -> Model:
 
 def read_model(place: Path, *, steps: int | None) -> Model:
     """A model that was trained for all its steps and whose files have not changed."""
-    if manifest.read(Box(place)) is None:
+    if manifest.read(SafeFolder(place)) is None:
         raise TriformError(f"{place} has no {manifest.NAME}: its files cannot be verified")
     found = folders.read(place)
     if (made := found.memo.get(STEPS_KEY)) != steps:

@@ -14,9 +14,9 @@ from page_models import HOSTILE
 from page_reader import Reader, check_no_barrier, reading
 from served_models import TEXTS, all_models, encoder
 
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.log import Log
-from triform.serve.playground import forms
+from triform.serve.playground import make_forms
 from triform.serve.routes import ROUTES
 from triform.serve.worker.service import Service
 from triform.tasks import TASKS as TASKS_OF_TRIFORM
@@ -37,15 +37,15 @@ TASKS = {
 def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
     folder = tmp_path_factory.mktemp("playground")
     (folder / "passages.txt").write_text("\n".join([*TEXTS[:4], HOSTILE]), encoding="utf-8")
-    vector_index.make([folder / "passages.txt"], model=encoder("embed"), name="embed", out=folder / "index")
-    found = {"texts": vector_index.read(folder / "index")}
+    vector_index.build_index([folder / "passages.txt"], model=encoder("embed"), name="embed", out=folder / "index")
+    found = {"texts": vector_index.read_index(folder / "index")}
     return Service(all_models(), indexes=found, log=Log(io.StringIO()))
 
 
 @pytest.fixture(scope="module")
 def playground(service: Service) -> Iterator[str]:
     socket = create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app(service), log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{socket.getsockname()[1]}/"
@@ -57,14 +57,14 @@ def playground(service: Service) -> Iterator[str]:
 def test_every_task_over_http_has_a_form(service: Service) -> None:
     assert set(TASKS_OF_TRIFORM) == {route.task for route in ROUTES if route.task}
     for name, wanted in TASKS.items():
-        assert set(wanted) <= {form.task for form in forms(service.models[name])}
+        assert set(wanted) <= {form.task for form in make_forms(service.models[name])}
 
 
 def test_a_form_asks_for_what_its_route_takes(service: Service) -> None:
-    takes = {route.task: route.takes for route in ROUTES}
+    takes = {route.path: route.takes for route in ROUTES}
     for served in service.models.values():
-        for form in forms(served):
-            known = takes[form.task].__struct_fields__  # type: ignore[union-attr]
+        for form in make_forms(served):
+            known = takes[f"/{form.path}"].__struct_fields__  # type: ignore[union-attr]
             assert {field.name for field in form.fields} <= set(known), form.task
 
 

@@ -11,7 +11,7 @@ import uvicorn
 from page_reader import check_no_barrier, reading
 from served_models import decoder
 
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.auth import Access
 from triform.serve.http.log import Log
 from triform.serve.worker.service import Service
@@ -22,7 +22,7 @@ KEY = "a-long-enough-key"
 @pytest.fixture
 def locked() -> Iterator[str]:
     socket = create_server(("127.0.0.1", 0))
-    made = app(Service({"cat": decoder()}, log=Log(io.StringIO())), access=Access(keys=(KEY,)))
+    made = make_app(Service({"cat": decoder()}, log=Log(io.StringIO())), access=Access(keys=(KEY,)))
     server = uvicorn.Server(uvicorn.Config(made, log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

@@ -9,11 +9,11 @@ import pytest
 from tiny_tasks import LABELLED, SCORED, begun
 
 from triform.cli import main, task_io
-from triform.cli.task_io import MAX_CHUNK_ROWS, Ask, answer
+from triform.cli.task_io import MAX_CHUNK_ROWS, CommandInput, answer_input
 from triform.data.readers import read
-from triform.data.rows import Labelled
+from triform.data.rows import LabelledRow
 from triform.errors import InputError, TriformError
-from triform.tasks import named
+from triform.tasks import get_task
 from triform.tasks.task import Reply
 from triform.weights import model_folder
 
@@ -35,7 +35,7 @@ def count(texts: Sequence[str]) -> Iterator[Counted]:
 
 
 def ask(run: task_io.Run = count, **asked: object) -> None:
-    answer(Ask(**asked), run, about={"model": "counts"})  # type: ignore[arg-type]
+    answer_input(CommandInput(**asked), run, about={"model": "counts"})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_stopped_run_goes_on_to_the_same_file(ending: str, left: int, tmp_path
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("models")
     for name, given in {"classify": LABELLED, "embed": SCORED}.items():
-        model_folder.write(root / name, model=begun(named(name), given))
+        model_folder.write(root / name, model=begun(get_task(name), given))
     return root
 
 
@@ -148,7 +148,7 @@ def test_labels_are_a_column_that_can_be_learned_from(models: Path, tmp_path: Pa
     assert first.startswith("1,Jack loves Rome.,")
     renamed = (tmp_path / "out.csv").read_text().replace("input", "text", 1)
     (tmp_path / "again.csv").write_text(renamed)
-    assert all(isinstance(row, Labelled) for row in read(tmp_path / "again.csv", kind=Labelled))
+    assert all(isinstance(row, LabelledRow) for row in read(tmp_path / "again.csv", kind=LabelledRow))
 
 
 def test_top_counts_for_several_texts_too(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

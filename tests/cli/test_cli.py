@@ -130,15 +130,19 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
     for name in triform.list_commands(context):
         options = [option for param in triform.get_command(context, name).params for option in param.opts]
         found[name] = sorted(option[2:-7] for option in options if option.endswith("-column") and option != "--column")
-        assert ("--format" in options) == bool(found[name])
+        if name != "probe":  # its label file has a column, and is no data file
+            assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
-    of_texts = ("classify", "complete", "embed", "fill", "index", "rerank", "search", "summarize", "translate")
+    of_texts = ("complete", "decide", "embed", "fill", "index", "rerank", "search", "summarize", "translate")
     assert {name: fields for name, fields in found.items() if fields} == {
+        "activations": ["text"],
+        "probe": ["label"],
         **{name: ["text"] for name in of_texts},
         **dict.fromkeys(("eval", "lint", "train"), every),
         **{name: ["context", "question", "text"] for name in ("answer", "run")},
         "chat": ["messages", "text"],
+        **{name: ["source", "target", "text"] for name in ("classify", "score")},
         "tag": ["tags", "text", "tokens"],
     }
 
@@ -153,33 +157,76 @@ def test_the_command_line_is_frozen() -> None:
         for name in triform.list_commands(context)
         if (command := triform.get_command(context, name)) is not None
     }
-    asked = ["--file", "--json", "--out", "--resume", "--whole", "-f", "texts"]
+    in_kinds_of_weights = {name for name, options in surface.items() if "--weights" in options}
+    assert in_kinds_of_weights == {
+        *(
+            "answer",
+            "chat",
+            "check",
+            "classify",
+            "complete",
+            "cost",
+            "embed",
+            "eval",
+            "fill",
+            "import",
+            "index",
+            "look",
+        ),
+        *("decide", "look", "rerank", "run", "score", "search", "serve", "summarize", "tag", "translate"),
+    }
+    surface = {name: [option for option in options if option != "--weights"] for name, options in surface.items()}
+    asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {
+        "activations": ["--at", "--file", "--out", "--position", "--resume", "--targets", "-f", "model"],
+        "doctor": ["--json"],
+        "intervene": [
+            *("--at", "--away", "--change", "--from", "--json", "--max-tokens", "--neighbour", "--position"),
+            *("--reference", "--seed", "--target", "--toward", "--write", "-c", "model", "text"),
+        ],
+        "merge": ["out", "shards"],
+        "probe": ["--folds", "--json", "--seed", "activations", "labels"],
+        "sweep": [
+            *("--caption", "--component", "--from", "--json", "--kind", "--out", "--over", "--position", "--right"),
+            *("--stack", "--target", "--wrong", "model", "texts"),
+        ],
+        "ask": [
+            *("--embedding-model", "--in", "--json", "--max-tokens", "--min-cosine", "--mode", "--model", "--rerank"),
+            *("--where", "-k", "index", "question"),
+        ],
+        "completion": ["shell"],
+        "help": ["command"],
+        "logs": ["--find", "--json", "--off", "--on", "--path", "-n"],
+        "mcp": ["--index", "--model"],
+        "ps": ["--json"],
+        "rm": ["--yes", "-y", "names"],
+        "show": ["--card", "--json", "model"],
         "answer": sorted([*asked, "--url", "--context", "model"]),
         "chat": [
-            *("--file", "--json", "--max-tokens", "--out", "--resume", "--seed", "--stats", "--stop"),
-            *("--system", "--temperature", "--top-k", "--top-p", "--url", "-f", "message", "model"),
+            *("--adapter", "--file", "--json", "--max-tokens", "--out", "--resume", "--seed", "--shard", "--stats"),
+            *("--stop", "--system", "--temperature", "--top-k", "--top-p", "--url", "-f", "message", "model"),
         ],
-        "check": ["--json", "--seed", "model"],
-        "classify": sorted([*asked, "--url", "--top", "model"]),
+        "check": ["--json", "--seed", "--text", "model"],
+        "classify": sorted([*asked, "--url", "--top", "--pair", "--labels", "--hypothesis", "--several", "model"]),
         "complete": [
-            *("--beams", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
-            *("--resume", "--seed", "--stats", "--stop", "--stream", "--temperature", "--top-k", "--top-p", "--url"),
-            *("-f", "model", "texts"),
+            *("--adapter", "--beams", "--file", "--json", "--logprobs", "--lookup", "--max-tokens", "--n", "--out"),
+            *("--resume", "--seed", "--shard", "--stats", "--stop", "--stream", "--temperature", "--top-k", "--top-p"),
+            *("--url", "-f", "model", "texts"),
         ],
         "cost": [
             *("--bandwidth", "--batch", "--context", "--dtype", "--fit", "--growth", "--json", "--measure", "--new"),
             *("--peak", "--phase", "--plot", "--source", "model"),
         ],
         "data": ["--count", "--label", "--out", "--seed", "--split", "--task", "name"],
+        "decide": sorted([*asked, "--url", "--question", "--choices", "--levels", "--uncalibrated", "model"]),
         "demo": ["--out", "--quick"],
-        "embed": sorted([*asked, "--url", "--role", "--windows", "model"]),
-        "eval": ["--baseline", "--beams", "--json", "--limit", "--task", "--train", "data", "model"],
-        "export": ["--dtype", "--out", "model"],
+        "embed": sorted([*asked, "--url", "--role", "--windows", "--prompt", "--dimensions", "model"]),
+        "eval": ["--adapter", "--baseline", "--beams", "--json", "--limit", "--task", "--train", "data", "model"],
+        "export": ["--adapter", "--dtype", "--out", "model"],
         "families": ["--json", "names"],
         "fill": sorted([*asked, "--url", "--candidates", "-k", "model"]),
         "import": ["--out", "--tokenizer", "source"],
-        "index": ["--hnsw", "--model", "--out", "--windows", "places"],
+        "index": ["--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--windows", "places"],
         "lecture": ["--again", "--all", "--book", "--experiment", "--json", "--quiz", "chapter"],
         "lint": ["--json", "--strict", "--task", "--valid", "data"],
         "look": [
@@ -188,18 +235,32 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "models": ["--json"],
         "pull": ["--out", "--revision", "name"],
+        "quantize": ["--calibrate", "--json", "--out", "--text", "--to", "model"],
         "rerank": sorted([*asked, "--url", "--top", "model", "query"]),
         "run": sorted([*asked, "--url", "--context", "model"]),
-        "search": sorted([*asked, "--url", "--model", "-k", "index"]),
+        "score": sorted([*asked, "--url", "--source", "--totals", "model"]),
+        "search": sorted([*asked, "--url", "--in", "--mode", "--model", "--rerank", "--where", "-k", "index"]),
         "serve": [
-            *("--allow-host", "--api-key", "--api-key-file", "--check", "--cors", "--host", "--index", "--json"),
+            *(
+                "--adapter",
+                "--allow-host",
+                "--api-key",
+                "--api-key-file",
+                "--check",
+                "--cors",
+                "--host",
+                "--index",
+                "--json",
+            ),
             *("--limit", "--memory", "--port", "models"),
         ],
         "summarize": sorted([*asked, "--url", "--beams", "--max-tokens", "model"]),
         "tag": sorted([*asked, "--url", "model"]),
-        "translate": sorted([*asked, "--url", "--alignment", "--beams", "--max-tokens", "--pair", "model"]),
+        "translate": sorted(
+            [*asked, "--url", "--alignment", "--beams", "--from-lang", "--max-tokens", "--pair", "--to-lang", "model"]
+        ),
         "train": [
-            *("--config", "--epochs", "--family", "--fit", "--from", "--minutes", "--out", "--resume", "--set"),
-            *("--size", "--steps", "--strict", "--valid", "data", "task"),
+            *("--config", "--epochs", "--family", "--fit", "--from", "--minutes", "--out", "--peer-timeout"),
+            *("--processes", "--resume", "--set", "--size", "--steps", "--strict", "--valid", "data", "task"),
         ],
     }

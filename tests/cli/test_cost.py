@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -82,7 +83,7 @@ def test_measuring_is_kept_and_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "machine: " in out
     known = json.loads(run(capsys, "tiny-decoder", "--json")[1])["machine"]
-    assert known == json.loads(machine.kept().to_json())
+    assert known == json.loads(machine.load_machine().to_json())
 
 
 @pytest.mark.parametrize("model", ["tiny-encoder", "tiny-decoder", "tiny-encoder-decoder"])
@@ -150,3 +151,27 @@ def test_an_empty_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     code, _, err = run(capsys, str(tmp_path))
     assert code == 2
     assert "holds no config.json" in err
+
+
+def test_few_bits_are_counted_in_memory_and_in_bytes_moved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def phase(*args: str) -> dict[str, Any]:
+        code, out, err = run(capsys, "llama-3-8b", "--phase", "step", "--json", *args)
+        assert code == 0, err
+        return json.loads(out)["phases"]["step"]
+
+    plain, q8, q4 = phase(), phase("--weights", "q8"), phase("--weights", "q4")
+    assert q8["total"]["flops"] == plain["total"]["flops"]
+    assert q4["memory"]["weights"] < 0.6 * q8["memory"]["weights"] + 0.1 * plain["memory"]["weights"]
+    assert q8["memory"]["weights"] == pytest.approx(plain["memory"]["weights"] * 34 / 128, rel=1e-3)
+    # The token table is read by row: all other weights are read once per step.
+    assert plain["total"]["moved"] - q8["total"]["moved"] == pytest.approx(7.5e9 * (4 - 34 / 32), rel=0.01)
+
+
+def test_few_bits_neither_train_nor_have_another_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "gpt2-small", "--weights", "q8", "--phase", "training")
+    assert (code, err) == (2, "triform: weights in q8 are not trained\n")
+    code, _, err = run(capsys, "gpt2-small", "--weights", "q8", "--dtype", "float16")
+    assert (code, err) == (2, "triform: weights in q8 compute in float32, not in float16\n")
+    code, _, err = run(capsys, "gpt2-small", "--weights", "q5")
+    assert code == 2
+    assert "unknown kind of weights 'q5'" in err

@@ -12,7 +12,7 @@ from tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun
 
 from triform.cli import main
 from triform.model import Model
-from triform.tasks import named
+from triform.tasks import get_task
 from triform.weights import model_folder
 from triform.weights.model_folder import load
 
@@ -28,7 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("models")
     for name, rows in {"classify": LABELLED, "tag": TAGGED, "answer": QUESTIONS, "embed": SCORED}.items():
-        model_folder.write(root / name, model=begun(named(name), rows))
+        model_folder.write(root / name, model=begun(get_task(name), rows))
     return root
 
 
@@ -172,10 +172,10 @@ def test_a_text_gives_an_answer_and_a_list_a_list(models: Path, tmp_path: Path) 
     assert str(asked[0]) == str(opened["answer"].answer("Where?", context="Jack went to Rome."))
     assert opened["embed"].embed("Jack").shape == (16,)
     assert opened["embed"].embed(texts).shape == (2, 16)
-    from triform.tasks.vector_index import make
+    from triform.tasks.vector_index import build_index
 
     (tmp_path / "a.txt").write_text("Jack loves Rome.")
-    make([tmp_path / "a.txt"], model=opened["embed"], name="x", out=tmp_path / "index")
+    build_index([tmp_path / "a.txt"], model=opened["embed"], name="x", out=tmp_path / "index")
     hits = opened["embed"].search("Rome", index=tmp_path / "index")
     assert hits.hits[0].text == "Jack loves Rome."
     assert isinstance(opened["embed"], Model)

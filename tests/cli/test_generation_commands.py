@@ -13,10 +13,10 @@ from triform import families
 from triform.cli import main
 from triform.cli.task_command import print_parts
 from triform.errors import TriformError
-from triform.generation_defaults import Generation
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
-from triform.tasks import named
-from triform.tasks.classify import Chance, Classification
+from triform.tasks import get_task
+from triform.tasks.classify import Classification, LabelProbability
 from triform.tasks.fill import Candidate, FilledText
 from triform.text.chat_template import ChatTemplate
 from triform.text.train_tokenizer import train_tokenizer
@@ -38,7 +38,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     network = triform.build(spec, seed=3).network
     template = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}", special=tokenizer.special)
-    model = Model(spec, network, tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    model = Model(spec, network, tokenizer, template, generation=GenerationDefaults(eos=tokenizer.eos))
     folder = tmp_path_factory.mktemp("models") / "decoder"
     model.save(folder)
     return folder
@@ -168,7 +168,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(
         return step(self)
 
     monkeypatch.setattr(Engine, "step", pressed)
-    talk = chat.Conversation(triform.load(decoder), system=None, settings={"max_tokens": 20, "temperature": 0.0})
+    talk = chat.Conversation(
+        triform.load(decoder), name="decoder", system=None, chosen={"max_tokens": 20, "temperature": 0.0}
+    )
     talk.say("the cat")
     assert not talk.engine.busy
     talk.say("the mat")
@@ -254,7 +256,7 @@ def test_models_on_the_shelf(
     triform.load(decoder).save(tmp_path / "models" / "mine")
     assert "complete, chat" in run(capsys, "models")[1]
     (row,) = json.loads(run(capsys, "models", "--json")[1])
-    assert (row["name"], row["form"], row["tasks"]) == ("mine", "decoder", ["complete", "chat"])
+    assert (row["name"], row["form"], row["tasks"]) == ("mine", "decoder", ["complete", "chat", "decide", "score"])
     assert run(capsys, "complete", "mine", "a", "--max-tokens", "2")[0] == 0
 
 
@@ -328,10 +330,10 @@ def test_python_has_the_same_names(decoder: Path, masked: Path) -> None:
 
 
 def test_labels_and_words_that_look_like_markup_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    chances = (Chance("[/nothing]", 0.75), Chance("[red]", 0.25))
-    print_parts(named("classify").render(Classification(labels=("[/nothing]",), chances=chances)))
+    chances = (LabelProbability("[/nothing]", 0.75), LabelProbability("[red]", 0.25))
+    print_parts(get_task("classify").render(Classification(labels=("[/nothing]",), chances=chances)))
     out = capsys.readouterr().out
     assert "[/nothing]" in out
     assert "[red]" in out
-    print_parts(named("fill").render(FilledText(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),))))
+    print_parts(get_task("fill").render(FilledText(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),))))
     assert capsys.readouterr().out.count("[/b]") == 2

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from triform.cli import main, progress, task_io
-from triform.cli.answer_formats import Item, PlainLines
-from triform.cli.progress import Counted, Heartbeat, counting, saying, status
-from triform.data.rows import Bad
+from triform.cli.answer_formats import InputItem, PlainLines
+from triform.cli.progress import CountedProgress, Heartbeat, counting, show_line, status
+from triform.data.rows import BadRow
 from triform.errors import InputError
 from triform.tasks.task import Reply
 
@@ -90,7 +90,7 @@ def test_the_thread_beats_while_work_goes_on_and_ends_with_it(monkeypatch: pytes
 
 
 def test_counts_and_the_time_that_is_left(time: Time) -> None:
-    counted = Counted("rows", now=time)
+    counted = CountedProgress("rows", now=time)
     assert str(counted) == "0 rows"
     counted.total = 5000
     counted.begin_at(1000)
@@ -116,9 +116,9 @@ def test_answers_are_counted_when_they_come(tmp_path: Path) -> None:
                 raise InputError("refused")
             yield Said(text=text)
 
-    counted = Counted("rows")
-    rows = [Item(n, "", each) for n, each in enumerate(["a", "b", Bad("f", 3, "blank", ""), "refused", "c"])]
-    task_io.write(io.StringIO(), rows, run, PlainLines(str), task_io.Tally(), counted.advance)
+    counted = CountedProgress("rows")
+    rows = [InputItem(n, "", each) for n, each in enumerate(["a", "b", BadRow("f", 3, "blank", ""), "refused", "c"])]
+    task_io.write_answers(io.StringIO(), rows, run, PlainLines(str), task_io.Tally(), counted.advance)
     assert counts[:3] == [1, 2, 3]  # the bad row, then each answer
     assert counted.done == 5  # what is asked again is not counted twice
 
@@ -138,11 +138,11 @@ def test_answers_are_counted_when_they_come(tmp_path: Path) -> None:
 def test_rows_are_counted_as_they_are_read(name: str, content: str, count: int, tmp_path: Path) -> None:
     from triform.cli.input_rows import count_rows
     from triform.data.columns import Layout
-    from triform.data.rows import Text
+    from triform.data.rows import TextRow
 
     (tmp_path / name).write_text(content)
-    assert count_rows(tmp_path / name, kind=Text, layout=Layout()) == count
-    assert count_rows(tmp_path / "nowhere.txt", kind=Text, layout=Layout()) is None
+    assert count_rows(tmp_path / name, kind=TextRow, layout=Layout()) == count
+    assert count_rows(tmp_path / "nowhere.txt", kind=TextRow, layout=Layout()) is None
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_loading_judging_running_and_indexing_say_it(
 
 def test_a_terminal_has_a_spinner_and_no_lines(impatient: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
-    with status("reading [x]") as shown, saying(lambda: "inside"):
+    with status("reading [x]") as shown, show_line(lambda: "inside"):
         shown.update("still reading [x]")
     with counting("rows", total=lambda: 3) as counted:
         counted.advance(3)

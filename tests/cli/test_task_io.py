@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from triform.cli import progress, task_io
-from triform.cli.task_io import FIRST_CHUNK, MAX_CHUNK_ROWS, Ask, answer
+from triform.cli.task_io import FIRST_CHUNK, MAX_CHUNK_ROWS, CommandInput, answer_input
 from triform.data import chunks, line_reader
 from triform.data.columns import Layout
-from triform.data.rows import Question, Text
+from triform.data.rows import AnsweredQuestionRow, TextRow
 from triform.errors import InputError, TriformError
 from triform.tasks.task import Reply
 
@@ -34,7 +34,7 @@ def shout(texts: Sequence[str]) -> Iterator[Shouted]:
 
 
 def ask(run: task_io.Run = shout, **asked: object) -> None:
-    answer(Ask(**asked), run, about={"model": "shouts"})  # type: ignore[arg-type]
+    answer_input(CommandInput(**asked), run, about={"model": "shouts"})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_file_of_any_length_holds_a_few_chunks_of_rows_and_answers(tmp_path: P
     path.write_text("".join(f"line {n}\n" for n in range(40 * MAX_CHUNK_ROWS)))
     alive: weakref.WeakSet[Held | Kept] = weakref.WeakSet()
 
-    def of_row(row: Text) -> Held:
+    def of_row(row: TextRow) -> Held:
         held = Held(row.text)
         alive.add(held)
         return held
@@ -219,7 +219,7 @@ def test_a_file_of_any_length_holds_a_few_chunks_of_rows_and_answers(tmp_path: P
             alive.add(kept)
             yield kept
 
-    answer(Ask(file=str(path), out=str(tmp_path / "out.txt")), run, about={}, of_row=of_row)
+    answer_input(CommandInput(file=str(path), out=str(tmp_path / "out.txt")), run, about={}, of_row=of_row)
     assert MAX_CHUNK_ROWS <= most <= 4 * MAX_CHUNK_ROWS
     assert (tmp_path / "out.txt").read_bytes() == path.read_bytes()
 
@@ -263,7 +263,7 @@ def test_what_answers_nothing_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_line_without_end_on_standard_input_is_not_held(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(line_reader, "LONGEST", 64)
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 64)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\n" + b"x" * 1000 + b"\ntwo\n")))
     ask()
     out, err = capsys.readouterr()
@@ -282,7 +282,7 @@ def test_columns_by_number_and_files_that_are_none(tmp_path: Path, capsys: pytes
         ask(file=str(tmp_path))
     (tmp_path / "q.txt").write_text("Who?\n")
     with pytest.raises(TriformError, match="is not one for answered question rows"):
-        answer(Ask(file=str(tmp_path / "q.txt")), shout, about={}, kind=Question)
+        answer_input(CommandInput(file=str(tmp_path / "q.txt")), shout, about={}, kind=AnsweredQuestionRow)
 
 
 def test_a_file_of_which_nothing_was_answered_does_not_appear(tmp_path: Path) -> None:

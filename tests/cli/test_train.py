@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from triform.cli import main
-from triform.cli.train import seconds
+from triform.cli.train import format_seconds
 from triform.train import prepare_network
 
 SETTINGS = ("--set", "batch_tokens=128", "--set", "vocab=60", "--set", "eval_rows=10")
@@ -196,7 +196,7 @@ def test_lint_counts_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(("time", "said"), [(0.034, "0.034 s"), (1.26, "1.3 s"), (12.4, "12 s"), (1234.0, "1,234 s")])
 def test_seconds_are_said_as_people_say_them(time: float, said: str) -> None:
-    assert seconds(time) == said
+    assert format_seconds(time) == said
 
 
 # --- columns and formats --------------------------------------------------------------------------------------------

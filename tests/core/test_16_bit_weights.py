@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triform.core.attention import written_out
-from triform.core.initial_weights import build
-from triform.core.inputs import logits
+from triform.core.attention import compute_attention_steps
+from triform.core.initial_weights import build_network
+from triform.core.inputs import compute_logits
 from triform.core.texts import PackedText, Text
 from triform.families import sized
 from triform.spec import ModelSpec
 from triform.train.head_loss import head_loss
-from triform.train.objectives import means
+from triform.train.objectives import mean_vectors
 
 HALVES = [torch.float16, torch.bfloat16]
 IDS = [[1, 5, 7, 3, 9, 2]]
@@ -26,7 +26,7 @@ def relative(got: Tensor, want: Tensor) -> float:
 
 def answers(network: nn.Module, spec: ModelSpec) -> Tensor:
     with torch.no_grad():
-        return logits(network, spec, IDS, target=IDS if spec.form == "encoder-decoder" else None)
+        return compute_logits(network, spec, IDS, target=IDS if spec.form == "encoder-decoder" else None)
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def answers(network: nn.Module, spec: ModelSpec) -> Tensor:
 def test_a_stream_of_thousands_is_no_obstacle_to_float16(family: str) -> None:
     """Embeddings of some thousands: their squares and their sums over layers do not fit float16."""
     spec = sized(family, "tiny", vocab=40)
-    network = build(spec, seed=1)
+    network = build_network(spec, seed=1)
     with torch.no_grad():
         network.token.weight *= 3000 / network.token.weight.abs().max()
     half = copy.deepcopy(network).half()
@@ -47,7 +47,7 @@ def test_a_stream_of_thousands_is_no_obstacle_to_float16(family: str) -> None:
 def test_feed_forwards_of_t5_leave_the_range_of_float16(family: str) -> None:
     """The reference keeps this matrix in float32; here its product is made there."""
     spec = sized(family, "tiny", vocab=40)
-    network = build(spec, seed=1)
+    network = build_network(spec, seed=1)
     largest: list[float] = []
     with torch.no_grad():
         for block in network.encoder.blocks:
@@ -63,7 +63,7 @@ def test_feed_forwards_of_t5_leave_the_range_of_float16(family: str) -> None:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_formula_written_out_is_computed_in_float32(dtype: torch.dtype) -> None:
     q, k, v = torch.full((3, 1, 1, 2, 16), 100.0, dtype=dtype)
-    found = written_out(q, k, v, added=torch.zeros(2, 2), scale=1.0)
+    found = compute_attention_steps(q, k, v, added=torch.zeros(2, 2), scale=1.0)
     assert found.scores.dtype == torch.float32
     assert float(found.scores.max()) == 160_000.0
 
@@ -76,7 +76,7 @@ def test_means_of_long_texts(dtype: torch.dtype) -> None:
     x = torch.full((1, 600, 2), 300.0, dtype=dtype)
     ids = torch.zeros(600, dtype=torch.int64)
     for text in (PackedText.join([ids[:400], ids[400:]]), Text.of(ids[None])):
-        assert torch.equal(means(text, x), torch.full((len(text.lengths) or 1, 2), float(x[0, 0, 0])))
+        assert torch.equal(mean_vectors(text, x), torch.full((len(text.lengths) or 1, 2), float(x[0, 0, 0])))
 
 
 @pytest.mark.parametrize("dtype", HALVES)

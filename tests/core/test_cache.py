@@ -58,7 +58,7 @@ def test_copied_positions_grow_with_the_length_not_its_square() -> None:
 
 def test_rows_of_unequal_length() -> None:
     cache = small()
-    one = cache.window(1, 2)
+    one = cache.view_rows(1, 2)
     opened = one.open(2)
     opened.put(0, torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 4))
     one.advance(2)
@@ -108,7 +108,7 @@ def test_bad_requests() -> None:
     with pytest.raises(InputError, match="cannot roll back 1 positions of row 0, which has 0"):
         cache.roll_back(1)
     with pytest.raises(InputError, match="rows 1 to 3 are not in a cache of 2 rows"):
-        cache.window(1, 3)
+        cache.view_rows(1, 3)
     with pytest.raises(InputError, match="one row number from 0 to 1"):
         cache.reorder([0, 2])
     with pytest.raises(SpecError, match="an encoder has no KV cache"):

@@ -7,19 +7,19 @@ import torch
 
 from triform.core.positions import (
     RotaryAngles,
-    Sinusoid,
-    Turn,
+    Rotation,
+    SinusoidalPositions,
     YarnRamp,
     alibi_slopes,
-    frequencies,
     llama3_frequencies,
     log_bucket,
+    rotary_frequencies,
     yarn_frequencies,
 )
 
 
 def sinusoid(count: int, width: int) -> torch.Tensor:
-    return Sinusoid()(torch.zeros(1, count, width, dtype=torch.float64), torch.arange(count)[None])[0]
+    return SinusoidalPositions()(torch.zeros(1, count, width, dtype=torch.float64), torch.arange(count)[None])[0]
 
 
 def test_the_lectures_formula() -> None:
@@ -43,10 +43,10 @@ def test_all_rows_differ_and_a_step_is_a_turn() -> None:
 
 def test_turning_keeps_lengths_and_knows_only_distances() -> None:
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    angles = RotaryAngles(frequencies(8, 10_000.0), sharpen=1.0)
+    angles = RotaryAngles(rotary_frequencies(8, 10_000.0), sharpen=1.0)
 
     def turned(x: torch.Tensor, position: int) -> torch.Tensor:
-        return Turn()(x, angles(torch.tensor([[position]]), torch.float64))
+        return Rotation()(x, angles(torch.tensor([[position]]), torch.float64))
 
     assert float(turned(q, 9).norm()) == pytest.approx(float(q.norm()))
     near, far = (float((turned(q, at) * turned(k, at - 3)).sum()) for at in (3, 1003))
@@ -70,7 +70,7 @@ def test_buckets_are_exact_then_logarithmic_then_shared() -> None:
 
 
 def test_scalings_leave_fast_waves_and_slow_the_rest() -> None:
-    plain = frequencies(64, 10_000.0)
+    plain = rotary_frequencies(64, 10_000.0)
     slowed = llama3_frequencies(plain, factor=8.0, low=1.0, high=4.0, trained=8192)
     assert slowed[0] == plain[0]
     assert slowed[-1] == pytest.approx(plain[-1] / 8)

@@ -9,17 +9,17 @@ from rich.console import Console
 from tiny_models import RELATIVES
 
 from triform import families
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.costs import operations
 from triform.costs.machine import Machine
-from triform.costs.measure import run_beside
-from triform.costs.overview import cost_of, overview, phases
+from triform.costs.measure import measure_cost
+from triform.costs.overview import cost_of_context, list_phases, make_overview
 from triform.errors import InputError
 from triform.families import named
 from triform.spec import ModelSpec
 
 SPECS = {f"tiny {name}": families.sized(name, "tiny", vocab=101) for name in families.FAMILIES} | RELATIVES
-EVERY_PHASE = [(name, phase) for name, spec in SPECS.items() for phase in {*phases(spec), "reading"}]
+EVERY_PHASE = [(name, phase) for name, spec in SPECS.items() for phase in {*list_phases(spec), "reading"}]
 FAST = Machine(peak_flops=3e11, bandwidth=3e10)
 
 
@@ -33,8 +33,10 @@ def shown(thing: object) -> str:
 def test_a_real_run_counts_what_was_predicted(name: str, phase: str) -> None:
     """Every family, form and phase, module path by module path."""
     spec = SPECS[name]
-    network = build(spec)
-    found = run_beside(network, spec=spec, costs=cost_of(spec, phase=phase, batch=2, context=9), machine=FAST, rounds=1)
+    network = build_network(spec)
+    found = measure_cost(
+        network, spec=spec, costs=cost_of_context(spec, phase=phase, batch=2, context=9), machine=FAST, rounds=1
+    )
     assert found.equal, shown(found)
     assert all(line.measured > 0 for line in found.lines)
     assert not network.training
@@ -46,16 +48,18 @@ def test_a_wrong_prediction_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         operations, "count_linear", lambda walk, name, part, formula, widths: walk.row(name, f"x.{part}")
     )
-    found = run_beside(build(spec), spec=spec, costs=cost_of(spec, phase="step", context=4), machine=FAST, rounds=1)
+    found = measure_cost(
+        build_network(spec), spec=spec, costs=cost_of_context(spec, phase="step", context=4), machine=FAST, rounds=1
+    )
     assert not found.equal
     assert "NOT equal" in shown(found)
 
 
 def test_a_run_changes_nothing() -> None:
     spec = SPECS["tiny t5"]
-    network = build(spec).train()
+    network = build_network(spec).train()
     before = {name: x.clone() for name, x in network.state_dict().items()}
-    run_beside(network, spec=spec, costs=cost_of(spec, phase="generation", context=9), machine=FAST, rounds=2)
+    measure_cost(network, spec=spec, costs=cost_of_context(spec, phase="generation", context=9), machine=FAST, rounds=2)
     assert network.training
     assert all(torch.equal(before[name], x) for name, x in network.state_dict().items())
 
@@ -78,7 +82,7 @@ def test_a_run_changes_nothing() -> None:
     ],
 )
 def test_context(name: str, phase: str, asked: dict[str, int], means: tuple[int, int, int]) -> None:
-    load = cost_of(SPECS[name], phase=phase, **asked).load
+    load = cost_of_context(SPECS[name], phase=phase, **asked).load
     assert (load.length, load.source, load.new) == means
     if phase == "generation" and load.source == 0:
         assert load.positions == asked["context"]
@@ -86,36 +90,36 @@ def test_context(name: str, phase: str, asked: dict[str, int], means: tuple[int,
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="new=21 tokens do not fit into a context of 20; use at most 20"):
-        cost_of(SPECS["tiny gpt2"], phase="generation", context=20, new=21)
+        cost_of_context(SPECS["tiny gpt2"], phase="generation", context=20, new=21)
     with pytest.raises(InputError, match="129 positions were requested, the model reads at most 128"):
-        overview(SPECS["tiny gpt2"], model="it", context=129)
+        make_overview(SPECS["tiny gpt2"], model="it", context=129)
 
 
 @pytest.mark.parametrize("machine", [None, FAST])
 @pytest.mark.parametrize("name", ["tiny bert", "tiny gpt2", "tiny t5"])
 def test_all_phases_and_one(name: str, machine: Machine | None) -> None:
     spec: ModelSpec = SPECS[name]
-    whole = overview(spec, model=name, context=64, batch=3, machine=machine)
+    whole = make_overview(spec, model=name, context=64, batch=3, machine=machine)
     said = json.loads(whole.to_json())
-    assert list(said["phases"]) == list(phases(spec))
+    assert list(said["phases"]) == list(list_phases(spec))
     assert said["parameters"] == whole.costs[0].parameters
     for one in whole.costs:
         assert f"{one.load.description}" in shown(whole)
         assert said["phases"][one.load.phase]["total"]["flops"] == one.total.flops
         assert (said["phases"][one.load.phase]["least_seconds"] is None) == (machine is None)
-    single = overview(spec, model=name, phase="training", context=64, batch=3, machine=machine)
+    single = make_overview(spec, model=name, phase="training", context=64, batch=3, machine=machine)
     assert list(json.loads(single.to_json())["phases"]) == ["training"]
     assert "QKV projection" in shown(single)
     assert ("limited by" in shown(single)) == (machine is not None)
     assert ("triform cost --measure" in shown(single)) == (machine is None)
     pictures = whole.plot().svg.count("<svg ") - 1
-    assert pictures == len(phases(spec)) + 1 + (machine is not None)
+    assert pictures == len(list_phases(spec)) + 1 + (machine is not None)
 
 
 def test_where_decoding_turns() -> None:
-    short = overview(named("gpt2-small"), model="gpt2-small", context=16, machine=FAST)
+    short = make_overview(named("gpt2-small"), model="gpt2-small", context=16, machine=FAST)
     assert short.turning is not None
     assert "up to batch" in shown(short)
-    long = overview(named("gpt2-small"), model="gpt2-small", context=1024, machine=FAST)
+    long = make_overview(named("gpt2-small"), model="gpt2-small", context=1024, machine=FAST)
     assert "at every batch" in shown(long)
-    assert overview(named("bert-base"), model="bert-base", machine=FAST).turning is None
+    assert make_overview(named("bert-base"), model="bert-base", machine=FAST).turning is None

@@ -14,16 +14,16 @@ from rich.console import Console
 from tiny_models import EVERY, RELATIVES
 
 from triform import families
-from triform.core.build import Form, cache_for, skeleton
-from triform.core.cache import Cache, Memory
-from triform.core.initial_weights import build
+from triform.core.build import Form, build_skeleton, make_cache
+from triform.core.cache import Cache, SourceMemory
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
 from triform.costs import activation_memory, operations
-from triform.costs.flop_counter import ByPath, count_flops, count_kept
+from triform.costs.flop_counter import PathTotals, count_flops, count_saved_bytes
 from triform.costs.predict import Cost, cost
-from triform.costs.stack_rows import Walk
+from triform.costs.stack_rows import StackPass
 from triform.errors import InputError, TriformError, UnknownName
-from triform.parameters import parameters
+from triform.parameters import count_parameters
 from triform.spec import ModelSpec
 
 SIZED = {f"tiny {name}": families.sized(name, "tiny", vocab=101) for name in families.FAMILIES}
@@ -41,41 +41,43 @@ class Bench:
     """One model, and the roads its cost is predicted for."""
 
     def __init__(self, spec: ModelSpec, *, batch: int = B, length: int = N, source: int = M) -> None:
-        self.spec, self.network = spec, build(spec)
+        self.spec, self.network = spec, build_network(spec)
         self.sizes = {"batch": batch, "length": length}
         self.target = text(spec, batch, length)
-        self.given = [self.target.ids, self.target.kinds]
+        self.given = [self.target.ids, self.target.segment_ids]
         self.input: Text | Pair = self.target
         if spec.form == "encoder-decoder":
             self.sizes["source"] = source
             self.source = text(spec, batch, source)
-            self.given += [self.source.ids, self.source.kinds]
+            self.given += [self.source.ids, self.source.segment_ids]
             self.input = Pair(self.source, self.target)
 
     def cost(self, phase: str, **more: object) -> Cost:
         return cost(self.spec, phase=phase, **self.sizes, **more)
 
-    def count(self, run: Callable[[], object]) -> ByPath:
+    def count(self, run: Callable[[], object]) -> PathTotals:
         with torch.no_grad():
             return count_flops(self.network, run)
 
     def cache(self) -> Cache:
-        return cache_for(self.spec, rows=self.sizes["batch"], capacity=self.sizes["length"])
+        return make_cache(self.spec, rows=self.sizes["batch"], capacity=self.sizes["length"])
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> SourceMemory | None:
         return self.network.encode(self.source) if self.spec.form == "encoder-decoder" else None
 
-    def write(self, text: Text, memory: Memory | None, cache: Cache) -> None:
+    def write(self, text: Text, memory: SourceMemory | None, cache: Cache) -> None:
         """Reads into the cache; the last position's logits, as generating needs them."""
         more = () if memory is None else (memory,)
         self.network.head(self.network.decode(text, *more, cache=cache)[:, -1:])
 
 
-def differences(predicted: Cost, counted: ByPath) -> list[tuple[str, int, float]]:
+def differences(predicted: Cost, counted: PathTotals) -> list[tuple[str, int, float]]:
     """Every path whose FLOPs differ, and the total."""
     paths = dict.fromkeys(row.path for row in predicted.operations if row.flops)
     pairs = [(path, sum(row.flops for row in predicted.operations if row.path == path)) for path in paths]
-    found = [(path, flops, counted.of(path)) for path, flops in pairs] + [("", predicted.total.flops, counted.total)]
+    found = [(path, flops, counted.sum_over(path)) for path, flops in pairs] + [
+        ("", predicted.total.flops, counted.total)
+    ]
     return [(path, flops, real) for path, flops, real in found if flops != real]
 
 
@@ -89,7 +91,7 @@ def test_training_flops_and_what_it_keeps(name: str) -> None:
     predicted = bench.cost("training")
     counted = count_flops(bench.network, lambda: bench.network(bench.input).sum().backward())
     assert differences(predicted, counted) == []
-    kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
+    kept = count_saved_bytes(bench.network, lambda: bench.network(bench.input), inputs=bench.given)
     assert predicted.memory.kept == kept
 
 
@@ -117,7 +119,7 @@ def test_prefill_step_and_cache(name: str) -> None:
 @pytest.mark.parametrize("name", ["tiny gpt2", "tiny t5", "single key head with a window"])
 def test_a_whole_generation(name: str) -> None:
     bench = Bench(SPECS[name])
-    token, cache = text(bench.spec, B, 1), cache_for(bench.spec, rows=B, capacity=N + NEW - 1)
+    token, cache = text(bench.spec, B, 1), make_cache(bench.spec, rows=B, capacity=N + NEW - 1)
 
     def generate() -> None:
         memory = bench.memory()
@@ -155,7 +157,7 @@ def test_any_size(name: str, batch: int, length: int, source: int) -> None:
 def test_kept_at_mini_size(family: str, dtype: str) -> None:
     bench = Bench(families.sized(family, "mini", vocab=50), batch=1, length=24, source=17)
     bench.network.train().to(getattr(torch, dtype))
-    kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
+    kept = count_saved_bytes(bench.network, lambda: bench.network(bench.input), inputs=bench.given)
     assert bench.cost("training", dtype=dtype).memory.kept == kept
 
 
@@ -164,11 +166,11 @@ def test_kept_at_mini_size(family: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_parameters_and_weights(name: str) -> None:
-    spec, network = SPECS[name], skeleton(SPECS[name])
+    spec, network = SPECS[name], build_skeleton(SPECS[name])
     costs = cost(spec, phase="training", length=N)
     tensors = [*network.parameters(), *network.buffers()]
     assert costs.memory.weights == sum(x.numel() * x.element_size() for x in tensors)
-    assert costs.parameters == parameters(spec) == sum(row.parameters for row in costs.operations)
+    assert costs.parameters == count_parameters(spec) == sum(row.parameters for row in costs.operations)
     assert costs.memory.gradients == 4 * costs.parameters
     assert costs.memory.optimizer == 8 * costs.parameters
 
@@ -183,7 +185,16 @@ def test_the_formula_is_the_number(name: str, phase: str) -> None:
     for row in cost(spec, phase=phase, batch=B, length=N, source=source).operations:
         stack = spec.stacks.get(row.stack, next(iter(spec.stacks.values())))
         a = stack.attention
-        letters = {"b": B, "n": N, "m": M, "d": spec.width, "h": a.heads, "g": a.kv_heads, "k": a.head_width}
+        letters = {
+            "b": B,
+            "n": N,
+            "m": M,
+            "d": spec.width,
+            "e": spec.embedding_width,
+            "h": a.heads,
+            "g": a.kv_heads,
+            "k": a.head_width,
+        }
         letters |= {"f": stack.feedforward.width, "L": stack.layers, "V": spec.vocab}
         formula = row.formula.replace("²", "**2").replace("·", "*").replace("2g", "2*g")
         assert row.forward == (eval(formula, {}, letters) if formula else 0)
@@ -259,7 +270,7 @@ def test_a_wrong_constant_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert differences(bench.cost("reading"), counted) == []
     honest = operations.count_linear
 
-    def careless(walk: Walk, name: str, part: str, formula: str, widths: int) -> object:
+    def careless(walk: StackPass, name: str, part: str, formula: str, widths: int) -> object:
         return honest(walk, name, part, formula.replace("4 b N d f", "2 b N d f"), widths)
 
     monkeypatch.setattr(operations, "count_linear", careless)
@@ -270,7 +281,7 @@ def test_a_wrong_constant_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(EVERY["t5"])
     bench.network.train()
-    kept = count_kept(bench.network, lambda: bench.network(bench.input), given=bench.given)
+    kept = count_saved_bytes(bench.network, lambda: bench.network(bench.input), inputs=bench.given)
     # the quotient of RMS forgotten
     monkeypatch.setattr(activation_memory, "count_norm", lambda walk, norm: 4 * walk.rows * (2 + walk.spec.width))
     assert abs(bench.cost("training").memory.kept / kept - 1) > 0.05
@@ -278,7 +289,7 @@ def test_a_forgotten_tensor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_model_is_noticed() -> None:
     llama = EVERY["llama"]
-    counted = Bench(llama).count(lambda: build(llama)(text(llama, B, N)))
+    counted = Bench(llama).count(lambda: build_network(llama)(text(llama, B, N)))
     assert differences(cost(EVERY["qwen2"], phase="reading", batch=B, length=N), counted)
 
 

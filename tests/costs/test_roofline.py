@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tiny_models import EVERY
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Text
 from triform.costs import machine, scaling
-from triform.costs.fit_memory import bytes_of, fit, largest
+from triform.costs.fit_memory import find_largest, fit, parse_bytes
 from triform.costs.flop_counter import count_flops, count_seconds
 from triform.costs.machine import Machine
-from triform.costs.measure import beside
+from triform.costs.measure import compare_costs
 from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.predict import cost
-from triform.costs.roofline import roofline, turning_batch
-from triform.costs.scaling import measure_growth, slope
+from triform.costs.roofline import find_turning_batch, roofline
+from triform.costs.scaling import fit_exponent, measure_growth
 from triform.errors import InputError
 from triform.families import named
 
@@ -50,11 +50,11 @@ def test_a_decoding_step_is_read_and_a_training_step_computed() -> None:
 
 
 def test_decoding_turns_where_both_take_equally_long() -> None:
-    batch = turning_batch(SMALL, machine=FAST, length=16)
+    batch = find_turning_batch(SMALL, machine=FAST, length=16)
     assert batch is not None
     below, above = (cost(SMALL, phase="step", batch=size, length=16).total for size in (int(batch), int(batch) + 1))
     assert below.intensity <= FAST.ridge <= above.intensity
-    assert turning_batch(SMALL, machine=FAST, length=1024) is None  # each row's own cache is the limit
+    assert find_turning_batch(SMALL, machine=FAST, length=1024) is None  # each row's own cache is the limit
     many = cost(SMALL, phase="step", batch=10_000, length=1024).total
     assert many.intensity < FAST.ridge
 
@@ -79,7 +79,7 @@ def test_what_fits_fits_and_one_more_does_not(name: str) -> None:
 
 
 def test_llama_in_24_gigabytes() -> None:
-    rooms = {(room.use, room.dtype): room for room in fit(named("llama-3-8b"), memory=bytes_of("24GB")).rooms}
+    rooms = {(room.use, room.dtype): room for room in fit(named("llama-3-8b"), memory=parse_bytes("24GB")).rooms}
     assert rooms["inference", "float32"].batch == 0
     assert rooms["inference", "bfloat16"].length == 8192
     assert rooms["training", "bfloat16"].length == 0
@@ -87,7 +87,7 @@ def test_llama_in_24_gigabytes() -> None:
 
 @given(st.integers(0, 300), st.integers(1, 300))
 def test_largest(threshold: int, limit: int) -> None:
-    assert largest(lambda size: size <= threshold, limit) == min(threshold, limit)
+    assert find_largest(lambda size: size <= threshold, limit) == min(threshold, limit)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_largest(threshold: int, limit: int) -> None:
     [("24GB", 24 * 10**9), ("16 GiB", 16 * 2**30), ("1.5kb", 1500), ("7", 7), (" 2tib ", 2 * 2**40)],
 )
 def test_amounts_of_memory(text: str, size: int) -> None:
-    assert bytes_of(text) == size
+    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GB", "24 apples", "-3GB", "nanGB", "1e999GB", "0", "24 GB of it"])
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(InputError, match="use a"):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 def test_a_machine_has_limits() -> None:
@@ -126,16 +126,16 @@ def test_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_predicted_counted_and_measured_side_by_side() -> None:
     spec = EVERY["gpt2"]
-    network, text = build(spec), Text.of(torch.arange(14).view(2, 7))
+    network, text = build_network(spec), Text.of(torch.arange(14).view(2, 7))
     with torch.no_grad():
         flops = count_flops(network, lambda: network(text))
         seconds = count_seconds(network, lambda: network(text))
-    found = beside(cost(spec, phase="reading", batch=2, length=7), flops=flops, seconds=seconds, machine=FAST)
+    found = compare_costs(cost(spec, phase="reading", batch=2, length=7), flops=flops, seconds=seconds, machine=FAST)
     assert found.equal
     assert all(line.measured > 0 for line in found.lines)
     assert "decoder.blocks.*.attention.f.attend" in shown(found)
     assert json.loads(found.to_json())["equal"] is True
-    other = beside(cost(spec, phase="reading", batch=2, length=8), flops=flops, seconds=seconds, machine=FAST)
+    other = compare_costs(cost(spec, phase="reading", batch=2, length=8), flops=flops, seconds=seconds, machine=FAST)
     assert not other.equal
 
 
@@ -144,7 +144,7 @@ def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
     spec = EVERY["gpt2"]
     sizes = (1, 16, 128)
-    found = measure_growth(build(spec), spec=spec, lengths=sizes, contexts=sizes, machine=FAST)
+    found = measure_growth(build_network(spec), spec=spec, lengths=sizes, contexts=sizes, machine=FAST)
     assert [point.positions for point in found.cached.points] == list(sizes)
     assert found.cached.least_exponent < found.uncached.least_exponent == found.prefill.least_exponent
     assert found.plot().svg.count("polyline") == 3
@@ -158,32 +158,32 @@ def test_growth_goes_only_as_far_as_the_model_reads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
     spec, heard = EVERY["gpt2"], []
     found = measure_growth(
-        build(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), said=heard.append
+        build_network(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), on_progress=heard.append
     )
     assert [point.positions for point in found.cached.points] == [8, 64]
     assert len(heard) == 6
     with pytest.raises(InputError, match="reads at most 130 positions; growth needs at least 256"):
-        measure_growth(build(spec), spec=spec, machine=FAST)
+        measure_growth(build_network(spec), spec=spec, machine=FAST)
     with pytest.raises(InputError, match="measured on decoders; this model is the form 'encoder'"):
-        measure_growth(build(EVERY["bert"]), spec=EVERY["bert"], machine=FAST)
+        measure_growth(build_network(EVERY["bert"]), spec=EVERY["bert"], machine=FAST)
 
 
 def test_a_machine_is_kept_under_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRIFORM_HOME", str(tmp_path / "not there yet"))
-    assert machine.kept() is None
-    machine.keep(FAST)
-    assert machine.kept() == FAST
+    assert machine.load_machine() is None
+    machine.store_machine(FAST)
+    assert machine.load_machine() == FAST
     (file,) = (tmp_path / "not there yet").iterdir()
     for damaged in (b"{", b"[]", b'{"peak_flops": -1, "bandwidth": 1}', b"\xff"):
         file.write_bytes(damaged)
-        assert machine.kept() is None
+        assert machine.load_machine() is None
     monkeypatch.setattr(machine.platform, "node", lambda: "another")
-    assert machine.kept() is None
+    assert machine.load_machine() is None
 
 
 @given(st.floats(-3, 3), st.floats(0.1, 10))
 def test_slope(power: float, scale: float) -> None:
-    assert slope([(x, scale * x**power) for x in (1, 2, 5, 30)]) == pytest.approx(power, abs=1e-9)
+    assert fit_exponent([(x, scale * x**power) for x in (1, 2, 5, 30)]) == pytest.approx(power, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["gpt2-small", "t5-small", "bert-base"])

@@ -8,22 +8,31 @@ import pytest
 from rich.console import Console
 
 from triform.data import duplicate_rows
-from triform.data.duplicate_rows import Repeats
+from triform.data.duplicate_rows import DuplicateFinder
 from triform.data.line_reader import DataError
-from triform.data.lint import Report, lint
-from triform.data.rows import Chat, Document, Labelled, Pair, Question, Scored, Tagged, Text
+from triform.data.lint import LintReport, lint
+from triform.data.rows import (
+    AnsweredQuestionRow,
+    ChatRow,
+    DocumentRow,
+    LabelledRow,
+    PairRow,
+    ScoredPairRow,
+    TaggedRow,
+    TextRow,
+)
 
 
-def counts(report: Report) -> dict[str, int]:
+def counts(report: LintReport) -> dict[str, int]:
     return {problem.kind: problem.count for problem in report.problems}
 
 
-def examples(report: Report, kind: str) -> list[str]:
+def examples(report: LintReport, kind: str) -> list[str]:
     (problem,) = (problem for problem in report.problems if problem.kind == kind)
     return [Path(place).name for place in problem.examples]
 
 
-def shown(report: Report) -> str:
+def shown(report: LintReport) -> str:
     console = Console(width=120)
     with console.capture() as captured:
         console.print(report)
@@ -55,7 +64,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_exact_counts(corpus: Path):
-    report = lint(corpus, kind=Labelled, labels=["pos", "neg"], longest=50)
+    report = lint(corpus, kind=LabelledRow, labels=["pos", "neg"], longest=50)
     assert counts(report) == {
         "invalid UTF-8": 1,
         "NUL": 2,
@@ -78,35 +87,35 @@ def test_exact_counts(corpus: Path):
 
 def test_every_planted_mistake_is_in_the_count(corpus: Path):
     """A negative control: one more bad line of a kind is one more in the count."""
-    before = counts(lint(corpus, kind=Labelled))
+    before = counts(lint(corpus, kind=LabelledRow))
     corpus.write_bytes(corpus.read_bytes() + b"\n  ,pos\ngood 1,pos")
-    after = counts(lint(corpus, kind=Labelled))
+    after = counts(lint(corpus, kind=LabelledRow))
     assert after == before | {"blank": before["blank"] + 1, "duplicate": before["duplicate"] + 1}
 
 
 def test_refusing_is_one_line(corpus: Path, tmp_path: Path):
     with pytest.raises(DataError, match=r"refused: 7 duplicate \(.*train.csv:45\), 6 missing field") as caught:
-        lint(corpus, kind=Labelled).refuse()
+        lint(corpus, kind=LabelledRow).refuse()
     assert "\n" not in str(caught.value)
     (tmp_path / "fine.txt").write_text("a\nb\n")
-    lint(tmp_path / "fine.txt", kind=Text).refuse()
+    lint(tmp_path / "fine.txt", kind=TextRow).refuse()
 
 
 def test_shown_as_table_and_as_json(corpus: Path, tmp_path: Path):
-    report = lint(corpus, kind=Labelled)
+    report = lint(corpus, kind=LabelledRow)
     text = shown(report)
     assert "train.csv:45" in text
     assert "the same as train.csv:16" in text
     found = json.loads(report.to_json())
     assert {problem["kind"]: problem["count"] for problem in found["problems"]} == counts(report)
     (tmp_path / "fine.txt").write_text("a\nb\n")
-    assert shown(lint(tmp_path / "fine.txt", kind=Text)).startswith("2 good rows, 0 skipped: no problems found")
+    assert shown(lint(tmp_path / "fine.txt", kind=TextRow)).startswith("2 good rows, 0 skipped: no problems found")
 
 
 def test_names_with_markup_are_shown_as_they_are(tmp_path: Path):
     path = tmp_path / "[red]a[bold].txt"
     path.write_text("a\na\n")
-    assert "[red]a[bold].txt:2" in shown(lint(path, kind=Text))
+    assert "[red]a[bold].txt:2" in shown(lint(path, kind=TextRow))
 
 
 # --- training and validation data -----------------------------------------------------------------------------------
@@ -115,7 +124,7 @@ def test_names_with_markup_are_shown_as_they_are(tmp_path: Path):
 def test_leaks_and_labels_of_validation_data(tmp_path: Path):
     (tmp_path / "train.tsv").write_text("a\t1\nb\t0\nc\t1\nc\t0\n")
     (tmp_path / "dev.tsv").write_text("d\t1\nd\t1\nb\t1\nc\t1\ne\t2\n\n")
-    report = lint(tmp_path / "train.tsv", kind=Labelled, valid=tmp_path / "dev.tsv")
+    report = lint(tmp_path / "train.tsv", kind=LabelledRow, valid=tmp_path / "dev.tsv")
     # Another label makes another row (c) but no other input: b and c of dev are leaks. A repeat in dev is none.
     assert counts(report) == {"leak": 2, "unknown label": 1, "blank": 1}
     assert examples(report, "leak") == ["dev.tsv:3", "dev.tsv:4"]
@@ -124,21 +133,21 @@ def test_leaks_and_labels_of_validation_data(tmp_path: Path):
 
 def test_the_same_file_twice_leaks_entirely(tmp_path: Path):
     (tmp_path / "a.txt").write_text("a\nb\nc\n")
-    report = lint(tmp_path / "a.txt", kind=Text, valid=tmp_path / "a.txt")
+    report = lint(tmp_path / "a.txt", kind=TextRow, valid=tmp_path / "a.txt")
     assert counts(report) == {"leak": 3}
 
 
 def test_a_pair_is_leaked_by_its_source(tmp_path: Path):
     (tmp_path / "train.jsonl").write_text('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n')
     (tmp_path / "dev.jsonl").write_text('{"source": "a", "target": "x"}\n{"source": "x", "target": "d"}\n')
-    report = lint(tmp_path / "train.jsonl", kind=Pair, valid=tmp_path / "dev.jsonl")
+    report = lint(tmp_path / "train.jsonl", kind=PairRow, valid=tmp_path / "dev.jsonl")
     assert counts(report) == {"leak": 1}
 
 
 def test_several_files_are_one_set(tmp_path: Path):
     (tmp_path / "a.txt").write_text("a\nb\n")
     (tmp_path / "b.txt").write_text("b\nc\n")
-    report = lint([tmp_path / "a.txt", tmp_path / "b.txt"], kind=Text)
+    report = lint([tmp_path / "a.txt", tmp_path / "b.txt"], kind=TextRow)
     assert counts(report) == {"duplicate": 1}
     assert examples(report, "duplicate") == ["b.txt:1"]
 
@@ -148,39 +157,39 @@ def test_several_files_are_one_set(tmp_path: Path):
 
 def test_a_single_class(tmp_path: Path):
     (tmp_path / "a.tsv").write_text("a\t1\nb\t1\n")
-    assert counts(lint(tmp_path / "a.tsv", kind=Labelled)) == {"single class": 1}
+    assert counts(lint(tmp_path / "a.tsv", kind=LabelledRow)) == {"single class": 1}
     (tmp_path / "a.conll").write_text("a\tO\n\nb\tO\n")
-    assert counts(lint(tmp_path / "a.conll", kind=Tagged)) == {"single class": 1}
+    assert counts(lint(tmp_path / "a.conll", kind=TaggedRow)) == {"single class": 1}
 
 
 def test_tags(tmp_path: Path):
     sentences = ["a\tB-x\nb\tI-x\nc\tI-x", "a\tO\nb\tI-x", "a\tB-x\nb\tI-y", "a\tI-x", "a\tS-x", "a\tB-", "c\tB-y"]
     (tmp_path / "a.conll").write_text("\n\n".join(sentences))
-    assert counts(lint(tmp_path / "a.conll", kind=Tagged)) == {"I- without B-": 3, "not BIO": 2}
+    assert counts(lint(tmp_path / "a.conll", kind=TaggedRow)) == {"I- without B-": 3, "not BIO": 2}
 
 
 def test_conversations_in_which_nothing_is_answered(tmp_path: Path):
     talks = [[{"role": role, "content": "x"} for role in roles] for roles in (["user"], ["user", "assistant"])]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"messages": talk}) for talk in talks))
-    assert counts(lint(tmp_path / "a.jsonl", kind=Chat)) == {"no answer": 1}
+    assert counts(lint(tmp_path / "a.jsonl", kind=ChatRow)) == {"no answer": 1}
 
 
 def test_scores(tmp_path: Path):
     scores = ["-1", "5", "5.01", "-1.5", "nan", "inf", "high", ""]
     (tmp_path / "a.csv").write_text("".join(f"a{number},b,{score}\n" for number, score in enumerate(scores)))
-    assert counts(lint(tmp_path / "a.csv", kind=Scored)) == {"score out of range": 2, "not a number": 4}
+    assert counts(lint(tmp_path / "a.csv", kind=ScoredPairRow)) == {"score out of range": 2, "not a number": 4}
 
 
 def test_answers(tmp_path: Path):
     rows = [{"question": "q", "context": "c d", "answers": [answer]} for answer in ("c", "d", "e")]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert counts(lint(tmp_path / "a.jsonl", kind=Question)) == {"answer not in context": 1}
+    assert counts(lint(tmp_path / "a.jsonl", kind=AnsweredQuestionRow)) == {"answer not in context": 1}
 
 
 def test_parallel_files(tmp_path: Path):
     (tmp_path / "train.en").write_bytes(b"\xef\xbb\xbfa\nb\n\nd\n")
     (tmp_path / "train.de").write_bytes(b"A\nB\n")
-    report = lint(tmp_path / "train.en-de", kind=Pair)
+    report = lint(tmp_path / "train.en-de", kind=PairRow)
     assert counts(report) == {"BOM": 1, "unequal files": 1}
     assert (report.rows, report.skipped) == (2, 0)
     with pytest.raises(DataError, match="1 unequal files"):
@@ -190,9 +199,9 @@ def test_parallel_files(tmp_path: Path):
 def test_files_without_a_row(tmp_path: Path):
     (tmp_path / "a.txt").write_text("")
     with pytest.raises(DataError, match="has no rows"):
-        lint(tmp_path / "a.txt", kind=Document)
+        lint(tmp_path / "a.txt", kind=DocumentRow)
     (tmp_path / "b.txt").write_text("\n\n")
-    report = lint(tmp_path / "b.txt", kind=Text)
+    report = lint(tmp_path / "b.txt", kind=TextRow)
     assert (report.rows, counts(report)) == (0, {"blank": 2})
     assert report.without_rows == (str(tmp_path / "b.txt"),)
 
@@ -202,11 +211,13 @@ def test_files_without_a_row(tmp_path: Path):
 
 def test_parts_give_the_same_answer(monkeypatch: pytest.MonkeyPatch):
     def found() -> set[tuple[int, int]]:
-        with Repeats() as seen:
+        with DuplicateFinder() as seen:
             for place in range(3000):
-                seen.note(b"%d" % (place * place % 1009), place=place)
+                seen.add(b"%d" % (place * place % 1009), place=place)
             return {
-                pair for places, firsts in seen.again() for pair in zip(places.tolist(), firsts.tolist(), strict=True)
+                pair
+                for places, firsts in seen.find_duplicates()
+                for pair in zip(places.tolist(), firsts.tolist(), strict=True)
             }
 
     first: dict[int, int] = {}
@@ -225,7 +236,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
         path.write_text("".join(f"text {number}\t{number % 2}\n" for number in range(count)))
         tracemalloc.start()
         try:
-            lint(path, kind=Labelled, valid=path)
+            lint(path, kind=LabelledRow, valid=path)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -248,7 +259,7 @@ def test_labels_that_differ_only_in_case_or_space_are_remarked(tmp_path: Path) -
     ]
     lines = [f"text {number},{label}" for number, label in enumerate(labels)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n")
-    report = lint(tmp_path / "rows.csv", kind=Labelled)
+    report = lint(tmp_path / "rows.csv", kind=LabelledRow)
     assert counts(report) == {"label spelling": 4}
     assert examples(report, "label spelling") == ["rows.csv:6", "rows.csv:5"]
     assert "'Late  Bill' and 'late bill'" in report.problems[0].detail
@@ -257,7 +268,7 @@ def test_labels_that_differ_only_in_case_or_space_are_remarked(tmp_path: Path) -
 
 def test_a_class_of_one_row_is_remarked(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\na,x\nb,x\nc,y\n")
-    (problem,) = lint(tmp_path / "rows.csv", kind=Labelled).problems
+    (problem,) = lint(tmp_path / "rows.csv", kind=LabelledRow).problems
     assert (problem.kind, problem.count) == ("class of one row", 1)
     assert problem.detail.startswith("'y'")
     assert problem.examples[0].endswith("rows.csv:4")

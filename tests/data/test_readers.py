@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 
 from triform.data import json_rows, line_reader, table_rows, text_rows
 from triform.data.columns import Layout
-from triform.data.input_paths import splits
+from triform.data.input_paths import find_splits
 from triform.data.line_reader import DataError
-from triform.data.readers import placed, read
+from triform.data.readers import read, read_placed
 from triform.data.rows import (
-    ROWS,
-    Answer,
-    Bad,
-    Chat,
-    Document,
-    Labelled,
+    ROW_TYPES,
+    AnsweredQuestionRow,
+    AnswerInContext,
+    BadRow,
+    ChatRow,
+    DataRow,
+    DocumentRow,
+    LabelledRow,
     Message,
-    Pair,
-    Question,
-    Row,
-    Scored,
-    Tagged,
-    Text,
+    PairRow,
+    ScoredPairRow,
+    TaggedRow,
+    TextRow,
 )
 from triform.errors import TriformError
 
@@ -51,18 +51,18 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def good(path: Path | str, kind: type[Row]) -> list[Row]:
+def good(path: Path | str, kind: type[DataRow]) -> list[DataRow]:
     rows = list(read(path, kind=kind))
-    assert not [row for row in rows if isinstance(row, Bad)]
+    assert not [row for row in rows if isinstance(row, BadRow)]
     return rows
 
 
-def counts(path: Path | str, kind: type[Row]) -> dict[str, int]:
-    return dict(Counter(row.kind if isinstance(row, Bad) else "good" for row in read(path, kind=kind)))
+def counts(path: Path | str, kind: type[DataRow]) -> dict[str, int]:
+    return dict(Counter(row.kind if isinstance(row, BadRow) else "good" for row in read(path, kind=kind)))
 
 
-def bad(path: Path | str, kind: type[Row]) -> list[tuple[int, str]]:
-    return [(row.line, row.kind) for row in read(path, kind=kind) if isinstance(row, Bad)]
+def bad(path: Path | str, kind: type[DataRow]) -> list[tuple[int, str]]:
+    return [(row.line, row.kind) for row in read(path, kind=kind) if isinstance(row, BadRow)]
 
 
 # --- round trips: what is written is what is read -------------------------------------------------------------------
@@ -75,8 +75,8 @@ def test_csv_keeps_every_character(rows: list[tuple[str, str]], ending: str, tmp
     # A cell that ends its line in a lone \r is written unquoted by nobody else but read as a line end: quote them all.
     csv.writer(table, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([("Text", "LABEL"), *rows])
     path = write(tmp_path_factory.getbasetemp() / f"table{ending}", table.getvalue())
-    wanted = [Labelled(text.replace("\r\n", "\n"), (label,)) for text, label in rows]
-    assert good(path, Labelled) == wanted
+    wanted = [LabelledRow(text.replace("\r\n", "\n"), (label,)) for text, label in rows]
+    assert good(path, LabelledRow) == wanted
 
 
 @some
@@ -85,7 +85,7 @@ def test_json_keeps_every_character(rows: list[tuple[str, str]], ending: str, tm
     records = [{"id": number, "source": source, "target": target} for number, (source, target) in enumerate(rows)]
     content = json.dumps(records) if ending == ".json" else "\n".join(map(json.dumps, records))
     path = write(tmp_path_factory.getbasetemp() / f"records{ending}", content)
-    assert good(path, Pair) == [Pair(source, target) for source, target in rows]
+    assert good(path, PairRow) == [PairRow(source, target) for source, target in rows]
 
 
 @some
@@ -97,10 +97,10 @@ def test_parallel_lines_by_two_paths_and_by_stem(
     gz = ".gz" if packed else ""
     one = write(folder / f"train.en{gz}", "\n".join(source for source, _ in rows))
     other = write(folder / f"train.de{gz}", "".join(target + "\r\n" for _, target in rows))
-    pairs = [Pair(source, target) for source, target in rows]
-    assert list(read([one, other], kind=Pair)) == pairs
-    assert good(folder / "train.en-de", Pair) == pairs
-    assert good(folder / "train.de-en", Pair) == [Pair(pair.target, pair.source) for pair in pairs]
+    pairs = [PairRow(source, target) for source, target in rows]
+    assert list(read([one, other], kind=PairRow)) == pairs
+    assert good(folder / "train.en-de", PairRow) == pairs
+    assert good(folder / "train.de-en", PairRow) == [PairRow(pair.target, pair.source) for pair in pairs]
 
 
 @some
@@ -116,10 +116,10 @@ def test_conll_of_any_width(sentences, middle: str, between: str, tmp_path_facto
     path = write(
         tmp_path_factory.getbasetemp() / "words.conll", f"-DOCSTART- -X- O O\n{between}" + between.join(blocks)
     )
-    wanted = [Tagged(*map(tuple, zip(*sentence, strict=True))) for sentence in sentences]
+    wanted = [TaggedRow(*map(tuple, zip(*sentence, strict=True))) for sentence in sentences]
     comments = {"#", "-DOCSTART-"}
     if not any(word in comments for sentence in sentences for word, _ in sentence):
-        assert good(path, Tagged) == wanted
+        assert good(path, TaggedRow) == wanted
 
 
 @some
@@ -136,13 +136,13 @@ def test_squad_paragraph_by_paragraph(paragraphs, indent, block: int, tmp_path_f
     data = {"version": "1", "data": [{"title": "{[", "paragraphs": [one(*each)]} for each in paragraphs]}
     path = write(tmp_path_factory.getbasetemp() / "squad.json", json.dumps(data, indent=indent, ensure_ascii=False))
     wanted = [
-        Question(question, before + answer + after, (Answer(answer, len(before)),))
+        AnsweredQuestionRow(question, before + answer + after, (AnswerInContext(answer, len(before)),))
         for before, answer, after, questions in paragraphs
         for question in questions
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_rows, "BLOCK", block)  # so small that strings, keys and objects are cut everywhere
-        assert good(path, Question) == wanted
+        assert good(path, AnsweredQuestionRow) == wanted
 
 
 @some
@@ -152,7 +152,7 @@ def test_documents_joined_are_the_file(lines: list[str], piece: int, tmp_path_fa
     path = write(tmp_path_factory.getbasetemp() / "book.txt", text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_rows, "PIECE", piece)
-        rows = good(path, Document)
+        rows = good(path, DocumentRow)
     assert "".join(row.text for row in rows) == text
     assert [row.goes_on for row in rows] == [True] * (len(rows) - 1) + [False]
 
@@ -160,7 +160,7 @@ def test_documents_joined_are_the_file(lines: list[str], piece: int, tmp_path_fa
 def test_chat_and_labels_and_scores(tmp_path: Path):
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     chat = write(tmp_path / "chat.jsonl", json.dumps({"messages": turns}))
-    assert good(chat, Chat) == [Chat((Message("user", "Hi"), Message("assistant", "Hello")))]
+    assert good(chat, ChatRow) == [ChatRow((Message("user", "Hi"), Message("assistant", "Hello")))]
     records = [
         {"text": "a", "labels": ["x", "y"]},
         {"text": "b", "label": 1},
@@ -168,19 +168,19 @@ def test_chat_and_labels_and_scores(tmp_path: Path):
         {"text": "d", "labels": []},
     ]
     many = write(tmp_path / "many.jsonl", "\n".join(map(json.dumps, records)))
-    assert [row.labels for row in good(many, Labelled)] == [("x", "y"), ("1",), ("true",), ()]
+    assert [row.labels for row in good(many, LabelledRow)] == [("x", "y"), ("1",), ("true",), ()]
     scores = write(tmp_path / "scores.tsv", "sentence_1\tsentence_2\tscore\na\tb\t1e-1\n")
-    assert good(scores, Scored) == [Scored("a", "b", 0.1)]
+    assert good(scores, ScoredPairRow) == [ScoredPairRow("a", "b", 0.1)]
 
 
 def test_several_targets_and_sentences_as_lists(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"source": ["One.", "Two."], "target": ["First.", "Second."]}')
-    assert good(path, Pair) == [Pair("One. Two.", "First.", ("Second.",))]
+    assert good(path, PairRow) == [PairRow("One. Two.", "First.", ("Second.",))]
 
 
 def test_answers_in_every_shape(tmp_path: Path):
     asked = {"question": "who", "context": "we two, we all"}
-    wanted = (Answer("we", 8),)
+    wanted = (AnswerInContext("we", 8),)
     shapes = [
         {"answers": {"text": ["we"], "answer_start": [8]}},
         {"answers": [{"text": "we", "answer_start": 8}]},
@@ -188,9 +188,9 @@ def test_answers_in_every_shape(tmp_path: Path):
         {"answer": "we", "start": 8},
     ]
     path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(asked | shape) for shape in shapes))
-    assert [row.answers for row in good(path, Question)] == [wanted] * 4
+    assert [row.answers for row in good(path, AnsweredQuestionRow)] == [wanted] * 4
     found = write(tmp_path / "b.csv", 'question,context,answer\nwho,"we two, we all",we\nwhen,"we two, we all",\n')
-    assert [row.answers for row in good(found, Question)] == [(Answer("we", 0),), ()]
+    assert [row.answers for row in good(found, AnsweredQuestionRow)] == [(AnswerInContext("we", 0),), ()]
 
 
 def test_parquet(tmp_path: Path):
@@ -198,17 +198,17 @@ def test_parquet(tmp_path: Path):
     records = [{"translation": {"en": f"dog {n}", "de": f"Hund {n}"}} for n in range(3000)] + [{"translation": None}]
     parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "a.parquet")
     columns = {"source": "translation.en", "target": "translation.de"}
-    *rows, last = read(tmp_path / "a.parquet", kind=Pair, layout=Layout(columns))
-    assert rows == [Pair(f"dog {n}", f"Hund {n}") for n in range(3000)]
+    *rows, last = read(tmp_path / "a.parquet", kind=PairRow, layout=Layout(columns))
+    assert rows == [PairRow(f"dog {n}", f"Hund {n}") for n in range(3000)]
     assert (last.line, last.kind) == (3001, "wrong type")
     with pytest.raises(DataError, match="not a complete Parquet file"):
-        list(read(write(tmp_path / "b.parquet", "PAR1 no"), kind=Pair))
+        list(read(write(tmp_path / "b.parquet", "PAR1 no"), kind=PairRow))
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(DataError, match="pip install pyarrow"):
-        list(read(write(tmp_path / "a.parquet", "PAR1"), kind=Text))
+        list(read(write(tmp_path / "a.parquet", "PAR1"), kind=TextRow))
 
 
 # --- bad rows: counted as what they are, and the next one is read ---------------------------------------------------
@@ -216,20 +216,20 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
 
 def test_bad_lines_of_text(tmp_path: Path):
     raw = b"\xef\xbb\xbffine\n\n  \t \nb\xffd\nn\0l\n" + b"x" * 100 + b"\nlast \xe2\x80\xa8 line\r\n"
-    assert counts(write(tmp_path / "a.txt", raw), Text) == {"good": 3, "blank": 2, "invalid UTF-8": 1, "NUL": 1}
-    rows = list(read(tmp_path / "a.txt", kind=Text))
-    assert rows[0] == Text("fine")
-    assert rows[-1] == Text("last \u2028 line")
+    assert counts(write(tmp_path / "a.txt", raw), TextRow) == {"good": 3, "blank": 2, "invalid UTF-8": 1, "NUL": 1}
+    rows = list(read(tmp_path / "a.txt", kind=TextRow))
+    assert rows[0] == TextRow("fine")
+    assert rows[-1] == TextRow("last \u2028 line")
 
 
 def test_a_line_beyond_measure_is_skipped_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(line_reader, "LONGEST", 1000)
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path / "a.txt", "x" * 999 + "\n" + "y" * 5000 + "\nz\n" + "w" * 1000)
-    assert bad(path, Text) == [(2, "too long"), (4, "too long")]
+    assert bad(path, TextRow) == [(2, "too long"), (4, "too long")]
 
 
 def test_a_million_characters_are_a_row(tmp_path: Path):
-    assert good(write(tmp_path / "a.txt", "x" * 1_000_000), Text) == [Text("x" * 1_000_000)]
+    assert good(write(tmp_path / "a.txt", "x" * 1_000_000), TextRow) == [TextRow("x" * 1_000_000)]
 
 
 def test_bad_rows_of_csv(tmp_path: Path):
@@ -252,7 +252,7 @@ def test_bad_rows_of_csv(tmp_path: Path):
         b"last,0",
     ]
     path = write(tmp_path / "a.csv", b"\n".join(lines))
-    assert bad(path, Labelled) == [
+    assert bad(path, LabelledRow) == [
         (3, "broken CSV"),
         (5, "blank"),
         (6, "invalid UTF-8"),
@@ -263,34 +263,34 @@ def test_bad_rows_of_csv(tmp_path: Path):
         (11, "missing field"),
         (12, "broken CSV"),
     ]
-    rows = [row.text for row in read(path, kind=Labelled) if isinstance(row, Labelled)]
+    rows = [row.text for row in read(path, kind=LabelledRow) if isinstance(row, LabelledRow)]
     assert rows == ["fine", "fine", "two\nlines", '6" pipe', "last"]
 
 
 def test_an_endless_quote_costs_its_own_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(table_rows, "LONGEST", 1000)
+    monkeypatch.setattr(table_rows, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path / "a.csv", 'text,label\n"open,1\n' + "fine,0\n" * 500)
-    assert bad(path, Labelled) == [(2, "broken CSV")]
-    assert counts(path, Labelled)["good"] == 500
+    assert bad(path, LabelledRow) == [(2, "broken CSV")]
+    assert counts(path, LabelledRow)["good"] == 500
 
 
 def test_a_sentence_and_an_object_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(text_rows, "LONGEST", 1000)
+    monkeypatch.setattr(text_rows, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path / "a.conll", "a\tO\n" * 900 + "\nb\tO\n")
-    assert bad(path, Tagged) == [(900, "too long")]
-    monkeypatch.setattr(json_rows, "LONGEST", 1000)
+    assert bad(path, TaggedRow) == [(900, "too long")]
+    monkeypatch.setattr(json_rows, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(json_rows, "BLOCK", 100)
     refuse(
         write(tmp_path / "a.json", '[{"text": "' + "a" * 2000 + '"}]'),
-        Text,
+        TextRow,
         "an object that does not end, after line 1",
     )
-    refuse(write(tmp_path / "b.json", "[" * 3000), Text, "an object that does not end, after line 1")
+    refuse(write(tmp_path / "b.json", "[" * 3000), TextRow, "an object that does not end, after line 1")
 
 
 def test_bad_rows_of_tsv_and_a_quote_is_a_character(tmp_path: Path):
     path = write(tmp_path / "a.tsv", 'a\t1\n"open\t0\nb\n\t\nc\td\te\n')
-    assert counts(path, Labelled) == {"good": 2, "wrong columns": 2, "blank": 1}
+    assert counts(path, LabelledRow) == {"good": 2, "wrong columns": 2, "blank": 1}
 
 
 def test_bad_lines_of_json(tmp_path: Path):
@@ -310,7 +310,7 @@ def test_bad_lines_of_json(tmp_path: Path):
         b'{"first": " ", "second": "b", "score": 1}',
         b"[" * 100_000,
     ]
-    assert counts(write(tmp_path / "a.jsonl", b"\n".join(lines)), Scored) == {
+    assert counts(write(tmp_path / "a.jsonl", b"\n".join(lines)), ScoredPairRow) == {
         "good": 1,
         "blank": 2,
         "not JSON": 2,
@@ -326,15 +326,15 @@ def test_bad_sentences_of_conll(tmp_path: Path):
     raw = b"a\tO\nb\tB-x\n\nalone\n\nc\tO\nd\tS-x\n\ne\tO\n\xff\tO\n\nf\t\n\n# id 7\tdomain=en\n# O\ng\tI-x\n\nh\n"
     path = write(tmp_path / "a.conll", raw)
     columns = [(4, "wrong columns"), (12, "wrong columns"), (18, "wrong columns")]
-    assert bad(path, Tagged) == sorted([*columns, (6, "not BIO"), (10, "invalid UTF-8")])
-    rows = [row for row in read(path, kind=Tagged) if isinstance(row, Tagged)]
-    assert rows[-1] == Tagged(("#", "g"), ("O", "I-x"))
+    assert bad(path, TaggedRow) == sorted([*columns, (6, "not BIO"), (10, "invalid UTF-8")])
+    rows = [row for row in read(path, kind=TaggedRow) if isinstance(row, TaggedRow)]
+    assert rows[-1] == TaggedRow(("#", "g"), ("O", "I-x"))
 
 
 def test_bad_pairs(tmp_path: Path):
     write(tmp_path / "train.en", b"a\n\nc\nd\xff\ne\n")
     write(tmp_path / "train.de", b"A\nB\n \nD\nE\0\n")
-    assert counts(tmp_path / "train.en-de", Pair) == {"good": 1, "blank": 2, "invalid UTF-8": 1, "NUL": 1}
+    assert counts(tmp_path / "train.en-de", PairRow) == {"good": 1, "blank": 2, "invalid UTF-8": 1, "NUL": 1}
 
 
 def test_bad_questions(tmp_path: Path):
@@ -354,7 +354,7 @@ def test_bad_questions(tmp_path: Path):
         "junk",
     ]
     data = {"data": [{"paragraphs": [{"context": "and we went", "qas": qas}, {"context": "no questions"}]}]}
-    assert counts(write(tmp_path / "a.json", json.dumps(data)), Question) == {
+    assert counts(write(tmp_path / "a.json", json.dumps(data)), AnsweredQuestionRow) == {
         "good": 2,
         "answer not in context": 3,
         "not a number": 1,
@@ -368,26 +368,28 @@ def test_bad_questions(tmp_path: Path):
 def test_a_broken_element_of_an_array_costs_itself_only(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(json_rows, "BLOCK", block)
     path = write(tmp_path / "a.json", '[{"text": "a"},\n{"text": b},\n\n {"text":\n"c"},\n{"text": d}, {"text": e}]')
-    assert bad(path, Text) == [(2, "not JSON"), (4, "not JSON"), (5, "not JSON")]
-    assert [each.line for each in placed(path, kind=Text)] == [1, 2, 3, 4, 5]
-    assert str(next(each for each in read(path, kind=Text) if isinstance(each, Bad))).startswith(f"{path}:item 2: not")
+    assert bad(path, TextRow) == [(2, "not JSON"), (4, "not JSON"), (5, "not JSON")]
+    assert [each.line for each in read_placed(path, kind=TextRow)] == [1, 2, 3, 4, 5]
+    assert str(next(each for each in read(path, kind=TextRow) if isinstance(each, BadRow))).startswith(
+        f"{path}:item 2: not"
+    )
 
 
 def test_bad_messages(tmp_path: Path):
     turns = [[], [{"role": "king", "content": "a"}], [{"role": "user"}], [{"role": "user", "content": " "}], "hello"]
     fine = [{"role": "user", "content": "a"}]
     path = write(tmp_path / "a.jsonl", "\n".join(json.dumps({"messages": each}) for each in [*turns, fine]))
-    assert counts(path, Chat) == {"blank": 2, "wrong type": 3, "good": 1}
+    assert counts(path, ChatRow) == {"blank": 2, "wrong type": 3, "good": 1}
 
 
 @some
-@given(raw=st.binary(max_size=300) | st.text('"{}[],\t\n:aO-\\').map(str.encode), kind=st.sampled_from(ROWS))
+@given(raw=st.binary(max_size=300) | st.text('"{}[],\t\n:aO-\\').map(str.encode), kind=st.sampled_from(ROW_TYPES))
 def test_no_bytes_can_do_more_harm_than_one_clear_error(raw, kind, tmp_path_factory: pytest.TempPathFactory):
     for ending in (".txt", ".csv", ".tsv", ".json", ".jsonl", ".conll", ".jsonl.gz"):
         path = tmp_path_factory.getbasetemp() / f"noise{ending}"
         path.write_bytes(raw)
         with suppress(TriformError):
-            assert all(isinstance(row, kind | Bad) for row in read(path, kind=kind))
+            assert all(isinstance(row, kind | BadRow) for row in read(path, kind=kind))
 
 
 # --- columns --------------------------------------------------------------------------------------------------------
@@ -408,8 +410,8 @@ def test_no_bytes_can_do_more_harm_than_one_clear_error(raw, kind, tmp_path_fact
     ],
 )
 def test_columns_by_usual_name_by_place_and_as_asked(content: str, columns, tmp_path: Path):
-    rows = list(read(write(tmp_path / "a.csv", content), kind=Scored, layout=Layout(columns or {})))
-    assert rows == [Scored("a", "b", 3.0)]
+    rows = list(read(write(tmp_path / "a.csv", content), kind=ScoredPairRow, layout=Layout(columns or {})))
+    assert rows == [ScoredPairRow("a", "b", 3.0)]
 
 
 @pytest.mark.parametrize(
@@ -425,19 +427,19 @@ def test_columns_by_usual_name_by_place_and_as_asked(content: str, columns, tmp_
 )
 def test_columns_that_are_not_there(content: str, columns, says: str, tmp_path: Path):
     with pytest.raises(TriformError, match=says):
-        list(read(write(tmp_path / "a.csv", content), kind=Labelled, layout=Layout(columns or {})))
+        list(read(write(tmp_path / "a.csv", content), kind=LabelledRow, layout=Layout(columns or {})))
 
 
 def test_a_value_inside_a_value(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"translation": {"en": "dog", "de": "Hund"}}')
     columns = {"source": "translation.en", "target": "translation.de"}
-    assert list(read(path, kind=Pair, layout=Layout(columns))) == [Pair("dog", "Hund")]
+    assert list(read(path, kind=PairRow, layout=Layout(columns))) == [PairRow("dog", "Hund")]
 
 
 # --- whole files ----------------------------------------------------------------------------------------------------
 
 
-def refuse(paths: object, kind: type[Row], says: str) -> None:
+def refuse(paths: object, kind: type[DataRow], says: str) -> None:
     with pytest.raises(DataError, match=says) as caught:
         list(read(paths, kind=kind))
     assert "\n" not in str(caught.value)
@@ -445,71 +447,73 @@ def refuse(paths: object, kind: type[Row], says: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path):
     write(tmp_path / "train.csv", "text,label\na,1\n")
-    refuse(tmp_path / "tran.csv", Labelled, "there is no file .*tran.csv; did you mean train.csv")
-    refuse(write(tmp_path / "empty.txt", ""), Text, "has no rows")
-    refuse(write(tmp_path / "head.csv", "text,label\n"), Labelled, "has no rows")
+    refuse(tmp_path / "tran.csv", LabelledRow, "there is no file .*tran.csv; did you mean train.csv")
+    refuse(write(tmp_path / "empty.txt", ""), TextRow, "has no rows")
+    refuse(write(tmp_path / "head.csv", "text,label\n"), LabelledRow, "has no rows")
     refuse(
-        write(tmp_path / "blank.txt", "\n\n"), Text, "blank.txt has no good text rows; the first problem is .*:1: blank"
+        write(tmp_path / "blank.txt", "\n\n"),
+        TextRow,
+        "blank.txt has no good text rows; the first problem is .*:1: blank",
     )
-    refuse(write(tmp_path / "a.doc", "x"), Text, "is not one for text rows; use one of .txt")
-    refuse(write(tmp_path / "a.txt", "x"), Scored, "is not one for scored pair rows")
-    refuse(write(tmp_path / "wide.txt", "hi".encode("utf-16")), Text, "is UTF-16")
-    refuse(write(tmp_path / "cut.json", '[{"text": "a"}, {"te'), Text, "ends in the middle of its JSON")
-    refuse([], Text, "no data files were given")
+    refuse(write(tmp_path / "a.doc", "x"), TextRow, "is not one for text rows; use one of .txt")
+    refuse(write(tmp_path / "a.txt", "x"), ScoredPairRow, "is not one for scored pair rows")
+    refuse(write(tmp_path / "wide.txt", "hi".encode("utf-16")), TextRow, "is UTF-16")
+    refuse(write(tmp_path / "cut.json", '[{"text": "a"}, {"te'), TextRow, "ends in the middle of its JSON")
+    refuse([], TextRow, "no data files were given")
     with pytest.raises(DataError, match="not a folder"):
-        splits(tmp_path / "train.csv", kind=Text)
+        find_splits(tmp_path / "train.csv", kind=TextRow)
     (tmp_path / "notes").mkdir()
     write(tmp_path / "notes" / "README.md", "about")
-    refuse(tmp_path / "notes", Text, "has no text rows")
+    refuse(tmp_path / "notes", TextRow, "has no text rows")
 
 
 def test_errors_come_at_the_call_and_not_at_the_first_row():
     with pytest.raises(DataError):
-        read("nowhere.csv", kind=Text)
+        read("nowhere.csv", kind=TextRow)
 
 
 def test_damaged_gzip(tmp_path: Path):
     whole = gzip.compress(os.urandom(3000).hex().encode() + b"\n" * 2)
     (tmp_path / "a.txt.gz").write_bytes(whole[:-900])
-    refuse(tmp_path / "a.txt.gz", Text, "is not a complete gzip file")
+    refuse(tmp_path / "a.txt.gz", TextRow, "is not a complete gzip file")
     (tmp_path / "b.txt.gz").write_bytes(b"plain")
-    refuse(tmp_path / "b.txt.gz", Text, "is not a complete gzip file")
+    refuse(tmp_path / "b.txt.gz", TextRow, "is not a complete gzip file")
 
 
 def test_unequal_parallel_files(tmp_path: Path):
     write(tmp_path / "train.en", "a\nb\nc\n")
     write(tmp_path / "train.de", "A\nB\n")
-    refuse(tmp_path / "train.en-de", Pair, "train.en has 3 lines, train.de has 2")
-    refuse(tmp_path / "train.en-fr", Pair, "there is no file .*train.fr")
+    refuse(tmp_path / "train.en-de", PairRow, "train.en has 3 lines, train.de has 2")
+    refuse(tmp_path / "train.en-fr", PairRow, "there is no file .*train.fr")
 
 
 def test_a_folder_by_usual_names(tmp_path: Path):
     for name in ("my-train.csv", "my-dev.csv", "test_2016.csv.gz", "README.csv", "latest.csv", "train.txt"):
         write(tmp_path / name, f"text,label\n{name},1\n")
-    found = splits(tmp_path, kind=Labelled)
+    found = find_splits(tmp_path, kind=LabelledRow)
     assert [[path.name for path in part] for part in found] == [["my-train.csv"], ["my-dev.csv"], ["test_2016.csv.gz"]]
-    assert good(tmp_path, Labelled) == [Labelled("my-train.csv", ("1",))]
+    assert good(tmp_path, LabelledRow) == [LabelledRow("my-train.csv", ("1",))]
     (tmp_path / "my-train.csv").unlink()
-    assert good(tmp_path, Labelled) == [Labelled("latest.csv", ("1",))]
+    assert good(tmp_path, LabelledRow) == [LabelledRow("latest.csv", ("1",))]
 
 
 def test_a_folder_of_parallel_files_asks_for_the_direction(tmp_path: Path):
     for name in ("train.en.gz", "train.de.gz"):
         write(tmp_path / name, "a\n")
-    refuse(tmp_path, Pair, "name the direction: .*train.de-en")
+    refuse(tmp_path, PairRow, "name the direction: .*train.de-en")
 
 
 def test_several_files_in_their_order_with_places(tmp_path: Path):
     paths = [write(tmp_path / f"{name}.txt", f"{name}\n\n{name}\n") for name in "ba"]
-    found = [(Path(each.file).name, each.line, type(each).__name__) for each in placed(paths, kind=Text)]
-    one = [("b.txt", 1, "Placed"), ("b.txt", 2, "Bad"), ("b.txt", 3, "Placed")]
+    found = [(Path(each.file).name, each.line, type(each).__name__) for each in read_placed(paths, kind=TextRow)]
+    one = [("b.txt", 1, "PlacedRow"), ("b.txt", 2, "BadRow"), ("b.txt", 3, "PlacedRow")]
     assert found == one + [("a.txt", line, what) for _, line, what in one]
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def peak(path: Path, kind: type[Row]) -> int:
+def peak(path: Path, kind: type[DataRow]) -> int:
     tracemalloc.start()
     try:
         for _ in read(path, kind=kind):
@@ -532,7 +536,7 @@ def test_ten_times_the_file_in_the_same_memory(ending: str, tmp_path: Path, monk
     monkeypatch.setattr(text_rows, "PIECE", 1 << 12)
     small = write(tmp_path / f"small{ending}", content(500))
     large = write(tmp_path / f"large{ending}", content(5_000))
-    kind = Document if ending == ".txt" else Text
+    kind = DocumentRow if ending == ".txt" else TextRow
     peak(small, kind)  # what is imported and cached on the way
     assert peak(large, kind) < peak(small, kind) + 50_000
 
@@ -540,10 +544,10 @@ def test_ten_times_the_file_in_the_same_memory(ending: str, tmp_path: Path, monk
 def test_keeping_the_rows_would_be_noticed(tmp_path: Path):
     path = write(tmp_path / "a.txt", "one line of text\n" * 5_000)
     tracemalloc.start()
-    kept = list(read(path, kind=Text))
+    kept = list(read(path, kind=TextRow))
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert held > peak(path, Text) + 50_000
+    assert held > peak(path, TextRow) + 50_000
     assert len(kept) == 5_000
 
 
@@ -553,21 +557,21 @@ def test_keeping_the_rows_would_be_noticed(tmp_path: Path):
 @pytest.mark.parametrize(
     ("path", "kind", "rows"),
     [
-        ("stsb", Scored, 5749),
-        ("stsb/stsb-en-test.csv", Scored, 1379),
-        ("sst2", Labelled, 6920),
-        ("wnut17", Tagged, 3394),
-        ("wnut17/emerging.dev.conll", Tagged, 1009),
-        ("wnut17/emerging.test.annotated", Tagged, 1287),
-        ("xquad", Question, 1190),
-        ("scitldr", Pair, 1992),
-        ("multi30k/val.en-de", Pair, 1014),
+        ("stsb", ScoredPairRow, 5749),
+        ("stsb/stsb-en-test.csv", ScoredPairRow, 1379),
+        ("sst2", LabelledRow, 6920),
+        ("wnut17", TaggedRow, 3394),
+        ("wnut17/emerging.dev.conll", TaggedRow, 1009),
+        ("wnut17/emerging.test.annotated", TaggedRow, 1287),
+        ("xquad", AnsweredQuestionRow, 1190),
+        ("scitldr", PairRow, 1992),
+        ("multi30k/val.en-de", PairRow, 1014),
     ],
 )
-def test_real_data_sets_have_the_rows_their_authors_say(path: str, kind: type[Row], rows: int, shared: Path):
+def test_real_data_sets_have_the_rows_their_authors_say(path: str, kind: type[DataRow], rows: int, shared: Path):
     assert len(good(shared / path, kind)) == rows
 
 
 def test_shakespeare_to_the_character(shared: Path):
     path = shared / "tinyshakespeare" / "input.txt"
-    assert "".join(row.text for row in good(path, Document)) == path.read_text()
+    assert "".join(row.text for row in good(path, DocumentRow)) == path.read_text()

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triform.data import shuffle as module
-from triform.data.shuffle import order
+from triform.data.shuffle import make_order
 from triform.errors import TriformError
 
 numbers = st.integers(0, 2**63 - 1)
 
 
 def whole(count: int, *, seed: int, epoch: int) -> list[int]:
-    return list(order(count, seed=seed, epoch=epoch).walk())
+    return list(make_order(count, seed=seed, epoch=epoch).walk())
 
 
 @settings(max_examples=50, deadline=None)
@@ -26,7 +26,7 @@ def test_no_row_is_lost_or_repeated(count: int, seed: int, epoch: int):
 
 
 def test_no_row_is_lost_among_many():
-    found = order(1 << 18, seed=1, epoch=2).at(np.arange(1 << 18))
+    found = make_order(1 << 18, seed=1, epoch=2).at(np.arange(1 << 18))
     assert np.bincount(found).tolist() == [1] * (1 << 18)
 
 
@@ -35,12 +35,12 @@ def test_no_row_is_lost_among_many():
 def test_resumed_from_a_position_it_is_the_rest(count: int, seed: int, start: int, block: int):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
-        assert list(order(count, seed=seed, epoch=3).walk(start)) == whole(count, seed=seed, epoch=3)[start:]
+        assert list(make_order(count, seed=seed, epoch=3).walk(start)) == whole(count, seed=seed, epoch=3)[start:]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
 def test_any_number_of_processes_have_the_same_order(processes: int):
-    parts = [order(1000, seed=5, epoch=1).at(np.arange(rank, 1000, processes)) for rank in range(processes)]
+    parts = [make_order(1000, seed=5, epoch=1).at(np.arange(rank, 1000, processes)) for rank in range(processes)]
     together = np.empty(1000, int)
     for rank, part in enumerate(parts):
         together[rank::processes] = part
@@ -50,7 +50,7 @@ def test_any_number_of_processes_have_the_same_order(processes: int):
 def test_the_order_of_a_seed_never_changes():
     """A checkpoint of last year resumes with the same rows: these numbers are part of the file format."""
     assert whole(10, seed=0, epoch=0) == [5, 9, 6, 8, 3, 0, 4, 2, 7, 1]
-    assert order(10**12, seed=7, epoch=1).at(np.array([0, 10**11])).tolist() == [648375065134, 84456213372]
+    assert make_order(10**12, seed=7, epoch=1).at(np.array([0, 10**11])).tolist() == [648375065134, 84456213372]
 
 
 def test_epochs_and_seeds_differ():
@@ -89,4 +89,4 @@ def test_neighbours_are_torn_apart():
 @pytest.mark.parametrize("wrong", [{"count": -1}, {"seed": -1}, {"epoch": 2**63}])
 def test_numbers_that_make_no_order(wrong: dict[str, int]):
     with pytest.raises(TriformError, match="from 0 to"):
-        order(**({"count": 1, "seed": 1, "epoch": 1} | wrong))
+        make_order(**({"count": 1, "seed": 1, "epoch": 1} | wrong))

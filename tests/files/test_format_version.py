@@ -15,20 +15,20 @@ import pytest
 import triform
 from triform.cli import main
 from triform.cli.resumable_output import OutFile
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.costs import machine
-from triform.data.array_store import VERSION, Cache
-from triform.data.row_cache import Rows, TokenCache
-from triform.data.rows import Labelled, Text
+from triform.data.array_store import VERSION, FolderCache
+from triform.data.row_cache import CachedRows, TokenCache
+from triform.data.rows import LabelledRow, TextRow
 from triform.errors import TriformError
 from triform.families import gpt2
 from triform.files import manifest
-from triform.files.format_version import FORMAT, KEY, NewerFormat, check_format, check_version
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, NewerFormat, check_format, check_version
 from triform.model import Model
 from triform.pipeline import run_training
 from triform.pipeline.cross_validation import read_validated, write_validated
-from triform.pipeline.run_training import Wish
-from triform.serve.worker.served_indexes import described
+from triform.pipeline.run_training import TrainingRequest
+from triform.serve.worker.served_indexes import describe_index
 from triform.spec import Tied, replace
 from triform.tasks import vector_index
 from triform.train.run_config import Config, read_toml
@@ -46,13 +46,14 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def change(path: Path, version: object = 3) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | {KEY: version}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {FORMAT_KEY: version}))
 
 
 def refused(read: Callable[[], object], file: str) -> None:
     with pytest.raises(NewerFormat) as error:
         read()
-    expected = rf".*{re.escape(file)} has format 3, this Triform reads up to {FORMAT}; install a newer Triform, or \w.*"
+    expected = rf".*{re.escape(file)} has format 3, this Triform reads up to {CURRENT_FORMAT}; "
+    expected += r"install a newer Triform, or \w.*"
     assert re.fullmatch(expected, str(error.value))
 
 
@@ -66,23 +67,30 @@ def test_models_of_the_first_format_answer_the_same(first: Path) -> None:
     assert [answer.chances[0].probability for answer in answers] == pytest.approx(expected["good"], rel=1e-6)
     for vector, same in zip(encoder.embed(expected["texts"]).tolist(), expected["vectors"], strict=True):
         assert vector == pytest.approx(same, abs=1e-6)
-    assert KEY not in classifier.memo
+    assert FORMAT_KEY not in classifier.memo
 
 
 def test_an_index_of_the_first_format_is_searched(first: Path) -> None:
     encoder = triform.load(first / "encoder")
-    index = vector_index.opened(first / "index", model=encoder)
+    index = vector_index.open_index(first / "index", model=encoder)
     assert [passage.text for passage in index.passages] == ["The cat sat on the mat.\n\nThe house was sunny."]
-    (found,) = index.nearest(vector_index._vectors([index.passages[0].text], encoder, windows=False), k=1)
+    (found,) = index.nearest(
+        vector_index._vectors(
+            [index.passages[0].text], encoder, vector_index.VectorSettings(windows=False, dimensions=index.note.width)
+        ),
+        k=1,
+    )
     assert found[0] == (0, pytest.approx(1.0, abs=1e-6))
 
 
 def test_a_run_of_the_first_format_goes_on(first: Path) -> None:
-    finished = run_training.train(Wish(task="classify", data=first / "rows.csv", out=first / "run", resume=True))
+    finished = run_training.train(
+        TrainingRequest(task="classify", data=first / "rows.csv", out=first / "run", resume=True)
+    )
     assert finished.outcome.step == 6
     for name in ("triform.json", "manifest.json", "checkpoints/step-00000006/state.json"):
-        assert json.loads((first / "run" / name).read_text())[KEY] == FORMAT
-    assert (first / "run" / "run.toml").read_text().startswith(f"{KEY} = {FORMAT}\n")
+        assert json.loads((first / "run" / name).read_text())[FORMAT_KEY] == CURRENT_FORMAT
+    assert (first / "run" / "run.toml").read_text().startswith(f"{FORMAT_KEY} = {CURRENT_FORMAT}\n")
 
 
 def test_other_files_of_the_first_format(first: Path) -> None:
@@ -116,9 +124,9 @@ def test_a_newer_model_folder_is_refused(first: Path, capsys: pytest.CaptureFixt
 def test_a_newer_model_that_only_a_spec_describes_is_refused(tmp_path: Path) -> None:
     plain = gpt2(vocab=11, width=8, layers=1, heads=2, context=16)
     own = replace(plain, head=Tied(scale=0.5))
-    Model(own, build(own, seed=1)).save(tmp_path / "own")
+    Model(own, build_network(own, seed=1)).save(tmp_path / "own")
     config = tmp_path / "own" / "config.json"
-    assert json.loads(config.read_text())[KEY] == FORMAT
+    assert json.loads(config.read_text())[FORMAT_KEY] == CURRENT_FORMAT
     (tmp_path / "own" / "manifest.json").unlink()
     assert triform.load(tmp_path / "own").spec == own
     change(config)
@@ -132,7 +140,9 @@ def test_a_newer_run_is_refused_and_not_taken_for_a_damaged_one(first: Path) -> 
     manifest.write(checkpoint)
 
     def resume() -> object:
-        return run_training.train(Wish(task="classify", data=first / "rows.csv", out=first / "run", resume=True))
+        return run_training.train(
+            TrainingRequest(task="classify", data=first / "rows.csv", out=first / "run", resume=True)
+        )
 
     refused(resume, "step-00000003/state.json")
     change(checkpoint / "manifest.json")
@@ -142,7 +152,7 @@ def test_a_newer_run_is_refused_and_not_taken_for_a_damaged_one(first: Path) -> 
     refused(store.read_first_state, "run/begun.json")
     store.close()
     text = (first / "run" / "run.toml").read_text()
-    (first / "run" / "run.toml").write_text(f"{KEY} = 3\nsomething_new = 1\n{text}")
+    (first / "run" / "run.toml").write_text(f"{FORMAT_KEY} = 3\nsomething_new = 1\n{text}")
     refused(lambda: read_toml(first / "run" / "run.toml"), "run/run.toml")
     refused(resume, "run/run.toml")
     change(first / "cross-validation.json")
@@ -152,18 +162,18 @@ def test_a_newer_run_is_refused_and_not_taken_for_a_damaged_one(first: Path) -> 
 def test_a_newer_index_is_refused(first: Path) -> None:
     change(first / "index" / "index.json")
     manifest.write(first / "index")
-    refused(lambda: vector_index.read(first / "index"), "index/index.json")
-    refused(lambda: described("notes", first / "index"), "index/index.json")
+    refused(lambda: vector_index.read_index(first / "index"), "index/index.json")
+    refused(lambda: describe_index("notes", first / "index"), "index/index.json")
 
 
 def test_newer_caches_are_refused(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache(tmp_path / "cache")
+    cache = FolderCache(tmp_path / "cache")
 
     def rows() -> object:
-        return Rows(first / "rows.csv", kind=Labelled, cache=cache)
+        return CachedRows(first / "rows.csv", kind=LabelledRow, cache=cache)
 
     def tokens() -> object:
-        return TokenCache.build([Text("a")], lambda rows: [{"ids": [1]}], cache=cache, fingerprint="a")
+        return TokenCache.build([TextRow("a")], lambda rows: [{"ids": [1]}], cache=cache, fingerprint="a")
 
     for make in (rows, tokens):
         make()
@@ -171,13 +181,13 @@ def test_newer_caches_are_refused(first: Path, tmp_path: Path, monkeypatch: pyte
         (place / VERSION).unlink()
         make()
         assert cache.reused[-1] == place.name, "of the first format"
-        (place / VERSION).write_text(json.dumps({KEY: 3}))
+        (place / VERSION).write_text(json.dumps({FORMAT_KEY: 3}))
         refused(make, VERSION)
-    machine.keep(machine.Machine(peak_flops=1e9, bandwidth=1e9))
+    machine.store_machine(machine.Machine(peak_flops=1e9, bandwidth=1e9))
     (place,) = (tmp_path / "home").glob("machine-*.json")
-    assert machine.kept() is not None
+    assert machine.load_machine() is not None
     change(place)
-    refused(machine.kept, place.name)
+    refused(machine.load_machine, place.name)
     change(first / "finding.json")
     refused(lambda: trained_models.read_finding(first / "finding.json", dict[str, float]), "finding.json")
 
@@ -214,7 +224,7 @@ def test_only_known_numbers_are_versions(version: object) -> None:
     with pytest.raises(NewerFormat, match=r"file has format .*, this Triform reads up to 1"):
         check_version(version, what="file", otherwise="make it again")
     with pytest.raises(NewerFormat):
-        check_format(json.dumps({KEY: version}).encode(), what="file", otherwise="make it again")
+        check_format(json.dumps({FORMAT_KEY: version}).encode(), what="file", otherwise="make it again")
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"format_version": 1}', b"", b"[]", b"\xff", b'{"format_version'])
@@ -231,7 +241,7 @@ def test_every_file_says_its_format(tmp_path: Path, first: Path) -> None:
     store.close()
     trained_models.write_finding(tmp_path / "finding.json", 1)
     for name in ("cross-validation.json", "run/begun.json", "finding.json"):
-        assert json.loads((tmp_path / name).read_text())[KEY] == FORMAT
+        assert json.loads((tmp_path / name).read_text())[FORMAT_KEY] == CURRENT_FORMAT
 
 
 def test_an_error_of_a_newer_format_is_ours() -> None:

@@ -10,13 +10,15 @@ from lock_holder import held_by_another
 
 from triform.cli.resumable_output import OutFile
 from triform.errors import TriformError
-from triform.files.locks import FolderBusy, Lock, lock_beside, lock_inside, lock_leftover, writer_inside
+from triform.files.locks import FolderBusy, WriterLock, find_writer_inside, lock_beside, lock_inside, lock_leftover
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.mark.parametrize("take", [lock_beside, lock_inside])
-def test_a_second_process_is_refused_until_the_first_is_killed(take: Callable[[Path], Lock], tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_is_killed(
+    take: Callable[[Path], WriterLock], tmp_path: Path
+) -> None:
     target = tmp_path / "run"
     with held_by_another(lambda: take(target)) as child, pytest.raises(FolderBusy) as error:
         take(target)
@@ -67,12 +69,12 @@ def test_a_lock_is_never_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_who_writes_is_told_to_readers(tmp_path: Path) -> None:
-    assert writer_inside(tmp_path) == ""
+    assert find_writer_inside(tmp_path) == ""
     with lock_inside(tmp_path):
-        assert writer_inside(tmp_path) == ""
+        assert find_writer_inside(tmp_path) == ""
     with held_by_another(lambda: lock_inside(tmp_path)) as child:
-        assert writer_inside(tmp_path).startswith(f"process {child} ")
-    assert writer_inside(tmp_path) == ""
+        assert find_writer_inside(tmp_path).startswith(f"process {child} ")
+    assert find_writer_inside(tmp_path) == ""
 
 
 def test_answers_of_two_commands_do_not_go_into_one_file(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from tiny_folders import GPT2, LLAMA, model, saved
 from triform.errors import TriformError
 from triform.files import manifest, replace_folder
 from triform.files.locks import FolderBusy, lock_beside, lock_inside
-from triform.files.safe_folder import Box
+from triform.files.safe_folder import SafeFolder
 from triform.files.safetensors_data import TensorFile
 from triform.files.safetensors_header import read_header
 from triform.files.stable_read import MAX_ATTEMPTS
 from triform.weights import load_tensors
 from triform.weights import model_folder as folders
 from triform.weights.model_folder import read, write
-from triform.weights.model_store import find
+from triform.weights.model_store import find_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 CALLS = ("mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir")
@@ -46,7 +46,7 @@ class Watched:
 
 def replace(target: Path) -> None:
     """A folder with one file, and a manifest, by the road that all folders take."""
-    with folders.appearing(target) as draft:
+    with folders.write_folder(target) as draft:
         (draft / "file").write_text("new")
         manifest.write(draft)
 
@@ -54,7 +54,7 @@ def replace(target: Path) -> None:
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     target = tmp_path / "model"
-    with folders.appearing(target) as draft:
+    with folders.write_folder(target) as draft:
         (draft / "file").write_text("old")
         manifest.write(draft)
     return target
@@ -84,10 +84,10 @@ def test_killed_at_every_system_call_the_folder_is_old_or_new(exchanges: bool, o
                 os._exit(9)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert exchanges is False or old.is_dir()
-        box = Box(find(str(old)))
+        box = SafeFolder(find_model(str(old)))
         manifest.verify(box)
         seen.add((box.root / "file").read_text())
-        with folders.appearing(old) as draft:
+        with folders.write_folder(old) as draft:
             (draft / "file").write_text("old")
             manifest.write(draft)
         assert os.listdir(old.parent) == ["model"]
@@ -121,7 +121,7 @@ def test_a_folder_left_aside_is_put_back_by_readers(old: Path) -> None:
     old.rename(old.with_name(".model.0123abcd.old"))
     old.with_name(".model.0123abcd").mkdir()
     old.with_name(".model.lock").write_text("process 1")
-    assert find(str(old)) == old
+    assert find_model(str(old)) == old
     assert (old / "file").read_text() == "old"
     replace(old)
     assert os.listdir(old.parent) == ["model"]
@@ -145,7 +145,7 @@ def test_a_second_writer_is_refused_and_nothing_is_touched(old: Path) -> None:
 
 def test_what_others_put_there_meanwhile_is_not_replaced(old: Path) -> None:
     def writes() -> None:
-        with folders.appearing(old) as draft:
+        with folders.write_folder(old) as draft:
             manifest.write(draft)
             (old / "notes.txt").write_text("mine")
 
@@ -209,15 +209,15 @@ def test_a_folder_that_a_run_is_writing_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_while_it_is_read_is_an_error_not_a_signal(tmp_path: Path) -> None:
-    box = Box(saved(tmp_path / "m"))
+    box = SafeFolder(saved(tmp_path / "m"))
     file = TensorFile(box, "model.safetensors")
     place = max(read_header(box, "model.safetensors").values(), key=lambda place: place.stop)
-    before = file.tensor(place)
+    before = file.read_tensor(place)
     kept = before.clone()
     os.truncate(box.root / "model.safetensors", 0)
     assert torch.equal(before, kept), "what was read does not depend on the file any more"
     with pytest.raises(TriformError, match="was changed by another program"):
-        file.tensor(place)
+        file.read_tensor(place)
 
 
 def test_every_changed_character_of_a_manifest_is_noticed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_every_changed_character_of_a_manifest_is_noticed(tmp_path: Path) -> Non
         if not character.isspace():
             path.write_text(f"{whole[:at]}{'x' if character != 'x' else 'y'}{whole[at + 1 :]}")
             try:
-                manifest.verify(Box(tmp_path / "m"))
+                manifest.verify(SafeFolder(tmp_path / "m"))
             except TriformError:
                 continue
             unnoticed.append(whole[max(0, at - 10) : at + 10])

@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["triform"]):
     from triform.text.chat_template import ChatTemplate
     from triform.text.tokenizer import Tokenizer
     from triform.weights.gguf_file import GgufFile
-    from triform.weights.verify_folder import described
+    from triform.weights.verify_folder import describe_folder
 
 FILES = {
     "config": "config.json",
@@ -42,7 +42,7 @@ def main() -> None:
             elif kind == "template":
                 ChatTemplate(data.decode(errors="replace"), special={}).render([{"role": "user", "content": "a"}])
             else:
-                described(root)
+                describe_folder(root)
 
     atheris.Setup([sys.argv[0], "-timeout=5", "-rss_limit_mb=2048", *sys.argv[1:]], once)
     atheris.Fuzz()

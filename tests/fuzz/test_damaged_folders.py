@@ -63,7 +63,7 @@ def survives(path: Path, *, answers: bool = False) -> None:
     assert numbers <= (path / ONE).stat().st_size // 2
     if answers:
         target = [[1]] if loaded.spec.form == "encoder-decoder" else None
-        assert bool(inputs.logits(loaded.network, loaded.spec, [[1, 2, 3]], target=target).isfinite().all())
+        assert bool(inputs.compute_logits(loaded.network, loaded.spec, [[1, 2, 3]], target=target).isfinite().all())
 
 
 class Damaged:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_models import EVERY
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.model import Model
 from triform.text.train_tokenizer import train_tokenizer
 from triform.weights.model_folder import write
@@ -23,7 +23,7 @@ def test_no_file_crashes_us(kind: str, tmp_path: Path) -> None:
     spec = EVERY["gpt2"]
     tokenizer = train_tokenizer(["the fat ginger cat"] * 3, kind="wordpiece", vocab=29)
     shards = {"shard_bytes": 4000} if kind == "index" else {}
-    write(tmp_path / "m", model=Model(spec, build(spec), tokenizer), **shards)
+    write(tmp_path / "m", model=Model(spec, build_network(spec), tokenizer), **shards)
     (tmp_path / "m" / "manifest.json").unlink()
     seeds = tmp_path / "seeds"
     seeds.mkdir()

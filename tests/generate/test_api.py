@@ -8,12 +8,12 @@ import torch
 from tiny_engines import START, tiny
 from tokenizers import decoders, models, pre_tokenizers
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import InputError, UnknownName
 from triform.families import gpt2, t5
-from triform.generate.api import Answer, complete, engine_of, stream
+from triform.generate.api import GeneratedText, complete, make_engine, stream
 from triform.generate.settings import Request, Settings
-from triform.generation_defaults import Generation
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.text.stream_decoder import BYTE_OF
 from triform.text.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ def letters() -> Tokenizer:
 def model(form: str = "decoder", **more: Any) -> Model:
     sizes = {"vocab": 257, "width": 16, "layers": 2, "heads": 2, "context": 200}
     spec = gpt2(**sizes) if form == "decoder" else t5(**sizes, head_width=8)
-    network = build(spec, seed=3, dtype=torch.float64)
+    network = build_network(spec, seed=3, dtype=torch.float64)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -42,7 +42,7 @@ def model(form: str = "decoder", **more: Any) -> Model:
     return Model(spec, network, letters(), **more)
 
 
-DECODER, PAIR = model(), model("pair", generation=Generation(first=START))
+DECODER, PAIR = model(), model("pair", generation=GenerationDefaults(first=START))
 ONLY_TEXT = {"banned": tuple(range(0x80, 0x101))}
 
 
@@ -107,7 +107,7 @@ def test_the_end_of_the_tokenizer_ends_a_text_unless_told_otherwise() -> None:
 
 
 def test_what_the_model_likes_is_what_it_does() -> None:
-    likes = DECODER.replace(generation=Generation(eos=(EOS, 1), forced_first=65, forced_last=66))
+    likes = DECODER.replace(generation=GenerationDefaults(eos=(EOS, 1), forced_first=65, forced_last=66))
     answer = complete(likes, ["a"], max_tokens=4)[0]
     assert answer.text[0] == letters().decode([65])
     assert answer.tokens[-1] == 66
@@ -123,7 +123,7 @@ def test_beams_are_the_best_first(of: Model) -> None:
     for first in (0, 3):
         scores = [answer.logprob for answer in answers[first : first + 3]]
         assert scores == sorted(scores, reverse=True)
-    sampling = of.replace(generation=Generation(sample=True, first=START))
+    sampling = of.replace(generation=GenerationDefaults(sample=True, first=START))
     assert complete(sampling, ["abc", "d"], beams=4, n=3, max_tokens=8, length_penalty=0.0) == answers
     greedy = complete(of, ["abc", "d"], max_tokens=8)
     assert answers[0].logprob >= greedy[0].logprob - 1e-9
@@ -131,7 +131,7 @@ def test_beams_are_the_best_first(of: Model) -> None:
 
 
 def test_an_engine_of_a_model_speaks_its_text() -> None:
-    engine = engine_of(PAIR, rows=2)
+    engine = make_engine(PAIR, rows=2)
     engine.add(Request(prompt=PAIR.tokenizer.encode("abc").ids, settings=Settings(max_tokens=3, stop=("x",))))
     assert isinstance("".join(event.text for _ in range(4) for event in engine.step()), str)
 
@@ -148,7 +148,7 @@ def test_an_engine_of_a_model_speaks_its_text() -> None:
         (DECODER, ["a"], {"stop": 5}, "stop=5"),
         (DECODER.replace(tokenizer=None), ["a"], {}, "no tokenizer"),
         (DECODER.replace(tokenizer=None), [[1]], {"stop": "x"}, "tokenizer"),
-        (PAIR.replace(generation=Generation()), ["a"], {}, "start"),
+        (PAIR.replace(generation=GenerationDefaults()), ["a"], {}, "start"),
         (tiny("bert"), [[1]], {}, "encoder"),
     ],
 )
@@ -167,4 +167,4 @@ def test_errors_come_before_the_first_event() -> None:
 
 def test_answers_are_values() -> None:
     assert complete(DECODER, ["a"], max_tokens=2) == complete(DECODER, ["a"], max_tokens=2)
-    assert isinstance(complete(DECODER, ["a"], max_tokens=2)[0], Answer)
+    assert isinstance(complete(DECODER, ["a"], max_tokens=2)[0], GeneratedText)

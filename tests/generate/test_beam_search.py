@@ -9,14 +9,14 @@ import torch
 from tiny_engines import START, Tiny, alone, tiny, tokens
 from torch import Tensor
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
-from triform.errors import NotNumbers, TriformError
+from triform.errors import InvalidScores, TriformError
 from triform.families import llama, marian
 from triform.generate import beam_search
-from triform.generate.beam_search import Ending, search
-from triform.generate.model_runner import Passes
-from triform.generate.row_attention import Biases, NextOfBeams, Span
+from triform.generate.beam_search import Hypothesis, search
+from triform.generate.model_runner import ModelRunner
+from triform.generate.row_attention import DistanceBiases, KeySpan, NextOfBeams
 from triform.generate.settings import Request, Settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -30,7 +30,7 @@ STOPPING = (True, False, "never")
 @cache
 def small(form: str, seed: int) -> Tiny:
     spec = llama(**SIZES) if form == "decoder" else marian(**SIZES)
-    network = build(spec, seed=seed, dtype=torch.float64)
+    network = build_network(spec, seed=seed, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -43,8 +43,8 @@ def request(prompt: tuple[int, ...], **asked: Any) -> Request:
     return Request(prompt=prompt, settings=Settings(**({"max_tokens": LENGTH, "eos": (EOS,)} | asked)))
 
 
-def find(model: Tiny, requests: list[Request], **plan: Any) -> list[list[Ending]]:
-    return search(model.network, model.spec, requests, plan=beam_search.Plan(**plan), start=START, rows=10)
+def find(model: Tiny, requests: list[Request], **plan: Any) -> list[list[Hypothesis]]:
+    return search(model.network, model.spec, requests, plan=beam_search.BeamSettings(**plan), start=START, rows=10)
 
 
 @cache
@@ -97,7 +97,9 @@ def test_wide_enough_it_finds_what_trying_everything_finds(form: str, penalty: f
     assert ended > 0
 
 
-def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam_search.Plan) -> list[tuple[tuple[int, ...], float]]:
+def written_out(
+    model: Tiny, prompt: tuple[int, ...], plan: beam_search.BeamSettings
+) -> list[tuple[tuple[int, ...], float]]:
     """The definition with plain lists: rank the continuations, put endings aside, go on with the rest."""
     running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     done: list[tuple[float, tuple[int, ...]]] = []
@@ -130,7 +132,7 @@ def written_out(model: Tiny, prompt: tuple[int, ...], plan: beam_search.Plan) ->
 def test_narrow_it_is_its_definition(form: str, stopping: Any) -> None:
     for seed, width, penalty in product(range(2), (1, 3), (0.0, 2.0)):
         model = small(form, seed)
-        plan = beam_search.Plan(width, penalty, stopping)
+        plan = beam_search.BeamSettings(width, penalty, stopping)
         found = find(
             model,
             [request(prompt, n=width) for prompt in PROMPTS],
@@ -210,22 +212,24 @@ def broken(form: str = "decoder") -> bool:
 
 
 def test_eos_dropped_from_a_finished_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam_search, "Ending", lambda tokens, logprob, score: Ending(tokens[:-1], logprob, score))
+    monkeypatch.setattr(
+        beam_search, "Hypothesis", lambda tokens, logprob, score: Hypothesis(tokens[:-1], logprob, score)
+    )
     assert broken()
 
 
 def test_a_penalty_on_unfinished_beams_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = beam_search.grown
+    grown = beam_search.extend_beam
     monkeypatch.setattr(
-        beam_search, "grown", lambda logprob, one, token: grown(logprob / (len(one.tokens) + 1), one, token)
+        beam_search, "extend_beam", lambda logprob, one, token: grown(logprob / (len(one.tokens) + 1), one, token)
     )
     assert broken()
 
 
 def test_a_length_without_its_eos_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    score = beam_search.Search.score
+    score = beam_search.PromptBeams.score
     monkeypatch.setattr(
-        beam_search.Search, "score", lambda self, logprob, length: score(self, logprob, max(1, length - 1))
+        beam_search.PromptBeams, "score", lambda self, logprob, length: score(self, logprob, max(1, length - 1))
     )
     assert broken()
 
@@ -237,18 +241,18 @@ def test_rows_of_the_cache_left_where_they_were_are_noticed(monkeypatch: pytest.
 
 def test_beams_stay_in_their_rows() -> None:
     """Only the second beam that comes from a row is moved: copying a past costs more than anything else here."""
-    beams = [beam_search.Beam(row, (at,), 0.0, beam_search.Untouched()) for at, row in enumerate((6, 6, 4, 7))]
-    assert [one.tokens for one in beam_search.seated(beams, range(4, 8))] == [(2,), (1,), (0,), (3,)]
-    assert [one.tokens for one in beam_search.seated(beams, range(4))] == [(0,), (1,), (2,), (3,)]
+    beams = [beam_search.Beam(row, (at,), 0.0, beam_search.PlainHistory()) for at, row in enumerate((6, 6, 4, 7))]
+    assert [one.tokens for one in beam_search.assign_rows(beams, range(4, 8))] == [(2,), (1,), (0,), (3,)]
+    assert [one.tokens for one in beam_search.assign_rows(beams, range(4))] == [(0,), (1,), (2,), (3,)]
 
 
 def test_prompts_keep_their_rows() -> None:
     """The first of three is over: the last takes its rows, the second is not touched."""
-    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
-    searches = [beam_search.Search(plan, Settings(), first=first, limit=9) for _ in range(2)]
+    plan, first = beam_search.BeamSettings(2), beam_search.Beam(0, (), 0.0, beam_search.PlainHistory())
+    searches = [beam_search.PromptBeams(plan, Settings(), first=first, limit=9) for _ in range(2)]
     for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
         one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
-    assert beam_search.blocks(searches) == [range(2, 4), range(2)]
+    assert beam_search.allocate_rows(searches) == [range(2, 4), range(2)]
 
 
 @pytest.mark.parametrize(
@@ -256,11 +260,11 @@ def test_prompts_keep_their_rows() -> None:
     [((2, 1), (range(2), range(2, 4))), ((1, 2), (range(1, 3), range(3, 5))), ((2, 2), (range(2), range(4, 6)))],
 )
 def test_rows_have_no_gap_where_a_prompt_has_fewer_beams(beams: tuple[int, ...], rows: tuple[range, ...]) -> None:
-    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
-    searches = [beam_search.Search(plan, Settings(), first=first, limit=9) for _ in beams]
+    plan, first = beam_search.BeamSettings(2), beam_search.Beam(0, (), 0.0, beam_search.PlainHistory())
+    searches = [beam_search.PromptBeams(plan, Settings(), first=first, limit=9) for _ in beams]
     for one, own, count in zip(searches, rows, beams, strict=True):
         one.rows, one.beams = own, [first] * count
-    blocks = beam_search.blocks(searches)
+    blocks = beam_search.allocate_rows(searches)
     assert [len(rows) for rows in blocks] == list(beams)
     assert sorted(row for rows in blocks for row in rows) == list(range(sum(beams)))
 
@@ -268,14 +272,14 @@ def test_rows_have_no_gap_where_a_prompt_has_fewer_beams(beams: tuple[int, ...],
 def test_a_source_is_held_once_and_moved_once() -> None:
     """Of three prompts the first is over: the last takes its place, and from then on no source moves."""
     model = tiny("marian")
-    passes = Passes(model.network, model.spec, rows=6, beams=2)
+    passes = ModelRunner(model.network, model.spec, rows=6, beams=2)
     assert passes.sources is not None
     assert passes.sources.rows == 3
-    plan, first = beam_search.Plan(2), beam_search.Beam(0, (), 0.0, beam_search.Untouched())
-    searches = [beam_search.Search(plan, Settings(), first=first._replace(row=at), limit=9) for at in (1, 2)]
+    plan, first = beam_search.BeamSettings(2), beam_search.Beam(0, (), 0.0, beam_search.PlainHistory())
+    searches = [beam_search.PromptBeams(plan, Settings(), first=first._replace(row=at), limit=9) for at in (1, 2)]
     for one, rows in zip(searches, (range(2, 4), range(4, 6)), strict=True):
         one.rows, one.beams = rows, [first._replace(row=row) for row in rows]
-    placed = beam_search.place(passes, searches)
+    placed = beam_search.assign_cache_rows(passes, searches)
     assert [one.rows for one in placed] == [range(2), range(2, 4)]
     assert placed == searches[::-1]
     assert [one.source for one in placed] == [0, 1]
@@ -283,11 +287,11 @@ def test_a_source_is_held_once_and_moved_once() -> None:
 
 def test_rows_that_see_as_much_are_answered_in_one_call() -> None:
     ids = torch.zeros(4, 1, dtype=torch.long)
-    beams = NextOfBeams(ids, ids, real=4, biases=Biases(8), beams=(2, 2))
-    assert beams.past_only((4, 4, 4, 4), None).spans == (Span(0, 4, 1, 0, 5),)
-    assert beams.past_only((4, 4, 6, 6), 3).spans == (Span(0, 2, 1, 2, 5), Span(2, 2, 1, 4, 7))
-    assert beams.seeing((6, 6)).spans == (Span(0, 2, 2, 0, 6),)
-    assert beams.seeing((6, 5)).spans == (Span(0, 1, 2, 0, 6), Span(1, 1, 2, 0, 5))
+    beams = NextOfBeams(ids, ids, real=4, biases=DistanceBiases(8), beams=(2, 2))
+    assert beams.past_only((4, 4, 4, 4), None).spans == (KeySpan(0, 4, 1, 0, 5),)
+    assert beams.past_only((4, 4, 6, 6), 3).spans == (KeySpan(0, 2, 1, 2, 5), KeySpan(2, 2, 1, 4, 7))
+    assert beams.see_sources((6, 6)).spans == (KeySpan(0, 2, 2, 0, 6),)
+    assert beams.see_sources((6, 5)).spans == (KeySpan(0, 1, 2, 0, 6), KeySpan(1, 1, 2, 0, 5))
 
 
 def test_texts_that_cannot_be_are_no_endings() -> None:
@@ -303,7 +307,7 @@ def test_scores_that_say_nothing_end_the_search(number: float, why: str) -> None
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.fill_(number)
-    with pytest.raises(NotNumbers, match=why):
+    with pytest.raises(InvalidScores, match=why):
         find(model, [request((0, 1))], width=2)
 
 
@@ -334,12 +338,12 @@ def test_prompts_read_in_groups_and_in_pieces_are_prompts_alone(name: str, monke
         for length in (3, 4, 20, 5)
     ]  # fmt: skip
     alone = [find(model, [one], width=2)[0] for one in requests]
-    monkeypatch.setattr(beam_search, "TOGETHER", 12)
-    monkeypatch.setattr(beam_search, "CHUNK", 6)
+    monkeypatch.setattr(beam_search, "MAX_PREFILL_TOKENS", 12)
+    monkeypatch.setattr(beam_search, "CHUNK_TOKENS", 6)
     read: list[int] = []
-    fresh = Passes.read_fresh
+    fresh = ModelRunner.prefill_batch
     monkeypatch.setattr(
-        Passes, "read_fresh", lambda self, first, *both: read.append(first) or fresh(self, first, *both)
+        ModelRunner, "prefill_batch", lambda self, first, *both: read.append(first) or fresh(self, first, *both)
     )
     for endings, single in zip(find(model, requests, width=2), alone, strict=True):
         assert [ending.tokens for ending in endings] == [ending.tokens for ending in single]

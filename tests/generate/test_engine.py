@@ -9,10 +9,10 @@ from tiny_engines import START, WRITERS, Tiny, alone, amid_traffic, bits, finish
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import InputError
 from triform.families import gpt2, llama, t5
-from triform.generate.engine import DRAFT, Engine
+from triform.generate.engine import DRAFT_TOKENS, Engine
 from triform.generate.events import Event
 from triform.generate.settings import Request, Settings
 
@@ -71,14 +71,14 @@ def test_drafts_are_left_off_where_they_do_not_pay() -> None:
     prompt = tuple(random.randrange(29) for _ in range(40))
     engine.add(Request(prompt=prompt, settings=Settings(max_tokens=60, temperature=3.0, seed=1, lookup=True)))
     wide = 0
-    plain = engine.passes.next
+    plain = engine.runner.decode
 
     def counted(ids: Any) -> Any:
         nonlocal wide
-        wide += len(ids[0]) == 1 + DRAFT
+        wide += len(ids[0]) == 1 + DRAFT_TOKENS
         return plain(ids)
 
-    engine.passes.next = counted  # type: ignore[method-assign]
+    engine.runner.decode = counted  # type: ignore[method-assign]
     finish(engine)
     assert wide <= 3
 
@@ -95,7 +95,7 @@ def test_samples_of_one_prompt_share_its_reading() -> None:
     expected = finish(single)
     for rows in (2, 5, 8):  # with fewer places than samples the rest wait
         engine = model.engine(rows=rows)
-        read = counting(engine, "read")
+        read = counting(engine, "prefill")
         engine.add(request)
         written = finish(engine)
         assert len(written) == 5
@@ -110,13 +110,13 @@ def test_samples_of_one_prompt_share_its_reading() -> None:
 
 def counting(engine: Engine, name: str) -> Any:
     """How often the engine's passes were asked to do something."""
-    calls, method = [], getattr(engine.passes, name)
+    calls, method = [], getattr(engine.runner, name)
 
     def counted(*args: Any, **named: Any) -> Any:
         calls.append(args)
         return method(*args, **named)
 
-    setattr(engine.passes, name, counted)
+    setattr(engine.runner, name, counted)
     return lambda: len(calls)
 
 
@@ -154,7 +154,7 @@ def test_a_cancelled_request_leaves_at_once() -> None:
     assert tokens(written[ids[1], 0])[-5:] == tokens(alone(model, Request(
         prompt=(1, 1, 2, 3, 4, 5, 6, 7, 8), settings=asked
     ), chunk=4))[-5:]  # fmt: skip
-    assert not any(engine.passes.cache.lengths)
+    assert not any(engine.runner.cache.lengths)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
@@ -163,8 +163,8 @@ def test_nothing_is_left_of_finished_rows(name: str) -> None:
     for id in range(5):
         engine.add(Request(prompt=(id, 2, 3), settings=Settings(max_tokens=4 + id)))
     finish(engine)
-    assert not any(engine.passes.cache.lengths)
-    assert engine.passes.sources is None or not any(engine.passes.sources.lengths)
+    assert not any(engine.runner.cache.lengths)
+    assert engine.runner.sources is None or not any(engine.runner.sources.lengths)
 
 
 def test_a_common_beginning_is_read_once() -> None:
@@ -172,7 +172,7 @@ def test_a_common_beginning_is_read_once() -> None:
     asked = Settings(max_tokens=4)
     common = tuple(range(20))
     engine = model.engine(rows=2, chunk=8)
-    read = counting(engine, "read")
+    read = counting(engine, "prefill")
     for end in (21, 22, 23):
         engine.add(Request(prompt=(*common, end), settings=asked))
     written = finish(engine)
@@ -192,9 +192,9 @@ def test_kept_beginnings_stay_within_their_bytes() -> None:
     for id in range(6):
         engine.add(Request(prompt=(id, *range(20)), settings=Settings(max_tokens=1)))
         finish(engine)
-        assert engine.prefixes.bytes <= 3 * piece
-    assert engine.prefixes.bytes == 3 * piece
-    read = counting(engine, "read")
+        assert engine.prefix_cache.bytes <= 3 * piece
+    assert engine.prefix_cache.bytes == 3 * piece
+    read = counting(engine, "prefill")
     engine.add(Request(prompt=(5, *range(20)), settings=Settings(max_tokens=1)))
     finish(engine)
     assert read() == 1
@@ -239,7 +239,7 @@ POISON = 7
 def poisoned(name: str) -> Tiny:
     """A model for which one token is poison: its embedding is not a number."""
     spec = tiny(name).spec
-    network = build(spec, seed=1, dtype=torch.float64)
+    network = build_network(spec, seed=1, dtype=torch.float64)
     network.load_state_dict(tiny(name).network.state_dict())
     with torch.no_grad():
         network.token.weight[POISON] = torch.nan
@@ -260,7 +260,7 @@ def test_a_row_of_nans_fails_alone(name: str) -> None:
     assert "not finite" in written[bad, 0][0].error
     for id, request in zip(ids, [*good, Request(prompt=(5, 5), settings=asked)], strict=True):
         assert bits(written[id, 0]) == bits(alone(tiny(name), request))
-    assert all(bool(kv.isfinite().all()) for kv in engine.passes.cache.open(0).store)
+    assert all(bool(kv.isfinite().all()) for kv in engine.runner.cache.open(0).store)
 
 
 @pytest.mark.parametrize(("number", "why"), [(0.0, "all the same number"), (-torch.inf, "not finite")])
@@ -418,28 +418,28 @@ def test_cache_bytes_are_as_predicted(dtype: torch.dtype) -> None:
     """2 · layers · rows · key heads · head width · positions · bytes, and the same again for the sources."""
     size = dtype.itemsize
     spec = llama(vocab=29, width=16, layers=2, heads=4, kv_heads=2, context=256)
-    engine = Engine(build(spec, dtype=dtype), spec, rows=4)
-    assert engine.passes.bytes == 2 * 2 * 4 * 2 * 4 * 64 * size
+    engine = Engine(build_network(spec, dtype=dtype), spec, rows=16)
+    assert engine.runner.bytes == 2 * 2 * 16 * 2 * 4 * 64 * size
     engine.add(Request(prompt=(1,) * 100, settings=Settings(max_tokens=400)))
     engine.step()
-    assert engine.passes.bytes == 2 * 2 * 4 * 2 * 4 * 256 * size
+    assert engine.runner.bytes == 2 * 2 * 16 * 2 * 4 * 256 * size
     pair = t5(vocab=29, width=16, layers=3, heads=2, head_width=5, context=128)
-    both = Engine(build(pair, dtype=dtype), pair, rows=4, start=START)
+    both = Engine(build_network(pair, dtype=dtype), pair, rows=16, start=START)
     both.add(Request(prompt=(1,) * 70, settings=Settings(max_tokens=10)))
     both.step()
-    assert both.passes.bytes == 2 * 3 * 4 * 2 * 5 * (64 + 128) * size
-    assert both.passes.most_bytes == 2 * 3 * 4 * 2 * 5 * (128 + 128) * size
+    assert both.runner.bytes == 2 * 3 * 16 * 2 * 5 * (64 + 128) * size
+    assert both.runner.max_bytes == 2 * 3 * 16 * 2 * 5 * (128 + 128) * size
 
 
 def test_a_row_never_outgrows_its_positions() -> None:
     spec = gpt2(vocab=29, width=16, layers=1, heads=2, context=1000)
-    engine = Engine(build(spec), spec, rows=4, positions=300)
+    engine = Engine(build_network(spec), spec, rows=4, positions=300)
     with pytest.raises(InputError, match="301 tokens, the model reads 300"):
         engine.add(Request(prompt=(1,) * 301))
     engine.add(Request(prompt=(1,) * 299, settings=Settings(max_tokens=9)))
     events = finish(engine)[0, 0]
     assert len(events) == 2
-    assert engine.passes.cache.capacity == 300
+    assert engine.runner.cache.capacity == 300
 
 
 # --- short prompts read together ------------------------------------------------------------------------------------
@@ -448,8 +448,8 @@ def test_a_row_never_outgrows_its_positions() -> None:
 def together(model: Tiny, requests: list[Request], **options: Any) -> tuple[list[list[Event]], int]:
     """What each request writes where all come at once, and how many were read in company."""
     engine = model.engine(rows=8, chunk=64, pack=True, **options)
-    joined, read_fresh = [], engine.passes.read_fresh
-    engine.passes.read_fresh = lambda *given: joined.append(len(given[1])) or read_fresh(*given)  # type: ignore[method-assign, func-returns-value]
+    joined, read_fresh = [], engine.runner.prefill_batch
+    engine.runner.prefill_batch = lambda *given: joined.append(len(given[1])) or read_fresh(*given)  # type: ignore[method-assign, func-returns-value]
     ids = [engine.add(request) for request in requests]
     written = finish(engine)
     return [written[id, 0] for id in ids], sum(joined)
@@ -473,7 +473,7 @@ def test_where_reading_together_fails_each_is_read_by_itself() -> None:
     def broken(*_: object) -> Tensor:
         raise RuntimeError("no")
 
-    engine.passes.read_fresh = broken  # type: ignore[method-assign]
+    engine.runner.prefill_batch = broken  # type: ignore[method-assign]
     ids = [engine.add(request) for request in requests]
     written = finish(engine)
     for id, request in zip(ids, requests, strict=True):

@@ -11,7 +11,7 @@ from tiny_engines import alone, amid_traffic, bits, check_roads, some_request, t
 from triform.core import packed_linear
 from triform.generate import engine, prefix_cache, row_attention, sampling
 from triform.generate.engine import Engine
-from triform.generate.model_runner import Passes
+from triform.generate.model_runner import ModelRunner
 from triform.generate.row_attention import NextTokens, SourceRows
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -45,31 +45,31 @@ def window_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def bias_of_another_distance(patch: pytest.MonkeyPatch) -> None:
-    sight = row_attention.Biases.sight
+    sight = row_attention.DistanceBiases.make_sight
 
     def shifted(self: Any, *asked: Any) -> Any:
         found = sight(self, *asked)
         return found if found.added is None else found._replace(added=found.added.roll(1, -1))
 
-    patch.setattr(row_attention.Biases, "sight", shifted)
+    patch.setattr(row_attention.DistanceBiases, "make_sight", shifted)
 
 
 @mistake
 def rows_of_the_cache_swapped(patch: pytest.MonkeyPatch) -> None:
     """A finished row's place keeps what the finished row remembered."""
-    reorder = Passes.reorder
-    patch.setattr(Passes, "reorder", lambda self, order, **named: reorder(self, sorted(order), **named))
+    reorder = ModelRunner.reorder
+    patch.setattr(ModelRunner, "reorder", lambda self, order, **named: reorder(self, sorted(order), **named))
 
 
 @mistake
 def sources_left_behind(patch: pytest.MonkeyPatch) -> None:
     """The row moves, its source does not."""
-    reorder = Passes.reorder
+    reorder = ModelRunner.reorder
 
-    def moved(self: Passes, order: Any, **named: Any) -> None:
+    def moved(self: ModelRunner, order: Any, **named: Any) -> None:
         reorder(self, order, sources=None if self.sources is None else range(self.sources.rows))
 
-    patch.setattr(Passes, "reorder", moved)
+    patch.setattr(ModelRunner, "reorder", moved)
 
 
 @mistake
@@ -84,7 +84,7 @@ def source_of_the_first_row_for_all(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def rejected_draft_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Passes, "step_back", lambda self, row, count: None)
+    patch.setattr(ModelRunner, "drop_last_tokens", lambda self, row, count: None)
 
 
 @mistake
@@ -107,8 +107,8 @@ def prefix_found_behind_other_tokens(patch: pytest.MonkeyPatch) -> None:
 
 @mistake
 def random_number_of_the_neighbour(patch: pytest.MonkeyPatch) -> None:
-    uniforms = sampling.uniforms
-    patch.setattr(sampling, "uniforms", lambda seed, position, **named: uniforms(seed, position + 1, **named))
+    uniforms = sampling.draw_uniforms
+    patch.setattr(sampling, "draw_uniforms", lambda seed, position, **named: uniforms(seed, position + 1, **named))
 
 
 @mistake
@@ -136,22 +136,22 @@ def test_the_roads_notice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_that_are_not_filled_up_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without filling, the plain product gives a row other bits alone than among others."""
-    monkeypatch.setattr(packed_linear, "PLAIN_ROWS", 1)
+    monkeypatch.setattr(packed_linear, "PLAIN_ROW_MULTIPLE", 1)
     assert differs(torch.float32)
 
 
 def test_prompts_cut_by_the_traffic_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece cut wherever the budget ends has other bits than one cut at the multiples of the chunk."""
-    read_piece = Engine._read_piece
+    read_piece = Engine._prefill_chunk
 
     def cut(self: Engine, job: Any) -> int:
-        chunk, self.chunk = self.chunk, 3 + len(self.writing)
+        chunk, self.chunk = self.chunk, 3 + len(self.running)
         try:
             return read_piece(self, job)
         finally:
             self.chunk = chunk
 
-    monkeypatch.setattr(Engine, "_read_piece", cut)
+    monkeypatch.setattr(Engine, "_prefill_chunk", cut)
     assert differs(torch.float32)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from triform.generate import sampling
-from triform.generate.sampling import History, draw, uniforms, weights
+from triform.generate.sampling import History, compute_weights, draw, draw_uniforms
 from triform.generate.settings import Settings
 
 VOCAB, DRAWS = 40, 100_000
@@ -29,12 +29,12 @@ ASKED: dict[str, dict[str, float]] = {
 
 
 def distribution(logits: Tensor, settings: Settings) -> Tensor:
-    w = weights(logits, settings)
+    w = compute_weights(logits, settings)
     return w / w.sum()
 
 
 def uniform(seed: int, position: int, *, sample: int = 0) -> float:
-    return uniforms(seed, position, sample=sample)[0]
+    return draw_uniforms(seed, position, sample=sample)[0]
 
 
 def written_out(logits: Tensor, s: Settings) -> Tensor:
@@ -116,7 +116,7 @@ def test_a_number_depends_on_seed_sample_and_position_alone() -> None:
     table = {(s, n, p): uniform(s, p, sample=n) for s in range(9) for n in range(9) for p in range(9)}
     assert len(set(table.values())) == 9**3
     assert all(uniform(s, p, sample=n) == number for (s, n, p), number in table.items())
-    assert uniforms(7, 3, sample=2, count=9) == [uniform(7, 3 + at, sample=2) for at in range(9)]
+    assert draw_uniforms(7, 3, sample=2, count=9) == [uniform(7, 3 + at, sample=2) for at in range(9)]
     assert uniform(2**64 - 1, 10**6) == uniform(2**64 - 1, 10**6)
 
 
@@ -143,7 +143,7 @@ def test_the_filters_agree_however_few_are_sorted_first(monkeypatch: pytest.Monk
     settings = Settings(temperature=5.0, top_p=0.97)
     logits = torch.randn(5000, generator=torch.Generator().manual_seed(1))
     few = distribution(logits, settings)
-    monkeypatch.setattr(sampling, "ENOUGH", ())
+    monkeypatch.setattr(sampling, "SORTED_COUNTS", ())
     assert torch.equal(few, distribution(logits, settings))
 
 
@@ -151,7 +151,7 @@ def test_the_filters_agree_however_few_are_sorted_first(monkeypatch: pytest.Monk
 
 
 def history(read: tuple[int, ...] = (), written: tuple[int, ...] = (), limit: int = 9, **asked: Any) -> History:
-    made = History(Settings(**asked), read=read, limit=limit, like=torch.zeros(6))
+    made = History(Settings(**asked), prompt=read, limit=limit, like=torch.zeros(6))
     for token in written:
         made.add(token)
     return made
@@ -159,16 +159,16 @@ def history(read: tuple[int, ...] = (), written: tuple[int, ...] = (), limit: in
 
 def test_penalties_and_bias() -> None:
     x = torch.tensor([2.0, -2.0, 1.0, 1.0, 1.0, 1.0])
-    assert history((0, 1), (2,), repetition_penalty=2.0).changed(x).tolist() == [1.0, -4.0, 0.5, 1, 1, 1]
-    assert history((0,), (2, 2, 3), presence_penalty=0.5).changed(x).tolist() == [2, -2, 0.5, 0.5, 1, 1]
-    assert history((0,), (2, 2, 3), frequency_penalty=0.5).changed(x).tolist() == [2, -2, 0, 0.5, 1, 1]
-    assert history(logit_bias={4: 3.0}, banned=(0,)).changed(x).tolist() == [-math.inf, -2, 1, 1, 4, 1]
+    assert history((0, 1), (2,), repetition_penalty=2.0).change_logits(x).tolist() == [1.0, -4.0, 0.5, 1, 1, 1]
+    assert history((0,), (2, 2, 3), presence_penalty=0.5).change_logits(x).tolist() == [2, -2, 0.5, 0.5, 1, 1]
+    assert history((0,), (2, 2, 3), frequency_penalty=0.5).change_logits(x).tolist() == [2, -2, 0, 0.5, 1, 1]
+    assert history(logit_bias={4: 3.0}, banned=(0,)).change_logits(x).tolist() == [-math.inf, -2, 1, 1, 4, 1]
     assert x.tolist() == [2.0, -2.0, 1.0, 1.0, 1.0, 1.0]  # the logits themselves are left
 
 
 def test_no_ngram_twice() -> None:
     def left(n: int, read: tuple[int, ...], written: tuple[int, ...]) -> set[int]:
-        x = history(read, written, no_repeat_ngram=n).changed(torch.zeros(6))
+        x = history(read, written, no_repeat_ngram=n).change_logits(torch.zeros(6))
         return {id for id in range(6) if x[id] == 0}
 
     assert left(2, (1, 2, 3, 1), ()) == {0, 1, 3, 4, 5}
@@ -179,9 +179,9 @@ def test_no_ngram_twice() -> None:
 
 
 def test_forced_tokens() -> None:
-    assert history(forced={0: 4}).changed(torch.randn(6)).argmax() == 4
-    assert history((), (1,), forced={0: 4}).changed(torch.eye(6)[2]).argmax() == 2
-    assert history((), (1, 2), limit=3, forced={-1: 5}).changed(torch.eye(6)[2]).argmax() == 5
+    assert history(forced={0: 4}).change_logits(torch.randn(6)).argmax() == 4
+    assert history((), (1,), forced={0: 4}).change_logits(torch.eye(6)[2]).argmax() == 2
+    assert history((), (1, 2), limit=3, forced={-1: 5}).change_logits(torch.eye(6)[2]).argmax() == 5
 
 
 def test_a_fork_has_its_own_future() -> None:
@@ -189,7 +189,7 @@ def test_a_fork_has_its_own_future() -> None:
     two = one.fork()
     two.add(1)
     assert (
-        one.changed(torch.zeros(6)).tolist()
-        == history((), (1, 2), no_repeat_ngram=2, frequency_penalty=1.0).changed(torch.zeros(6)).tolist()
+        one.change_logits(torch.zeros(6)).tolist()
+        == history((), (1, 2), no_repeat_ngram=2, frequency_penalty=1.0).change_logits(torch.zeros(6)).tolist()
     )
-    assert two.changed(torch.zeros(6))[2] == -math.inf
+    assert two.change_logits(torch.zeros(6))[2] == -math.inf

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from triform.errors import TriformError
-from triform.generate.settings import Settings, SettingsError, settings
-from triform.generation_defaults import Generation
+from triform.generate.settings import Settings, SettingsError, make_settings
+from triform.generation_defaults import GenerationDefaults
 
 BAD: list[tuple[str, Any]] = [
     ("max_tokens", 0),
@@ -72,7 +72,7 @@ BAD: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("name", "value"), BAD, ids=[f"{name}={value!r}" for name, value in BAD])
 def test_a_bad_value_is_one_clear_line(name: str, value: Any) -> None:
     with pytest.raises(SettingsError) as caught:
-        settings({name: value})
+        make_settings({name: value})
     said = str(caught.value)
     assert name in said
     assert "\n" not in said
@@ -80,21 +80,21 @@ def test_a_bad_value_is_one_clear_line(name: str, value: Any) -> None:
 
 def test_an_unknown_setting_says_which_is_meant() -> None:
     with pytest.raises(TriformError, match="did you mean 'temperature'"):
-        settings({"temprature": 1.0})
+        make_settings({"temprature": 1.0})
 
 
 def test_one_or_many() -> None:
-    asked = settings({"stop": "x", "eos": 3, "banned": [1, 2]})
+    asked = make_settings({"stop": "x", "eos": 3, "banned": [1, 2]})
     assert (asked.stop, asked.eos, asked.banned) == (("x",), (3,), (1, 2))
 
 
 def test_what_the_model_likes_gives_way_to_what_is_asked() -> None:
-    liked = Generation(
+    liked = GenerationDefaults(
         eos=(5, 6), sample=True, top_k=7, forced_last=2, forbidden=((9,), (1, 2)), repetition_penalty=1.1
     )
-    asked = settings({"top_k": 3}, liked, known={"eos": (1,)})
+    asked = make_settings({"top_k": 3}, liked, known={"eos": (1,)})
     assert asked == Settings(
         eos=(5, 6), temperature=1.0, top_k=3, forced={-1: (2,)}, banned=(9,), banned_sequences=((1, 2),),
         repetition_penalty=1.1,
     )  # fmt: skip
-    assert settings({}, Generation(), known={"eos": (1,)}) == Settings(eos=(1,))
+    assert make_settings({}, GenerationDefaults(), known={"eos": (1,)}) == Settings(eos=(1,))

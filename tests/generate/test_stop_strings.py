@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triform.generate.stop_strings import Stops
+from triform.generate.stop_strings import StopStrings
 
 letters = st.text("ab", max_size=12)
 
 
 def in_pieces(text: str, stops: tuple[str, ...], cuts: list[int]) -> tuple[str, bool]:
-    cutter, said, at = Stops(stops), "", 0
+    cutter, said, at = StopStrings(stops), "", 0
     for cut in [*sorted(min(cut, len(text)) for cut in cuts), len(text)]:
         piece, stopped = cutter.push(text[at:cut])
         said, at = said + piece, cut
@@ -32,11 +32,11 @@ def test_pieces_do_not_matter(text: str, stops: list[str], cuts: list[int]) -> N
 
 
 def test_nothing_of_a_stop_string_is_ever_shown() -> None:
-    cutter = Stops(("END",))
+    cutter = StopStrings(("END",))
     assert [cutter.push(piece).text for piece in ("abE", "N", "x", "EN")] == ["ab", "", "ENx", ""]
     assert cutter.push("D!") == ("", True)
 
 
 def test_what_was_held_back_is_text_in_the_end() -> None:
-    cutter = Stops(("END",))
+    cutter = StopStrings(("END",))
     assert cutter.push("the EN").text + cutter.finish() == "the EN"

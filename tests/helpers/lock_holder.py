@@ -5,11 +5,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from triform.files.locks import Lock
+from triform.files.locks import WriterLock
 
 
 @contextmanager
-def held_by_another(take: Callable[[], Lock]) -> Iterator[int]:
+def held_by_another(take: Callable[[], WriterLock]) -> Iterator[int]:
     """The number of a child process that holds the lock until the block ends; then it is killed."""
     read, write = os.pipe()
     child = os.fork()

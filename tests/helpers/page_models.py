@@ -10,15 +10,15 @@ import uvicorn
 from tiny_models import enlarge_weights, word_tokenizer
 
 from triform import families
-from triform.core.initial_weights import build
-from triform.generation_defaults import Generation
+from triform.core.initial_weights import build_network
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
-from triform.page.export_html import page_file
-from triform.page.requests import Run
-from triform.page.session import Looker
-from triform.serve.http.connections import watched
+from triform.page.export_html import render_file
+from triform.page.requests import PageRun
+from triform.page.session import InspectionSession
+from triform.serve.http.connections import make_protocol
 from triform.serve.http.limits import Limits
-from triform.serve.page_routes import app
+from triform.serve.page_routes import make_look_app
 from triform.spec import ModelSpec
 from triform.text.tokenizer import Tokenizer
 from triform_lectures import page_lessons
@@ -46,15 +46,20 @@ def words() -> Tokenizer:
 
 @cache
 def loaded(form: str) -> Model:
-    return Model(SPECS[form], enlarge_weights(build(SPECS[form]), seed=3), words(), generation=Generation(first=0))
+    return Model(
+        SPECS[form],
+        enlarge_weights(build_network(SPECS[form]), seed=3),
+        words(),
+        generation=GenerationDefaults(first=0),
+    )
 
 
-def looker(form: str) -> Looker:
-    return Looker(f"tiny {form}", loaded(form))
+def looker(form: str) -> InspectionSession:
+    return InspectionSession(f"tiny {form}", loaded(form))
 
 
-def run(text: str = TEXT, **more: object) -> Run:
-    return Run(text=text, **more)  # type: ignore[arg-type]
+def run(text: str = TEXT, **more: object) -> PageRun:
+    return PageRun(text=text, **more)  # type: ignore[arg-type]
 
 
 @cache
@@ -62,7 +67,7 @@ def page_of(form: str) -> str:
     """The page as one file, with two chapters of the lessons: the others are made alike, and take longer."""
     contents = [one for one in page_lessons.contents() if one["name"] in CHAPTERS]
     lessons = {"contents": contents, "chapters": {name: page_lessons.chapter(name) for name in CHAPTERS}}
-    return page_file(looker(form), run(), lessons=lessons)
+    return render_file(looker(form), run(), lessons=lessons)
 
 
 @contextmanager
@@ -77,7 +82,10 @@ def page_servers() -> Iterator[Callable[[str], str]]:
             sockets.append(socket)
             server = uvicorn.Server(
                 uvicorn.Config(
-                    app(looker(form), text=run().text), http=watched(Limits()), log_level="error", lifespan="off"
+                    make_look_app(looker(form), text=run().text),
+                    http=make_protocol(Limits()),
+                    log_level="error",
+                    lifespan="off",
                 )
             )
             thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)

@@ -13,7 +13,7 @@ from served_models import decoder
 
 from triform.generate.engine import Engine
 from triform.model import Model
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
 from triform.serve.worker.service import Service
@@ -77,6 +77,6 @@ class Caller:
 async def standing(models: dict[str, Model] | None = None, **limits: Any) -> AsyncIterator[tuple[Service, Any]]:
     """A service and its application, for callers; a gate that is shut is no stalled worker here."""
     service = Service(models or {"cat": decoder()}, limits=Limits(stalled_seconds=60, **limits), log=Log(io.StringIO()))
-    made = app(service)
+    made = make_app(service)
     async with made.router.lifespan_context(made):
         yield service, made

@@ -11,11 +11,11 @@ import httpx2
 from tiny_models import enlarge_weights
 
 from triform import families
-from triform.core.initial_weights import build
-from triform.generation_defaults import Generation
+from triform.core.initial_weights import build_network
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.pooling import Pooling
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.auth import Access
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
@@ -40,15 +40,32 @@ def decoder() -> Model:
     tokenizer = words("bpe")
     spec = families.gpt2(vocab=tokenizer.vocab, **SIZES)
     template = ChatTemplate(TEMPLATE, special=tokenizer.special)
-    return Model(spec, enlarge_weights(build(spec)), tokenizer, template, generation=Generation(eos=tokenizer.eos))
+    return Model(
+        spec,
+        enlarge_weights(build_network(spec)),
+        tokenizer,
+        template,
+        generation=GenerationDefaults(eos=tokenizer.eos),
+    )
+
+
+@cache
+def caller(template: str = TEMPLATE) -> Model:
+    """A decoder with room for the descriptions of tools."""
+    tokenizer = words("bpe")
+    spec = families.gpt2(vocab=tokenizer.vocab, **(SIZES | {"context": 1024}))
+    made = ChatTemplate(template, special=tokenizer.special)
+    return Model(
+        spec, enlarge_weights(build_network(spec)), tokenizer, made, generation=GenerationDefaults(eos=tokenizer.eos)
+    )
 
 
 @cache
 def pair() -> Model:
     tokenizer = words("unigram", ends=True)
     spec = families.t5(vocab=tokenizer.vocab, **SIZES)
-    generation = Generation(first=0, eos=tokenizer.eos)
-    return Model(spec, enlarge_weights(build(spec)), tokenizer, generation=generation)
+    generation = GenerationDefaults(first=0, eos=tokenizer.eos)
+    return Model(spec, enlarge_weights(build_network(spec)), tokenizer, generation=generation)
 
 
 @cache
@@ -64,7 +81,7 @@ def encoder(kind: str) -> Model:
     spec = replace(base, head=heads[kind]) if kind in heads else base
     labels = {"classify": ("good", "bad", "so"), "tag": ("O", "B-animal", "I-animal")}.get(kind, ())
     pooling = Pooling("mean", normalise=True) if kind == "embed" else None
-    return Model(spec, enlarge_weights(build(spec)), tokenizer, labels=labels, pooling=pooling)
+    return Model(spec, enlarge_weights(build_network(spec)), tokenizer, labels=labels, pooling=pooling)
 
 
 MODELS = {
@@ -86,7 +103,7 @@ async def serving(
     """A service in this very process, and a client for it. A slow machine is no stalled worker."""
     bounds = Limits(**({"stalled_seconds": 60.0} | limits))
     service = Service(models or {"cat": decoder()}, indexes=indexes, limits=bounds, log=Log(io.StringIO()))
-    made = app(service, access=access)
+    made = make_app(service, access=access)
     transport = httpx2.ASGITransport(made)
     client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60)
     async with made.router.lifespan_context(made), client:
@@ -101,6 +118,9 @@ def run(coroutine: Any) -> Any:
 ASKS: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "cat", "prompt": "the cat"},
     "/v1/chat/completions": {"model": "cat", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"model": "cat", "input": "hi"},
+    "/v1/messages": {"model": "cat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 16},
+    "/v1/messages/count_tokens": {"model": "cat", "messages": [{"role": "user", "content": "hi"}]},
     "/v1/embeddings": {"model": "embed", "input": "the cat"},
     "/v1/tokenize": {"model": "cat", "text": "the cat"},
     "/v1/translate": {"model": "pair", "text": "the cat"},
@@ -111,6 +131,8 @@ ASKS: dict[str, dict[str, Any]] = {
     "/v1/fill": {"model": "fill", "text": "the [MASK]"},
     "/v1/search": {"model": "embed", "text": "the cat", "index": "texts"},
     "/v1/rerank": {"model": "embed", "query": "the cat", "documents": ["the cat", "a mole"]},
+    "/v1/score": {"model": "cat", "text": "the cat"},
+    "/v1/systemone": {"model": "cat", "state": "the cat", "choices": ["yes", "no"]},
     "/v1/look": {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}},
     "/v1/cost": {"model": "cat"},
 }

@@ -116,10 +116,10 @@ sys.addaudithook(alone)
 # Every step of a long request waits for a byte, and is told of by one; at the end of the file all may run.
 GATED = """
 import os, triform.generate.engine as engine, triform.serve.worker.model_worker as worker
-worker.PUSH = 0  # what a step has written goes out before the next one
+worker.PUSH_SECONDS = 0  # what a step has written goes out before the next one
 step = engine.Engine.step
 def gated(self):
-    jobs = [*self.waiting, *(job for job, _ in self.writing), *([self.reading] if self.reading else [])]
+    jobs = [*self.waiting, *(job for job, _ in self.running), *([self.prefilling] if self.prefilling else [])]
     waits = any(job.request.settings.max_tokens == {tokens} for job in jobs)
     if waits:
         os.write({steps}, b"w")
@@ -186,6 +186,11 @@ def events(response: httpx2.Response) -> Iterator[dict[str, Any] | str]:
     for line in response.iter_lines():
         if line.startswith("data: "):
             yield "[DONE]" if line == "data: [DONE]" else json.loads(line[6:])
+
+
+def list_events(response: httpx2.Response) -> list[dict[str, Any]]:
+    """The events of a stream that has ended, without the word [DONE]."""
+    return [event for event in events(response) if not isinstance(event, str)]
 
 
 def post(path: str, body: dict[str, Any], *, port: int, id: str = "by-hand") -> bytes:

@@ -9,11 +9,11 @@ import torch
 from tiny_models import EVERY, enlarge_weights
 from torch import Tensor
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
 from triform.generate.engine import Engine
 from triform.generate.events import Event
-from triform.generate.sampling import draw, uniforms, weights
+from triform.generate.sampling import compute_weights, draw, draw_uniforms
 from triform.generate.settings import Request, Settings
 from triform.model import Model
 from triform.spec import ModelSpec, Own, Tied
@@ -29,7 +29,7 @@ class Tiny(Model):
 
 @cache
 def tiny(name: str, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tiny:
-    return Tiny(EVERY[name], enlarge_weights(build(EVERY[name], seed=seed, dtype=dtype), seed=seed))
+    return Tiny(EVERY[name], enlarge_weights(build_network(EVERY[name], seed=seed, dtype=dtype), seed=seed))
 
 
 def some_request(random: Random, spec: ModelSpec, *, longest: int = 24, **fixed: Any) -> Request:
@@ -124,8 +124,8 @@ def choose(logits: Tensor, request: Request, written: list[int], *, sample: int 
         x[id] = x[id] / s.repetition_penalty if x[id] > 0 else x[id] * s.repetition_penalty
     if s.temperature == 0.0:
         return int(x.argmax())
-    number = torch.tensor(uniforms(s.seed or 0, len(written), sample=sample)[0], dtype=torch.float64)
-    return int(draw(weights(x, s), number))
+    number = torch.tensor(draw_uniforms(s.seed or 0, len(written), sample=sample)[0], dtype=torch.float64)
+    return int(draw(compute_weights(x, s), number))
 
 
 def uncached(model: Tiny, request: Request, count: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.families import bert, gpt2, llama
 from triform.model import Model
 from triform.spec import Classify, ModelSpec
@@ -21,7 +21,7 @@ CLASSIFIER = bert(**SIZES, head=Classify(labels=3, pick="first", act="tanh"))
 
 
 def model(spec: ModelSpec, **more: Any) -> Model:
-    return Model(spec, build(spec, seed=1), **more)
+    return Model(spec, build_network(spec, seed=1), **more)
 
 
 def saved(path: Path, spec: ModelSpec = GPT2, *, manifest: bool = False, **more: Any) -> Path:

@@ -39,7 +39,21 @@ FAMILIES: dict[str, ModelSpec] = {
     "bert": families.bert(**SIZES),
     "distilbert": families.distilbert(**SIZES),
     "roberta": families.roberta(**SIZES),
+    "xlm_roberta": families.xlm_roberta(**SIZES),
+    "camembert": families.camembert(**SIZES),
+    "electra": families.electra(**SIZES),
+    "electra_small": families.electra_small(**SIZES),
+    "mpnet": families.mpnet(**SIZES),
+    "albert": families.albert(**SIZES, embedding_width=12),
+    "gte": families.gte(**SIZES),
     "roformer": families.roformer(**SIZES),
+    "nomic_bert": families.nomic_bert(**SIZES),
+    "eurobert": families.eurobert(**SIZES, **NARROW),
+    "modernbert": families.modernbert(**(SIZES | {"layers": 4}), window=4),
+    "embedding_gemma": families.embedding_gemma(**(SIZES | {"layers": 7}), **NARROW, head_width=6, window=4),
+    "gpt_neo": families.gpt_neo(**SIZES, window=5),
+    "smollm3": families.smollm3(**(SIZES | {"layers": 5}), **NARROW),
+    "gemma3": families.gemma3(**(SIZES | {"layers": 7}), **NARROW, head_width=6, window=4),
     "gpt2": families.gpt2(**SIZES),
     "llama": families.llama(**SIZES, kv_heads=1),
     "mistral": families.mistral(**SIZES, **NARROW, window=5),
@@ -49,6 +63,12 @@ FAMILIES: dict[str, ModelSpec] = {
     "flan_t5": families.flan_t5(**SIZES, head_width=6),
     "bart": families.bart(**SIZES),
     "marian": families.marian(**SIZES),
+    "starcoder2": families.starcoder2(**SIZES, **NARROW, window=5),
+    "gpt_neox": families.gpt_neox(**SIZES | {"width": 32}),
+    "olmo2": families.olmo2(**SIZES, **NARROW),
+    "granite": families.granite(**SIZES, **NARROW),
+    "mbart": families.mbart(**SIZES),
+    "m2m_100": families.m2m_100(**SIZES),
 }
 
 _decoder, _encoder = FAMILIES["llama"], FAMILIES["bert"]
@@ -75,6 +95,7 @@ RELATIVES: dict[str, ModelSpec] = {
     "tag": replace(_encoder, head=Tag(labels=5)),
     "span": replace(_encoder, head=Span()),
     "no head": replace(_encoder, head=NoHead()),
+    "encoder with buckets": families.encoder_of(FAMILIES["t5"]),
 }
 EVERY = FAMILIES | RELATIVES
 

@@ -7,9 +7,9 @@ import torch
 from tiny_models import EVERY, SIZES
 
 from triform.core.forms import Form
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.spec import ModelSpec, replace
-from triform.train.examples import Listed, Place, Tokens
+from triform.train.examples import ExampleList, ExamplePlace, TokenExample
 from triform.train.objectives import Loss, Objective
 
 VOCAB = SIZES["vocab"]
@@ -17,16 +17,16 @@ VOCAB = SIZES["vocab"]
 
 def network(name: str = "gpt2", *, dtype: torch.dtype = torch.float64, **changes: object) -> Form:
     spec: ModelSpec = replace(EVERY[name], **changes) if changes else EVERY[name]
-    return build(spec, seed=3, dtype=dtype)
+    return build_network(spec, seed=3, dtype=dtype)
 
 
 def ids(length: int, *, seed: int) -> np.ndarray:
-    return (Place(seed, 0, length).uniform(length) * (VOCAB - 5)).astype(np.int64) + 5
+    return (ExamplePlace(seed, 0, length).uniform(length) * (VOCAB - 5)).astype(np.int64) + 5
 
 
-def texts(*lengths: int) -> Listed[Tokens]:
-    made = [Tokens(ids(length, seed=number)) for number, length in enumerate(lengths)]
-    return Listed(made, lengths=lengths)
+def texts(*lengths: int) -> ExampleList[TokenExample]:
+    made = [TokenExample(ids(length, seed=number)) for number, length in enumerate(lengths)]
+    return ExampleList(made, lengths=lengths)
 
 
 def loss_of(objective: Objective, net: Form, examples: list, *, passes: int = 1) -> tuple[float, int, dict]:
@@ -35,7 +35,7 @@ def loss_of(objective: Objective, net: Form, examples: list, *, passes: int = 1)
     total, targets = 0.0, 0
     for part in np.array_split(np.arange(len(examples)), passes):
         chosen = [examples[i] for i in part]
-        batch = objective.batch(chosen, places=[Place(1, 0, int(i)) for i in part], device="cpu")
+        batch = objective.batch(chosen, places=[ExamplePlace(1, 0, int(i)) for i in part], device="cpu")
         loss: Loss = objective.loss(net, batch)
         if loss.targets:
             loss.total.backward()

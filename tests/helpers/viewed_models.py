@@ -7,7 +7,7 @@ from tiny_models import EVERY, word_tokenizer
 from torch import Tensor
 
 from triform.core import inputs
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.inspect.view import View, look
 from triform.model import Model
 from triform.text.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ HOSTILE = '</script><img/src=x/onerror="alert(1)">&\u202e\x1b[31m'
 @cache
 def model_of(name: str, dtype: torch.dtype = torch.float32) -> Model:
     """Every number moved a little, so that norms and biases are not the 1 and 0 they begin with."""
-    model = Model(EVERY[name], build(EVERY[name], dtype=dtype))
+    model = Model(EVERY[name], build_network(EVERY[name], dtype=dtype))
     dice = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.network.parameters():
@@ -39,7 +39,7 @@ def logits(
     """Without a tap: through the front door."""
     goal = [target] if model.spec.form == "encoder-decoder" else None
     rows = [ids] if isinstance(ids[0], int) else ids
-    return inputs.logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
+    return inputs.compute_logits(model.network, model.spec, rows, target=goal, keep=keep)  # type: ignore[arg-type]
 
 
 def kernels(model: Model) -> list[dict[str, object]]:

@@ -12,14 +12,14 @@ import torch
 from tiny_models import EVERY, FAMILIES
 from viewed_models import SOURCE, TARGET, kernels, logits, model_of, seen
 
-from triform.core.build import skeleton
+from triform.core.build import build_skeleton
 from triform.core.forms import Form
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import InputError
 from triform.inspect.interventions import (
-    patched,
     shuffle_positions,
     with_mask,
+    with_output,
     with_positions,
     with_temperature,
     without_feedforward,
@@ -33,7 +33,7 @@ ENCODERS = [name for name, spec in EVERY.items() if spec.form == "encoder" and s
 WAYS: dict[str, Callable[[Form], AbstractContextManager[None]]] = {
     "heads": lambda network: without_heads(network, {(0, 1), (1, 2)}),
     "feed-forward": lambda network: without_feedforward(network, [0, 1]),
-    "patch": lambda network: patched(network, "*.blocks.0", torch.zeros(1, 7, 16)),
+    "patch": lambda network: with_output(network, "*.blocks.0", torch.zeros(1, 7, 16)),
     "mask": lambda network: with_mask(network, "all"),
     "removed": lambda network: with_positions(network, "removed"),
     "shuffled": lambda network: with_positions(network, "shuffled"),
@@ -102,7 +102,7 @@ def test_nothing_is_added_even_behind_a_norm_with_a_bias() -> None:
     """A layer norm after the feed-forward would make its bias of nothing."""
     spec = EVERY["sandwich norm"]
     spec = replace(spec, decoder=msgspec.structs.replace(spec.decoder, norm=NormSpec()))
-    model = Model(spec, build(spec))
+    model = Model(spec, build_network(spec))
     for block in model.network.get_submodule("decoder.blocks"):
         torch.nn.init.ones_(block.feedforward.after.bias)
     with without_feedforward(model.network, [1]):
@@ -114,16 +114,16 @@ def test_patching_a_run_with_itself_changes_no_bit(name: str) -> None:
     model = model_of(name)
     view = seen(model)
     for path in ("token", "*.entry", "*.score_bias", "*.blocks.0.attention.f.attend", "*.blocks.1", "*.angles"):
-        with patched(model.network, path, view):
+        with with_output(model.network, path, view):
             assert torch.equal(logits(model), view.logits)
 
 
 def test_patching_carries_one_run_into_another() -> None:
     model = model_of("gpt2", torch.float64)
     one, other = look(model, SOURCE), look(model, tuple(reversed(SOURCE)))
-    with patched(model.network, "decoder.blocks.1", other):
+    with with_output(model.network, "decoder.blocks.1", other):
         assert torch.equal(look(model, SOURCE).logits, other.logits)
-    with patched(model.network, "decoder.blocks.0", other, positions=[2]):
+    with with_output(model.network, "decoder.blocks.0", other, positions=[2]):
         changed = look(model, SOURCE)
     block = [view.read("decoder.blocks.0").numpy() for view in (one, other, changed)]
     assert np.array_equal(block[2][2], block[1][2])
@@ -153,7 +153,7 @@ def test_positions_removed_are_the_model_without_them(name: str) -> None:
 
 
 def skeleton_with(model: Model) -> Form:
-    network = skeleton(replace(model.spec, position=NoPosition())).eval()
+    network = build_skeleton(replace(model.spec, position=NoPosition())).eval()
     state = model.network.state_dict()
     network.load_state_dict({path: state[path] for path in network.state_dict()}, assign=True)
     return network
@@ -254,9 +254,9 @@ def test_interventions_reach_generation() -> None:
         (lambda n: without_heads(n, {(0, 9)}), "head 9 is not in decoder.blocks.0.attention; its heads are 0 to 3"),
         (lambda n: without_heads(n, {(5, 0)}), "layer 5 is not in this decoder; its layers are 0 to 1"),
         (lambda n: without_feedforward(n, [2]), "layer 2 is not in this decoder; its layers are 0 to 1"),
-        (lambda n: patched(n, "decoder.block.0", torch.zeros(1)), "no module path matches 'decoder.block.0'"),
-        (lambda n: patched(n, "token", torch.zeros(1, 3, 16)), "token outputs [1, 7, 16], the patch is [1, 3, 16]"),
-        (lambda n: patched(n, "token", torch.zeros(1, 7, 16), positions=[7]), "its positions are 0 to 6"),
+        (lambda n: with_output(n, "decoder.block.0", torch.zeros(1)), "no module path matches 'decoder.block.0'"),
+        (lambda n: with_output(n, "token", torch.zeros(1, 3, 16)), "token outputs [1, 7, 16], the patch is [1, 3, 16]"),
+        (lambda n: with_output(n, "token", torch.zeros(1, 7, 16), positions=[7]), "its positions are 0 to 6"),
         (lambda n: with_mask(n, "none"), "mask 'none' is unknown"),
         (lambda n: with_mask(n, [[True, False], [False, False]]), "query 1 has no allowed key"),
         (lambda n: with_mask(n, [[True]]), "the mask has [1, 1] queries and keys, this pass has [7, 7]"),

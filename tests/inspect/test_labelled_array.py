@@ -17,13 +17,13 @@ from viewed_models import HOSTILE, hostile_tokenizer, model_of, seen
 
 from triform.errors import InputError
 from triform.inspect import labelled_array
-from triform.inspect.labelled_array import Axis, Labelled
+from triform.inspect.labelled_array import ArrayAxis, LabelledArray
 from triform.inspect.view import View, look
 
 
-def small(*shape: int) -> Labelled:
-    axes = [Axis(name, tuple(f"{name}{i}" for i in range(size))) for name, size in zip("abc", shape, strict=False)]
-    return Labelled.of(torch.arange(float(np.prod(shape))).reshape(shape), axes, title="numbers")
+def small(*shape: int) -> LabelledArray:
+    axes = [ArrayAxis(name, tuple(f"{name}{i}" for i in range(size))) for name, size in zip("abc", shape, strict=False)]
+    return LabelledArray.from_tensor(torch.arange(float(np.prod(shape))).reshape(shape), axes, title="numbers")
 
 
 def hostile_view() -> View:
@@ -43,13 +43,13 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def printed(one: Labelled) -> str:
+def printed(one: LabelledArray) -> str:
     out = io.StringIO()
     Console(file=out, width=100, force_terminal=True, color_system="truecolor").print(one)
     return out.getvalue()
 
 
-def results(view: View) -> list[Labelled]:
+def results(view: View) -> list[LabelledArray]:
     formula = view.formula(0, 1)
     return [
         *formula,
@@ -86,7 +86,7 @@ def test_the_proof_of_inertness_can_fail() -> None:
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4))
 def test_any_label_is_inert(names: list[str]) -> None:
-    one = Labelled.of(torch.ones(len(names)), [Axis("token", tuple(names))], title=names[0])
+    one = LabelledArray.from_tensor(torch.ones(len(names)), [ArrayAxis("token", tuple(names))], title=names[0])
     assert Tags(one._repr_html_()).tags <= {"table", "caption", "tr", "th", "td"}
     ElementTree.fromstring(one.figure().svg)
     assert printed(one).count("\n") >= len(names)
@@ -94,7 +94,7 @@ def test_any_label_is_inert(names: list[str]) -> None:
 
 def test_nothing_can_be_changed() -> None:
     source = torch.zeros(2)
-    one = Labelled.of(source, [Axis.counted("a", 2)], title="t")
+    one = LabelledArray.from_tensor(source, [ArrayAxis.numbered("a", 2)], title="t")
     source += 1
     assert one.numpy().tolist() == [0, 0]
     with pytest.raises(ValueError, match="read-only"):
@@ -102,7 +102,7 @@ def test_nothing_can_be_changed() -> None:
     with pytest.raises(AttributeError):
         one.title = "other"  # type: ignore[misc]
     with pytest.raises(ValueError, match="labels of shape"):
-        Labelled.of(source, [Axis.counted("a", 3)], title="t")
+        LabelledArray.from_tensor(source, [ArrayAxis.numbered("a", 3)], title="t")
 
 
 def test_cutting_keeps_the_labels() -> None:
@@ -160,7 +160,7 @@ def test_drawings_show_a_window_of_what_is_long() -> None:
 
 
 def test_strength_follows_size_and_colour_the_sign() -> None:
-    one = Labelled.of(torch.tensor([[1.0, -2.0], [float("-inf"), 0.0]]), small(2, 2).axes, title="t")
+    one = LabelledArray.from_tensor(torch.tensor([[1.0, -2.0], [float("-inf"), 0.0]]), small(2, 2).axes, title="t")
     page = one._repr_html_()
     for ink in ("(11,107,203,0.500)", "(194,65,12,1.000)", "(11,107,203,0.000)"):
         assert ink in page
@@ -176,8 +176,8 @@ def test_a_text_is_read_by_the_models_own_tokenizer() -> None:
     reader = model_of("t5").replace(tokenizer=hostile_tokenizer())
     view = look(reader, "w1 w2 <end>", "w3 w4 <end>", start=0)
     assert view.attention(0, 0, kind="cross").axes == (
-        Axis("query", ("the", "w3", "w4")),
-        Axis("key", ("w1", "w2", "<end>")),
+        ArrayAxis("query", ("the", "w3", "w4")),
+        ArrayAxis("key", ("w1", "w2", "<end>")),
     )
     assert look(reader, "w1", start=0).texts["decoder"].ids == (0,)
     with pytest.raises(InputError, match="or start="):

@@ -6,7 +6,7 @@ from torch import nn
 
 from triform.errors import InputError
 from triform.inspect import taps
-from triform.inspect.taps import entered, recorded, tapped
+from triform.inspect.taps import record_calls, tap_inputs, tap_outputs
 
 
 def network() -> nn.Module:
@@ -20,7 +20,7 @@ def hooks(net: nn.Module) -> int:
 
 def test_a_pattern_finds_its_modules() -> None:
     net, seen = network(), []
-    with tapped(net, "[02]", lambda path, inputs, output: seen.append((path, output))) as paths:
+    with tap_outputs(net, "[02]", lambda path, inputs, output: seen.append((path, output))) as paths:
         y = net(torch.ones(1, 3).double())
     assert paths == [path for path, _ in seen] == ["0", "2"]
     assert seen[1][1] is y
@@ -28,14 +28,14 @@ def test_a_pattern_finds_its_modules() -> None:
 
 def test_outputs_and_inputs_can_be_replaced() -> None:
     net, x = network(), torch.ones(1, 3).double()
-    with tapped(net, "1", lambda path, inputs, output: torch.zeros_like(output)):
+    with tap_outputs(net, "1", lambda path, inputs, output: torch.zeros_like(output)):
         assert torch.equal(net(x)[0], net[2].bias)
-    with entered(net, "2", lambda path, inputs: (torch.zeros_like(inputs[0]),)):
+    with tap_inputs(net, "2", lambda path, inputs: (torch.zeros_like(inputs[0]),)):
         assert torch.equal(net(x)[0], net[2].bias)
     assert not torch.equal(net(x)[0], net[2].bias)
 
 
-@pytest.mark.parametrize("tap", [tapped, entered])
+@pytest.mark.parametrize("tap", [tap_outputs, tap_inputs])
 def test_taps_are_gone_after_an_exception(tap: object) -> None:
     net = network()
 
@@ -49,29 +49,29 @@ def test_taps_are_gone_after_an_exception(tap: object) -> None:
 
 def test_a_record_keeps_every_call_and_copies_nothing() -> None:
     net, x = network(), torch.ones(1, 3).double()
-    with recorded(net) as record:
+    with record_calls(net) as record:
         first = net(x)
         second = net(2 * x)
-    assert [call.output is y for call, y in zip(record.of("2"), (first, second), strict=True)] == [True, True]
-    assert record.call("2").output is second
-    assert record.call("0").inputs[0].sum() == 6
+    assert [call.output is y for call, y in zip(record.calls_of("2"), (first, second), strict=True)] == [True, True]
+    assert record.last_call("2").output is second
+    assert record.last_call("0").inputs[0].sum() == 6
     with pytest.raises(InputError, match=r"'3' is not in this view"):
-        record.call("3")
+        record.last_call("3")
 
 
 def test_what_would_be_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network()
     monkeypatch.setattr(taps, "MAX_RECORDED_BYTES", 100)
-    with pytest.raises(InputError, match=r"record fewer modules"), recorded(net):
+    with pytest.raises(InputError, match=r"record fewer modules"), record_calls(net):
         net(torch.ones(20, 3).double())
     assert hooks(net) == 0
-    with recorded(net):  # 24 + 24 + 24 + 16 bytes: memory that modules hand on is counted once
+    with record_calls(net):  # 24 + 24 + 24 + 16 bytes: memory that modules hand on is counted once
         net(torch.ones(1, 3).double())
 
 
 def test_a_pattern_that_fits_nothing_is_said() -> None:
     with (
         pytest.raises(InputError, match=r"no module path matches 'x\.\*'; paths look like 0, 2"),
-        recorded(network(), "x.*"),
+        record_calls(network(), "x.*"),
     ):
         pass

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from little_world import TASKS, TOPICS, Task, is_grammatical, parse, rows, sentences, translate, write
+from little_world import TASKS, TOPICS, Task, is_grammatical, parse, rows, sentences, translate, write_rows
 from little_world.export import ExportError
 from triform.errors import TriformError
 
@@ -150,7 +150,7 @@ def test_a_query_is_answered_in_its_passage() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_json_lines(task: Task, tmp_path: Path) -> None:
-    write(task, tmp_path / "rows.jsonl", split="valid", seed=1, count=5)
+    write_rows(task, tmp_path / "rows.jsonl", split="valid", seed=1, count=5)
     lines = (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == list(rows(task, split="valid", seed=1, count=5))
 
@@ -159,7 +159,7 @@ def test_json_lines(task: Task, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ending", "delimiter"), [("csv", ","), ("tsv", "\t")])
 def test_tables(task: Task, ending: str, delimiter: str, tmp_path: Path) -> None:
     path = tmp_path / f"rows.{ending}"
-    write(task, path, split="valid", seed=1, count=5)
+    write_rows(task, path, split="valid", seed=1, count=5)
     with path.open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file, delimiter=delimiter))
     made = list(rows(task, split="valid", seed=1, count=5))
@@ -167,14 +167,14 @@ def test_tables(task: Task, ending: str, delimiter: str, tmp_path: Path) -> None
 
 
 def test_two_parallel_files(tmp_path: Path) -> None:
-    write("translate", tmp_path / "train.en-de", split="train", seed=1, count=5)
+    write_rows("translate", tmp_path / "train.en-de", split="train", seed=1, count=5)
     english, german = ((tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de"))
     assert [translate(text) for text in english] == german
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.de", "train.en"]
 
 
 def test_conll(tmp_path: Path) -> None:
-    write("tag", tmp_path / "rows.conll", split="train", seed=1, count=5)
+    write_rows("tag", tmp_path / "rows.conll", split="train", seed=1, count=5)
     blocks = (tmp_path / "rows.conll").read_text(encoding="utf-8").strip().split("\n\n")
     found = [[line.split(" ") for line in block.splitlines()] for block in blocks]
     assert found == [
@@ -184,7 +184,7 @@ def test_conll(tmp_path: Path) -> None:
 
 
 def test_squad(tmp_path: Path) -> None:
-    write("answer", tmp_path / "rows.json", split="train", seed=1, count=5)
+    write_rows("answer", tmp_path / "rows.json", split="train", seed=1, count=5)
     [article] = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))["data"]
     found = [(p["context"], p["qas"][0]["question"], p["qas"][0]["answers"]) for p in article["paragraphs"]]
     made = rows("answer", split="train", seed=1, count=5)
@@ -194,24 +194,24 @@ def test_squad(tmp_path: Path) -> None:
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
-    write("complete", tmp_path / "rows.txt", split="train", seed=1, count=5)
+    write_rows("complete", tmp_path / "rows.txt", split="train", seed=1, count=5)
     lines = (tmp_path / "rows.txt").read_text(encoding="utf-8").splitlines()
     assert lines == [row["text"] for row in rows("complete", split="train", seed=1, count=5)]
 
 
 def test_no_rows_are_a_file_too(tmp_path: Path) -> None:
     for task, ending in (("answer", "json"), ("translate", "csv"), ("chat", "jsonl")):
-        write(task, tmp_path / f"none.{ending}", split="train", seed=1, count=0)  # type: ignore[arg-type]
+        write_rows(task, tmp_path / f"none.{ending}", split="train", seed=1, count=0)  # type: ignore[arg-type]
     assert json.loads((tmp_path / "none.json").read_text())["data"][0]["paragraphs"] == []
 
 
 def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.jsonl"
-    write("complete", path, split="train", seed=1, count=2)
+    write_rows("complete", path, split="train", seed=1, count=2)
     before = path.read_bytes()
     monkeypatch.setattr("little_world.export._to_json", lambda row: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(ExportError, match=r"cannot write .*rows.jsonl: No space left"):
-        write("complete", path, split="train", seed=2, count=2)
+        write_rows("complete", path, split="train", seed=2, count=2)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == ["rows.jsonl"]
 
@@ -231,7 +231,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
 )
 def test_wrong_requests_say_the_way_out(task: Task, name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(TriformError, match=message):
-        write(task, tmp_path / name, split="train", seed=1, count=1)
+        write_rows(task, tmp_path / name, split="train", seed=1, count=1)
 
 
 def test_an_unknown_label_is_refused() -> None:

@@ -13,79 +13,79 @@ from served_models import encoder
 from tiny_models import EVERY, enlarge_weights
 
 from triform.core import inputs
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
-from triform.inspect.taps import tapped
+from triform.inspect.taps import tap_outputs
 from triform.inspect.view import look
 from triform.model import Model
 from triform.page import requests
-from triform.page.answer_requests import ANSWERS, answer
-from triform.page.diagram import diagram
-from triform.page.prediction_answers import ranges
-from triform.page.requests import Change, OffFeedforward, OffHead, Run
-from triform.page.rounding import MOST, listed
-from triform.page.session import Looker
-from triform.parameters import parameters
+from triform.page.answer_requests import ANSWERS, answer_request
+from triform.page.diagram import make_diagram
+from triform.page.prediction_answers import merge_ranges
+from triform.page.requests import Interventions, OffFeedforward, OffHead, PageRun
+from triform.page.rounding import MAX_NUMBERS, round_to_lists
+from triform.page.session import InspectionSession
+from triform.parameters import count_parameters
 from triform.spec import replace
 from triform.tasks.classify import ClassifyTask
 
 IDS = "3 4 5 6 7 8 9"
 
 
-def questions(looker: Looker, run: Run) -> list[requests.AnyAsk]:
+def questions(looker: InspectionSession, run: PageRun) -> list[requests.AnyPageRequest]:
     """One of every kind that this model can answer."""
-    start = answer(looker, requests.Start(run=run))
+    start = answer_request(looker, requests.StartRequest(run=run))
     stack = list(start["stacks"])[-1]
     n = len(start["stacks"][stack]["tokens"])
     own = {"run": run, "stack": stack, "kind": "self", "layer": 1}
-    off = Change(
+    off = Interventions(
         heads=(OffHead(stack=stack, kind="self", layer=0, head=1),), feedforward=(OffFeedforward(stack=stack, layer=1),)
     )
-    asks: list[requests.AnyAsk] = [
-        requests.Heads(**own, queries=(0, n), keys=(0, n)),
-        requests.Formula(**own, head=1, queries=(0, n), keys=(0, n)),
-        requests.Overview(**own, head=1),
-        requests.Added(**own, head=1, query=1),
-        requests.Stream(run=run, stack=stack, tokens=(0, n)),
-        requests.Positions(stack=stack),
-        requests.Costs(phase="reading"),
-        requests.Answer(run=run, position=1),
-        requests.Answer(run=msgspec.structs.replace(run, change=off), position=1),
+    asks: list[requests.AnyPageRequest] = [
+        requests.HeadsRequest(**own, queries=(0, n), keys=(0, n)),
+        requests.FormulaRequest(**own, head=1, queries=(0, n), keys=(0, n)),
+        requests.OverviewRequest(**own, head=1),
+        requests.AddedRequest(**own, head=1, query=1),
+        requests.StreamRequest(run=run, stack=stack, tokens=(0, n)),
+        requests.PositionsRequest(stack=stack),
+        requests.CostsRequest(phase="reading"),
+        requests.AnswerRequest(run=run, position=1),
+        requests.AnswerRequest(run=msgspec.structs.replace(run, change=off), position=1),
     ]
     if start["speaks"]:
-        asks.append(requests.Lens(run=run, tokens=(0, 2)))
+        asks.append(requests.LensRequest(run=run, tokens=(0, 2)))
     if start["writes"]:
-        asks.append(requests.Steps(run=run, count=3))
+        asks.append(requests.StepsRequest(run=run, count=3))
     return asks
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_family_answers_every_question(name: str) -> None:
-    one = Looker(name, Model(EVERY[name], build(EVERY[name])))
-    for question in questions(one, Run(text=IDS)):
-        assert b"NaN" not in msgspec.json.encode(answer(one, question))
+    one = InspectionSession(name, Model(EVERY[name], build_network(EVERY[name])))
+    for question in questions(one, PageRun(text=IDS)):
+        assert b"NaN" not in msgspec.json.encode(answer_request(one, question))
 
 
 def test_no_question_is_forgotten() -> None:
-    assert set(ANSWERS) == set(requests.AnyAsk.__args__)
+    assert set(ANSWERS) == set(requests.AnyPageRequest.__args__)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_diagram_holds_every_parameter(name: str) -> None:
     """Parts before, blocks times layers, after, and the head: nothing is left out and nothing is told twice."""
-    drawn = diagram(EVERY[name])
+    drawn = make_diagram(EVERY[name])
     tables = {part.path: part.parameters for one in drawn.stacks for part in (*one.before, *one.after)}
     blocks = sum(one.layers * part.parameters for one in drawn.stacks for part in one.block)
-    assert sum(tables.values()) + blocks + drawn.head.parameters == parameters(EVERY[name]) == drawn.parameters
+    assert sum(tables.values()) + blocks + drawn.head.parameters == count_parameters(EVERY[name]) == drawn.parameters
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_head_adds_up(form: str) -> None:
     one, given = looker(form), run()
     stack = list(one.model.spec.stacks)[-1]
-    n = len(answer(one, requests.Start(run=given))["stacks"][stack]["tokens"])
+    n = len(answer_request(one, requests.StartRequest(run=given))["stacks"][stack]["tokens"])
     where = {"run": given, "stack": stack, "kind": "self", "layer": 1}
-    found = answer(one, requests.Formula(**where, head=2, queries=(0, n), keys=(0, n)))
+    found = answer_request(one, requests.FormulaRequest(**where, head=2, queries=(0, n), keys=(0, n)))
     mask = np.array([[-np.inf if x is None else x for x in row] for row in found["mask"]])
     masked = np.array(found["scores"]) + mask
     weights = np.exp(masked) / np.exp(masked).sum(-1, keepdims=True)
@@ -94,17 +94,18 @@ def test_one_head_adds_up(form: str) -> None:
     assert (
         np.abs(np.array(found["q"]) @ np.array(found["k"]).T * found["scale"] - np.array(found["scores"])).max() < 2e-3
     )
-    together = answer(one, requests.Heads(**where, queries=(0, n), keys=(0, n)))
+    together = answer_request(one, requests.HeadsRequest(**where, queries=(0, n), keys=(0, n)))
     assert together["weights"][2] == found["weights"]
-    sum_of = answer(one, requests.Added(**where, head=2, query=1))
+    sum_of = answer_request(one, requests.AddedRequest(**where, head=2, query=1))
     parts = sum(np.array(sum_of[name]["numbers"]) for name in ("before", "head", "others"))
     assert np.abs(parts - np.array(sum_of["after"]["numbers"])).max() < 1e-3
 
 
 def test_keys_outside_the_window_are_told_as_a_sum() -> None:
     one = looker("decoder")
-    found = answer(
-        one, requests.Formula(run=run(), stack="decoder", kind="self", layer=1, head=0, queries=(5, 8), keys=(5, 8))
+    found = answer_request(
+        one,
+        requests.FormulaRequest(run=run(), stack="decoder", kind="self", layer=1, head=0, queries=(5, 8), keys=(5, 8)),
     )
     assert np.abs(np.array(found["weights"]).sum(-1) + np.array(found["outside"]) - 1).max() < 1e-4
     assert max(found["outside"]) > 0.01
@@ -115,18 +116,18 @@ def test_looking_is_not_felt_outside(form: str) -> None:
     """While the page runs a changed model, the model itself gives the same bits."""
     model, one = loaded(form), looker(form)
     stack = list(model.spec.stacks)[-1]
-    ids = [one.given(TEXT)]
-    goal = [one.target(run())] if one.pair else None
+    ids = [one.encode_text(TEXT)]
+    goal = [one.encode_target(run())] if one.has_target else None
 
     def logits() -> torch.Tensor:
-        return inputs.logits(model.network, model.spec, ids, target=goal)
+        return inputs.compute_logits(model.network, model.spec, ids, target=goal)
 
     before = logits()
     heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
-    from triform.page.session import changed
+    from triform.page.session import apply_change
 
-    with changed(one.model.network, Change(heads=heads, temperature=3.0)):
-        inside = inputs.logits(one.model.network, model.spec, ids, target=goal)
+    with apply_change(one.model.network, Interventions(heads=heads, temperature=3.0)):
+        inside = inputs.compute_logits(one.model.network, model.spec, ids, target=goal)
         assert torch.equal(logits(), before)
     assert not torch.equal(inside, before)
     shared = {x.data_ptr() for x in model.network.parameters()}
@@ -137,9 +138,9 @@ def test_looking_is_not_felt_outside(form: str) -> None:
 def test_a_head_that_is_off_changes_the_answer(form: str) -> None:
     one = looker(form)
     stack = list(one.model.spec.stacks)[-1]
-    off = Change(heads=(OffHead(stack=stack, kind="self", layer=1, head=0),))
-    at = answer(one, requests.Start(run=run()))["position_asked"]
-    found = answer(one, requests.Answer(run=run(change=off), position=at))
+    off = Interventions(heads=(OffHead(stack=stack, kind="self", layer=1, head=0),))
+    at = answer_request(one, requests.StartRequest(run=run()))["position_asked"]
+    found = answer_request(one, requests.AnswerRequest(run=run(change=off), position=at))
     assert found["was"]["before"] != found["was"]["after"]
     assert found["parted"] > 0
     assert max(found["turned"]) > 0
@@ -150,12 +151,16 @@ def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> Non
     model = encoder("classify").replace(memo={"several": several})
     text = "the fat ginger cat sat on a mat"
     (said,) = ClassifyTask().run([text], model=model, options=ClassifyTask().options(top=3))
-    found = answer(Looker("labels", model), requests.Answer(run=Run(text=text), position=0))
+    found = answer_request(
+        InspectionSession("labels", model), requests.AnswerRequest(run=PageRun(text=text), position=0)
+    )
     assert dict(zip(found["labels"], found["chances"], strict=True)) == pytest.approx(
         {one.label: one.probability for one in said.chances}, rel=1e-4
     )
-    off = Change(heads=(OffHead(stack="encoder", kind="self", layer=0, head=1),))
-    changed = answer(Looker("labels", model), requests.Answer(run=Run(text=text, change=off), position=0))
+    off = Interventions(heads=(OffHead(stack="encoder", kind="self", layer=0, head=1),))
+    changed = answer_request(
+        InspectionSession("labels", model), requests.AnswerRequest(run=PageRun(text=text, change=off), position=0)
+    )
     assert changed["was"]["before"] == found["chances"]
     assert changed["was"]["after"] == changed["chances"] != found["chances"]
 
@@ -163,15 +168,19 @@ def test_labels_have_the_probabilities_that_the_task_gives(several: bool) -> Non
 def test_a_head_of_one_label_gives_its_score() -> None:
     model = encoder("classify")
     spec = replace(model.spec, head=replace(model.spec.head, labels=1))
-    looked = Looker("score", model.replace(spec=spec, network=enlarge_weights(build(spec)), labels=("LABEL_0",)))
-    found = answer(looked, requests.Answer(run=Run(text="the cat"), position=0))
+    looked = InspectionSession(
+        "score", model.replace(spec=spec, network=enlarge_weights(build_network(spec)), labels=("LABEL_0",))
+    )
+    found = answer_request(looked, requests.AnswerRequest(run=PageRun(text="the cat"), position=0))
     assert (found["labels"], found["chances"]) == ([], [])
-    assert found["score"] == pytest.approx(float(looked.view(Run(text="the cat")).logits[0, 0]), rel=1e-4)
+    assert found["score"] == pytest.approx(float(looked.view(PageRun(text="the cat")).logits[0, 0]), rel=1e-4)
 
 
 def test_a_word_in_its_contexts_begins_as_one_vector() -> None:
     one = looker("encoder")
-    found = answer(one, requests.Contexts(texts=("the fat cat", "a cat sat on the mat", "cat"), word="cat"))
+    found = answer_request(
+        one, requests.ContextsRequest(texts=("the fat cat", "a cat sat on the mat", "cat"), word="cat")
+    )
     assert found["at"] == [2, 1, 0]
     assert found["tokens"] == ["cat"] * 3
     assert np.array(found["degrees"][0]).max() < 1e-3
@@ -182,7 +191,7 @@ def test_a_word_in_its_contexts_begins_as_one_vector() -> None:
 
 def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
     one = looker("decoder")
-    found = answer(one, requests.Steps(run=run(), count=3))
+    found = answer_request(one, requests.StepsRequest(run=run(), count=3))
     assert found["steps"][0]["computed"] == [[0, found["read"]]]
     assert [step["computed"] for step in found["steps"][1:]] == [
         [[9 + i, 10 + i]] for i in range(len(found["steps"]) - 1)
@@ -193,14 +202,14 @@ def test_steps_read_from_the_cache_what_they_do_not_compute() -> None:
 def test_an_encoder_decoder_writes_its_target_from_the_start_token() -> None:
     """Also where a target is given: what the decoder reads is one thing, what the model writes another."""
     one = looker("encoder-decoder")
-    target = answer(one, requests.Start(run=run()))["stacks"]["decoder"]["tokens"]
+    target = answer_request(one, requests.StartRequest(run=run()))["stacks"]["decoder"]["tokens"]
     for asked in (run(), run(target="a mat")):
-        found = answer(one, requests.Steps(run=asked, count=64))
+        found = answer_request(one, requests.StepsRequest(run=asked, count=64))
         assert found["read"] == 1
         assert found["tokens"][: len(target)] == target
         assert [step["token"] for step in found["steps"]][: len(target) - 1] == target[1:]
         assert found["steps"][0]["computed"] == [[0, 1]]
-    assert answer(one, requests.Start(run=run()))["position_asked"] == 0
+    assert answer_request(one, requests.StartRequest(run=run()))["position_asked"] == 0
 
 
 def test_a_change_rewrites_the_whole_target() -> None:
@@ -209,8 +218,11 @@ def test_a_change_rewrites_the_whole_target() -> None:
         OffHead(stack="decoder", kind="cross", layer=layer, head=head) for layer in (0, 1) for head in range(4)
     )
     before, after = (
-        [step["token"] for step in answer(one, requests.Steps(run=run(change=change), count=64))["steps"]]
-        for change in (Change(), Change(heads=heads))
+        [
+            step["token"]
+            for step in answer_request(one, requests.StepsRequest(run=run(change=change), count=64))["steps"]
+        ]
+        for change in (Interventions(), Interventions(heads=heads))
     )
     assert len(before) == len(after) == 64
     assert before != after
@@ -218,7 +230,7 @@ def test_a_change_rewrites_the_whole_target() -> None:
 
 def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
     one = looker("decoder")
-    found = answer(one, requests.Overview(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))
+    found = answer_request(one, requests.OverviewRequest(run=run(LONG), stack="decoder", kind="self", layer=1, head=1))
     view = one.view(run(LONG))
     peak = max(float(view.attention(1, 1, queries=slice(at, at + 250)).values.max()) for at in range(0, 2000, 250))
     assert (found["step"], len(found["cells"]), len(found["cells"][0])) == (16, 125, 125)
@@ -227,10 +239,10 @@ def test_a_glance_at_2000_tokens_misses_no_peak() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_pass_is_kept_in_part_with_the_same_numbers(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [answer(looker(form), question) for question in questions(looker(form), run())]
+    whole = [answer_request(looker(form), question) for question in questions(looker(form), run())]
     monkeypatch.setattr("triform.page.session.MAX_PASS_BYTES", 0)
     monkeypatch.setattr("triform.page.session.MAX_CACHE_BYTES", 0)
-    assert [answer(looker(form), question) for question in questions(looker(form), run())] == whole
+    assert [answer_request(looker(form), question) for question in questions(looker(form), run())] == whole
 
 
 def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,11 +254,11 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
     def note(path: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         ran.append((path, output.shape[1]))
 
-    with tapped(one.model.network, "decoder.blocks.? readout", note):
-        answer(one, requests.Formula(**where, head=0, queries=(0, 3), keys=(0, 3)))
-        answer(one, requests.Overview(**where, head=3))
+    with tap_outputs(one.model.network, "decoder.blocks.? readout", note):
+        answer_request(one, requests.FormulaRequest(**where, head=0, queries=(0, 3), keys=(0, 3)))
+        answer_request(one, requests.OverviewRequest(**where, head=3))
         assert ran == [("decoder.blocks.0", 9)]
-        answer(one, requests.Answer(run=run(), position=4))
+        answer_request(one, requests.AnswerRequest(run=run(), position=4))
         assert ran[1:] == [("decoder.blocks.0", 9), ("decoder.blocks.1", 9), ("readout", 1)]
 
 
@@ -254,31 +266,31 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
 
 HERE = {"run": run(), "stack": "decoder", "kind": "self"}
 REFUSED = {
-    f"are 4,000,000 numbers, the limit is {MOST:,}; request fewer": requests.Formula(
+    f"are 4,000,000 numbers, the limit is {MAX_NUMBERS:,}; request fewer": requests.FormulaRequest(
         **HERE | {"run": run(LONG)}, layer=0, head=0, queries=(0, 2000), keys=(0, 2000)
     ),
-    "4 heads × 2,000 queries": requests.Heads(
+    "4 heads × 2,000 queries": requests.HeadsRequest(
         **HERE | {"run": run(LONG)}, layer=0, queries=(0, 2000), keys=(0, 2000)
     ),
-    "layer 2 is not in this decoder; its layers are 0 to 1": requests.Heads(
+    "layer 2 is not in this decoder; its layers are 0 to 1": requests.HeadsRequest(
         **HERE, layer=2, queries=(0, 2), keys=(0, 2)
     ),
-    "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": requests.Formula(
+    "head 4 is not in decoder.blocks.0.attention; its heads are 0 to 3": requests.FormulaRequest(
         **HERE, layer=0, head=4, queries=(0, 2), keys=(0, 2)
     ),
-    "queries 3 to 90 are out of range; the text has 0 to 9": requests.Heads(
+    "queries 3 to 90 are out of range; the text has 0 to 9": requests.HeadsRequest(
         **HERE, layer=0, queries=(3, 90), keys=(0, 2)
     ),
-    "query 9 is out of range; the text has 0 to 8": requests.Added(**HERE, layer=0, head=0, query=9),
-    "stack='encoder' is not in this model": requests.Positions(stack="encoder"),
-    "has 3,000 tokens, the model's context is 2,100": requests.Start(run=run("cat " * 3000)),
-    "the text is empty": requests.Start(run=run("")),
-    "only encoder-decoders have a target": requests.Start(run=run(target="cat")),
-    "'dog' is not in 'the cat'": requests.Contexts(texts=("the cat",), word="dog"),
-    "request at most 32": requests.Lens(run=run(LONG), tokens=(0, 100)),
-    "position 99 is out of range": requests.Answer(run=run(), position=99),
-    "temperature=0.0 is out of range": requests.Answer(
-        run=run(change=Change(temperature=0.0)), position=0
+    "query 9 is out of range; the text has 0 to 8": requests.AddedRequest(**HERE, layer=0, head=0, query=9),
+    "stack='encoder' is not in this model": requests.PositionsRequest(stack="encoder"),
+    "has 3,000 tokens, the model's context is 2,100": requests.StartRequest(run=run("cat " * 3000)),
+    "the text is empty": requests.StartRequest(run=run("")),
+    "only encoder-decoders have a target": requests.StartRequest(run=run(target="cat")),
+    "'dog' is not in 'the cat'": requests.ContextsRequest(texts=("the cat",), word="dog"),
+    "request at most 32": requests.LensRequest(run=run(LONG), tokens=(0, 100)),
+    "position 99 is out of range": requests.AnswerRequest(run=run(), position=99),
+    "temperature=0.0 is out of range": requests.AnswerRequest(
+        run=run(change=Interventions(temperature=0.0)), position=0
     ),
 }  # fmt: skip
 
@@ -286,34 +298,38 @@ REFUSED = {
 @pytest.mark.parametrize("says", REFUSED)
 def test_what_cannot_be_is_refused_in_one_line(says: str) -> None:
     with pytest.raises(TriformError) as error:
-        answer(looker("decoder"), REFUSED[says])
+        answer_request(looker("decoder"), REFUSED[says])
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_model_without_tokenizer_reads_ids() -> None:
-    one = Looker("bare", loaded("decoder").replace(tokenizer=None))
-    assert answer(one, requests.Start(run=Run(text="3 1 4")))["stacks"]["decoder"]["ids"] == [3, 1, 4]
+    one = InspectionSession("bare", loaded("decoder").replace(tokenizer=None))
+    assert answer_request(one, requests.StartRequest(run=PageRun(text="3 1 4")))["stacks"]["decoder"]["ids"] == [
+        3,
+        1,
+        4,
+    ]
     with pytest.raises(TriformError, match="no tokenizer; give token ids"):
-        answer(one, requests.Start(run=run()))
+        answer_request(one, requests.StartRequest(run=run()))
 
 
 @given(st.lists(st.floats(-1e30, 1e30), min_size=1))
 def test_numbers_keep_five_digits(values: list[float]) -> None:
-    short = listed(np.array(values))
+    short = round_to_lists(np.array(values))
     assert all(abs(a - b) <= 1e-4 * abs(b) + 1e-30 for a, b in zip(short, values, strict=True))
 
 
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_are_the_same_numbers(numbers: set[int]) -> None:
-    assert [i for a, b in ranges(sorted(numbers)) for i in range(a, b)] == sorted(numbers)
+    assert [i for a, b in merge_ranges(sorted(numbers)) for i in range(a, b)] == sorted(numbers)
 
 
 def test_old_passes_are_dropped_before_a_new_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old and new together stay within the bound, also while the new one is made."""
-    runs = [Run(text="the cat"), Run(text="the mat")]
-    size = Looker("m", loaded("decoder")).view(runs[0]).record.bytes
-    one = Looker("m", loaded("decoder"), held=size * 3 // 2)
+    runs = [PageRun(text="the cat"), PageRun(text="the mat")]
+    size = InspectionSession("m", loaded("decoder")).view(runs[0]).record.bytes
+    one = InspectionSession("m", loaded("decoder"), cache_bytes=size * 3 // 2)
     kept: list[int] = []
 
     def noted(*given: Any, **more: Any) -> Any:

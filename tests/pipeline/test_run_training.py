@@ -14,17 +14,17 @@ from tiny_tasks import QUESTIONS, begun
 
 import triform
 from triform.core.forms import Form
-from triform.data.rows import Labelled
+from triform.data.rows import LabelledRow
 from triform.errors import TriformError
 from triform.files import atomic_folder
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.files.locks import FolderBusy, lock_inside
 from triform.pipeline import memory_forecast, run_training
-from triform.pipeline.run_training import Wish, config_of
-from triform.tasks import named
+from triform.pipeline.run_training import TrainingRequest, resolve_config
+from triform.tasks import get_task
 from triform.tasks.classify import ClassifyTask
 from triform.tasks.task import Scores
-from triform.train.examples import Place, plain
+from triform.train.examples import ExamplePlace, to_json_values
 from triform.train.label_objectives import OneLabel
 from triform.train.loop import Rehearsal
 from triform.train.loss_guard import TrainingStopped
@@ -55,9 +55,15 @@ def rows(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
-def wish(rows: Path, out: Path, **changes: Any) -> Wish:
+def release(prepared: Any) -> None:
+    """Ends the lock on the run's folder."""
+    with prepared.lock:
+        pass
+
+
+def wish(rows: Path, out: Path, **changes: Any) -> TrainingRequest:
     settings = ("eval_every=4", "save_every=3", "batch_tokens=128", "eval_rows=20", "vocab=90", "held_out=0.2")
-    asked = Wish(
+    asked = TrainingRequest(
         task="classify", data=rows, out=out, size="tiny", settings=settings, length={"steps": 10, "epochs": None}
     )
     return asked._replace(**changes)
@@ -108,7 +114,7 @@ def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
     ):
         assert told in card, told
     assert finished.scores is not None
-    assert f"| accuracy | {finished.scores.shown('accuracy')} |" in card
+    assert f"| accuracy | {finished.scores.format_value('accuracy')} |" in card
     assert {problem["kind"]: problem["count"] for problem in data["lint"]["problems"]} == {"NUL": 1, "blank": 1}
     assert data["rows"] == {"train": 48, "valid": 12, "held_out": True}
     assert (tmp_path / "out" / "learning-curve.svg").read_text().count("<svg") == 3
@@ -117,7 +123,7 @@ def test_the_record_says_what_was_done(rows: Path, tmp_path: Path) -> None:
 
 def test_the_config_is_accepted_back(rows: Path, tmp_path: Path) -> None:
     run_training.train(wish(rows, tmp_path / "one"))
-    again = Wish(task="classify", data=rows, out=tmp_path / "two", config=tmp_path / "one" / "run.toml")
+    again = TrainingRequest(task="classify", data=rows, out=tmp_path / "two", config=tmp_path / "one" / "run.toml")
     run_training.train(again)
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
 
@@ -135,7 +141,7 @@ def test_killed_and_resumed_it_is_the_same_model(rows: Path, tmp_path: Path) -> 
     with pytest.raises(Killed):
         run_training.train(wish(rows, tmp_path / "cut"), watch=kill)
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    run_training.train(Wish(task="classify", data=rows, out=tmp_path / "cut", resume=True))
+    run_training.train(TrainingRequest(task="classify", data=rows, out=tmp_path / "cut", resume=True))
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
@@ -176,7 +182,7 @@ def faulty(function: Callable[..., Any], *, at: int) -> Callable[..., Any]:
 def state(out: Path) -> str:
     try:
         model_folder.read(out)
-    except WeightsError as error:
+    except FileError as error:
         return "none" if "holds no config.json" in str(error) else str(error)
     return "whole"
 
@@ -193,7 +199,7 @@ def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
             with monkeypatch.context() as patch:
                 patch.setattr(atomic_folder.os, name, faulty(getattr(os, name), at=at))
                 try:
-                    model_folder.finish(out, model=model)
+                    model_folder.write_into_run(out, model=model)
                 except Killed:
                     pass
                 else:
@@ -201,7 +207,7 @@ def test_killed_while_it_moves_in_there_is_no_model_or_a_whole_one(
             outcomes.add(state(out))
             assert others <= set(os.listdir(out))
     (out / ".moving-in.dead").mkdir()
-    model_folder.finish(out, model=model)
+    model_folder.write_into_run(out, model=model)
     assert not list(out.glob(".moving-in.*"))
     assert bool((model_folder.read(out).network.token.weight == 0.5).all())
     assert outcomes == {"whole", "none"}
@@ -227,32 +233,34 @@ def test_from_a_model_keeps_its_body_and_makes_a_new_head(rows: Path, tmp_path: 
 
 
 def test_the_recipe_is_of_the_form_that_a_run_begins_with(tmp_path: Path) -> None:
-    task = named("answer")
+    task = get_task("answer")
     model_folder.write(tmp_path / "decoder", model=begun(task, QUESTIONS, form="decoder"))
-    asked = Wish(task="answer", data="rows.json", out=tmp_path / "out", base=str(tmp_path / "decoder"))
+    asked = TrainingRequest(task="answer", data="rows.json", out=tmp_path / "out", base=str(tmp_path / "decoder"))
     recipe = task.recipe("decoder", fresh=False)
     assert recipe != task.recipe("encoder", fresh=False)
-    assert config_of(asked, task) == recipe.replace(task="answer", base=asked.base)
+    assert resolve_config(asked, task) == recipe.replace(task="answer", base=asked.base)
     with pytest.raises(TriformError, match="has the form 'decoder'; to tag, start from one of the form 'encoder'"):
-        config_of(asked._replace(task="tag"), named("tag"))
+        resolve_config(asked._replace(task="tag"), get_task("tag"))
 
 
 @pytest.mark.parametrize("key", ["family=gpt2", "width=8", "layers=1", "heads=2", "context=9", "vocab=9", "size=tiny"])
 def test_what_is_asked_of_a_new_model_is_refused_of_a_known_one(key: str, rows: Path, tmp_path: Path) -> None:
-    asked = Wish(task="classify", data=rows, out=tmp_path / "out", base="first", settings=(key,))
+    asked = TrainingRequest(task="classify", data=rows, out=tmp_path / "out", base="first", settings=(key,))
     with pytest.raises(TriformError, match=f"^{key}: --from first brings its own; leave that out$"):
-        config_of(asked, ClassifyTask())
+        resolve_config(asked, ClassifyTask())
 
 
 def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("learning_rate = 0.5\nschedule = 'constant'\nlayers = 1\n")
-    asked = Wish(task="classify", data=rows, out=tmp_path / "x", config=file, settings=("learning_rate=0.25",))
-    config = config_of(asked, ClassifyTask())
+    asked = TrainingRequest(
+        task="classify", data=rows, out=tmp_path / "x", config=file, settings=("learning_rate=0.25",)
+    )
+    config = resolve_config(asked, ClassifyTask())
     recipe = ClassifyTask().recipe("encoder", fresh=True)
     assert (config.learning_rate, config.schedule, config.layers) == (0.25, "constant", 1)
     assert (config.warmup, config.epochs, config.family, config.task) == (0.1, recipe.epochs, "bert", "classify")
-    shorter = config_of(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), ClassifyTask())
+    shorter = resolve_config(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), ClassifyTask())
     assert (shorter.steps, shorter.epochs) == (3, None)
 
 
@@ -266,9 +274,9 @@ def test_a_second_run_in_the_folder_is_refused_before_its_data_is_read(rows: Pat
         held_by_another(lambda: lock_inside(tmp_path / "out")) as child,
         pytest.raises(FolderBusy, match=f"out is being written by process {child}"),
     ):
-        run_training.prepare(wish(rows, tmp_path / "out"), said=steps.append)
+        run_training.prepare(wish(rows, tmp_path / "out"), progress=steps.append)
     assert steps == []
-    run_training.prepare(wish(rows, tmp_path / "out")).lock.release()  # a killed one is in nobody's way
+    release(run_training.prepare(wish(rows, tmp_path / "out")))  # a killed one is in nobody's way
     assert os.listdir(tmp_path / "out") == []
 
 
@@ -276,16 +284,16 @@ def test_a_second_run_in_the_folder_is_refused_before_its_data_is_read(rows: Pat
 
 
 def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_forecast, "resident", lambda: 0)
+    monkeypatch.setattr(memory_forecast, "resident_bytes", lambda: 0)
     whole = run_training.prepare(wish(rows, tmp_path / "out"))
-    whole.lock.release()
+    release(whole)
     smaller = memory_forecast.forecast(whole.model.spec, whole.examples, config=whole.config.replace(accumulate=8))
     between = int((whole.forecast.memory + smaller.memory) / 2 / memory_forecast.USABLE_SHARE)
     monkeypatch.setattr(memory_forecast, "free_bytes", lambda: between)
     with pytest.raises(TriformError, match=r"--fit, or --set accumulate=\d"):
         run_training.prepare(wish(rows, tmp_path / "out"))
     fitted = run_training.prepare(wish(rows, tmp_path / "out", fit=True))
-    fitted.lock.release()
+    release(fitted)
     assert fitted.config.accumulate > 1
     assert fitted.forecast.fits
     monkeypatch.setattr(memory_forecast, "free_bytes", lambda: 1)
@@ -295,11 +303,11 @@ def test_what_does_not_fit_is_said_and_fitted(rows: Path, tmp_path: Path, monkey
 
 
 def test_a_step_that_cannot_be_divided_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_forecast, "resident", lambda: 0)
+    monkeypatch.setattr(memory_forecast, "resident_bytes", lambda: 0)
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"who is {n}?\tthe {n}th is here\n" for n in range(20)))
-    asked = Wish(task="search", data=pairs, out=tmp_path / "out", size="tiny", settings=("vocab=60",))
-    run_training.prepare(asked).lock.release()
+    asked = TrainingRequest(task="search", data=pairs, out=tmp_path / "out", size="tiny", settings=("vocab=60",))
+    release(run_training.prepare(asked))
     with pytest.raises(TriformError, match="accumulate=2: InBatchNegatives compares the examples of a pass"):
         run_training.prepare(asked._replace(settings=("vocab=60", "accumulate=2")))
     monkeypatch.setattr(memory_forecast, "free_bytes", lambda: 1)
@@ -335,20 +343,22 @@ def test_a_run_that_stops_names_lines_of_the_file(rows: Path, tmp_path: Path, mo
     for event in skipped:
         assert all(place.startswith(f"{rows}:") for place in event.places)
         named = [lines[int(place.rpartition(":")[2]) - 1].split(",") for place in event.places]
-        told = ClassifyTask().examples([Labelled(text, (label,)) for text, label in named], model=prepared.model)
+        told = ClassifyTask().examples([LabelledRow(text, (label,)) for text, label in named], model=prepared.model)
         for number, row in enumerate(event.rows):
-            assert plain(told.at(Place(0, 0, number))) == plain(prepared.examples.at(Place(0, 0, row)))
+            assert to_json_values(told.at(ExamplePlace(0, 0, number))) == to_json_values(
+                prepared.examples.at(ExamplePlace(0, 0, row))
+            )
     assert str(stop.value).startswith("2 unusable steps in a row; at step 2 the loss is nan (")
     assert f"({', '.join(skipped[-1].places)})" in str(stop.value)
 
 
 def test_the_heap_is_tidied_between_the_passes_of_an_evaluation(rows: Path, tmp_path: Path) -> None:
     prepared = run_training.prepare(wish(rows, tmp_path / "out"))
-    run = run_training.begin(prepared)
+    run = run_training.begin_run(prepared)
     run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=1)
     tidied: list[int] = []
-    run.heap.tidy = lambda *, above=0, **_: tidied.append(above)
-    run_training.evaluated(prepared, run_training.judging_rows(prepared), run)(run.network)
+    run.heap.trim_free = lambda *, above=0, **_: tidied.append(above)
+    run_training.make_evaluation(prepared, run_training.sample_validation(prepared), run)(run.network)
     assert tidied
     assert set(tidied) == {1}
 

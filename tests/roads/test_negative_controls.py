@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import triform
-from triform.check.checks import CLAIMS
+from triform.check.checks import CHECKS
 from triform.check.run_checks import check
 from triform.core import inputs, masks, positions
-from triform.core.attention import Attend, CrossAttention, SelfAttention, apart, by_head, join
+from triform.core.attention import Attend, CrossAttention, SelfAttention, heads_first, merge_heads, split_heads
 from triform.core.blocks import Dropout, PastOnly, Residual
 from triform.core.cache import Cache, CacheWriter
-from triform.core.masks import View
+from triform.core.masks import QueryKeyView
 from triform.core.norms import LayerNorm, RmsNorm
 from triform.core.output_heads import TiedHead
 from triform.core.texts import PackedText, Text, UnequalRows
@@ -41,11 +41,11 @@ def mistake(family: str, noticed: str) -> Callable[[Plant], Plant]:
 @pytest.mark.parametrize("name", MISTAKES)
 def test_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family, noticed, plant = MISTAKES[name]
-    claims = [claim for claim in CLAIMS if claim.name == noticed]
+    claims = [claim for claim in CHECKS if claim.name == noticed]
     model = triform.build(sized(family, "tiny", vocab=40), seed=1)
-    assert check(model.spec, model.network, claims=claims).broken == ()
+    assert check(model.spec, model.network, checks=claims).failed == ()
     plant(monkeypatch, model)
-    assert check(model.spec, model.network, claims=claims).broken == (noticed,)
+    assert check(model.spec, model.network, checks=claims).failed == (noticed,)
 
 
 def test_there_are_enough() -> None:
@@ -59,9 +59,9 @@ def test_there_are_enough() -> None:
 def mask_off_by_one(monkeypatch, model):
     def triangle(length, device, *, window):
         at = torch.arange(length)
-        return View(at[None], at, allowed=at[None, None, None, :] <= at[None, None, :, None] + 1)
+        return QueryKeyView(at[None], at, allowed=at[None, None, None, :] <= at[None, None, :, None] + 1)
 
-    monkeypatch.setattr(masks, "triangle", triangle)
+    monkeypatch.setattr(masks, "causal_view", triangle)
 
 
 @mistake("gpt2", "model = reference")
@@ -69,9 +69,9 @@ def mask_too_strict(monkeypatch, model):
     def triangle(length, device, *, window):
         at = torch.arange(length)
         allowed = at[None, None, None, :] < at[None, None, :, None].clamp(min=1)
-        return View(at[None], at, allowed=allowed)
+        return QueryKeyView(at[None], at, allowed=allowed)
 
-    monkeypatch.setattr(masks, "triangle", triangle)
+    monkeypatch.setattr(masks, "causal_view", triangle)
 
 
 @mistake("gpt2", "no leak: future")
@@ -95,12 +95,12 @@ def mask_after_softmax(monkeypatch, model):
 
 @mistake("bert", "mask = gradients")
 def causal_mask_in_an_encoder(monkeypatch, model):
-    model.network.encoder.pattern = PastOnly(None)
+    model.network.encoder.patterns = (PastOnly(None),)
 
 
 @mistake("gpt2", "mask = gradients")
 def no_mask_in_a_decoder(monkeypatch, model):
-    monkeypatch.setattr(masks, "triangle", lambda length, device, *, window: masks.whole(length, length, device))
+    monkeypatch.setattr(masks, "causal_view", lambda length, device, *, window: masks.full_view(length, length, device))
 
 
 @mistake("mistral", "mask = gradients")
@@ -122,14 +122,14 @@ def packed_documents_leak(monkeypatch, model):
 @mistake("marian", "no leak: source padding")
 def source_padding_unmasked(monkeypatch, model):
     def seen_by(self, target):
-        return masks.whole(target.ids.shape[1], max(self.lengths), target.ids.device)
+        return masks.full_view(target.ids.shape[1], max(self.lengths), target.ids.device)
 
     monkeypatch.setattr(UnequalRows, "seen_by", seen_by)
 
 
 @mistake("bert", "no leak: padding")
 def padding_not_removed(monkeypatch, model):
-    monkeypatch.setattr(inputs.Rows, "full", property(lambda self: True))
+    monkeypatch.setattr(inputs.TokenRows, "full", property(lambda self: True))
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def positions_not_moved_by_the_cache(monkeypatch, model):
 
 @mistake("gpt2", "padded = unpadded")
 def left_padding_counted_as_positions(monkeypatch, model):
-    pack = inputs.Rows.pack
+    pack = inputs.TokenRows.pack
 
     class Counted(PackedText):
         def positions(self, past):
@@ -150,11 +150,11 @@ def left_padding_counted_as_positions(monkeypatch, model):
 
     def packing(self, order):
         text, unpack = pack(self, order)
-        counted = Counted(text.ids, text.kinds, text.lengths)
+        counted = Counted(text.ids, text.segment_ids, text.lengths)
         object.__setattr__(counted, "columns", unpack.columns)
         return counted, unpack
 
-    monkeypatch.setattr(inputs.Rows, "pack", packing)
+    monkeypatch.setattr(inputs.TokenRows, "pack", packing)
 
 
 @mistake("gpt2", "packed = separate")
@@ -169,17 +169,18 @@ def wrong_rotary_pairing(monkeypatch, model):
         turned = (even * angles.cos - odd * angles.sin, odd * angles.cos + even * angles.sin)
         return torch.stack(turned, dim=-1).flatten(-2)
 
-    monkeypatch.setattr(positions.Turn, "forward", forward)
+    monkeypatch.setattr(positions.Rotation, "forward", forward)
 
 
 @mistake("llama", "cached = uncached")
 def keys_turned_after_the_cache(monkeypatch, model):
     def forward(self, x, flow):
-        q, k, v = torch.split(apart(self.qkv(x), self.head_width), self.shares, dim=2)
-        k, v = flow.cache.put(self.layer, by_head(k), by_head(v))
-        last = positions.Angles(*(a[:, -1:] for a in flow.angles))
-        turned = by_head(self.turn(by_head(k), flow.angles if k.shape[2] == x.shape[1] else last))
-        return self.out(join(self.attend(by_head(self.turn(q, flow.angles)), turned, v, flow.sight)))
+        q, k, v = torch.split(split_heads(self.qkv(x), self.head_width), self.shares, dim=2)
+        k, v = flow.cache.put(self.layer, heads_first(k), heads_first(v))
+        (angles,), (sight,) = flow.angles, flow.sights
+        last = positions.Angles(*(a[:, -1:] for a in angles))
+        turned = heads_first(self.turn(heads_first(k), angles if k.shape[2] == x.shape[1] else last))
+        return self.out(merge_heads(self.attend(heads_first(self.turn(q, angles)), turned, v, sight)))
 
     monkeypatch.setattr(SelfAttention, "forward", forward)
 
@@ -192,7 +193,7 @@ def buckets_in_the_wrong_direction(monkeypatch, model):
 
 @mistake("marian", "model = reference")
 def sinusoid_in_the_wrong_order(monkeypatch, model):
-    monkeypatch.setattr(positions.SinusoidHalves, "order", positions.Sinusoid.order)
+    monkeypatch.setattr(positions.SinusoidalHalves, "order", positions.SinusoidalPositions.order)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def kernel_triangle_with_a_cache(monkeypatch, model):
     def continued(past, length, device, *, window):
         keys = torch.arange(max(past) + length)
         starts = torch.tensor(past)[:, None]
-        return View(starts + torch.arange(length), keys, causal=True)
+        return QueryKeyView(starts + torch.arange(length), keys, causal=True)
 
     monkeypatch.setattr(masks, "cached_view", continued)
 
@@ -355,5 +356,5 @@ def test_check_notices_a_variance_that_16_bits_cannot_hold(monkeypatch: pytest.M
 
 def broken_dtypes(family: str, name: str) -> tuple[str, ...]:
     model = triform.build(sized(family, "tiny", vocab=40), seed=1)
-    (proof,) = check(model.spec, model.network, claims=[claim for claim in CLAIMS if claim.name == name]).proofs
-    return proof.broken
+    (proof,) = check(model.spec, model.network, checks=[claim for claim in CHECKS if claim.name == name]).proofs
+    return proof.failed

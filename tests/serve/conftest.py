@@ -18,7 +18,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, model in all_models().items():
         model_folder.write(root / name, model=model)
     (root / "passages.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    vector_index.make([root / "passages.txt"], model=encoder("embed"), name="embed", out=root / "index")
+    vector_index.build_index([root / "passages.txt"], model=encoder("embed"), name="embed", out=root / "index")
     return root
 
 

@@ -34,11 +34,11 @@ def test_a_connection_would_be_noticed(does: str) -> None:
 
 WITHOUT_ASSERTS = """
 from triform.errors import TriformError
-from triform.serve.http.auth import access
+from triform.serve.http.auth import make_access
 if __debug__:
     raise SystemExit("asserts are on")
 try:
-    access(host="0.0.0.0", keys=(), hosts=(), origins=())
+    make_access(host="0.0.0.0", keys=(), hosts=(), origins=())
 except TriformError:
     pass
 else:

@@ -12,13 +12,13 @@ from tiny_models import enlarge_weights
 
 from triform.cooperative import pause
 from triform.core.forms import EncoderOnly
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.generate.api import complete
 from triform.model import Model
 from triform.serve import small_routes
-from triform.serve.worker.bounded_queues import MAX_TOKENIZED
-from triform.serve.worker.model_worker import Worker
-from triform.tasks import named
+from triform.serve.worker.bounded_queues import MAX_TOKENIZE_REQUESTS
+from triform.serve.worker.model_worker import ModelWorker
+from triform.tasks import get_task
 from triform.tasks.embed import EmbedTask
 
 # --- refused at once ------------------------------------------------------------------------------------------------
@@ -44,15 +44,15 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_what_a_task_would_refuse_reaches_no_worker(monkeypatch: pytest.MonkeyPatch, folders: Any) -> None:
-    from triform.tasks.vector_index import read
+    from triform.tasks.vector_index import read_index
 
-    def never(self: Worker, job: Any) -> Any:
+    def never(self: ModelWorker, job: Any) -> Any:
         raise AssertionError("a worker was asked")
 
-    monkeypatch.setattr(Worker, "submit", never)
+    monkeypatch.setattr(ModelWorker, "submit", never)
 
     async def ask() -> None:
-        async with serving(all_models(), indexes={"texts": read(folders / "index")}) as (_, client):
+        async with serving(all_models(), indexes={"texts": read_index(folders / "index")}) as (_, client):
             for path, changed, said in BAD:
                 answer = await client.post(path, json=ASKS[path] | changed)
                 assert answer.status_code == 400, (path, changed, answer.text)
@@ -104,7 +104,7 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
             callers = []
             for text in texts:  # one behind the other: texts are cut into tokens in two threads
                 callers.append(Caller(made, {"model": "embed", "input": text}, path="/v1/embeddings"))
-                await until(lambda: worker.open == len(callers))
+                await until(lambda: worker.pending == len(callers))
             first.open.set()
             await until(lambda: held.at)
             await callers[1].hang_up()
@@ -123,22 +123,22 @@ def test_those_who_left_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_texts_are_cut_for_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who hang up keep their places until their threads have ended; the process waits for none of them."""
-    gate = Gate(monkeypatch, small_routes, "tokenized")
+    gate = Gate(monkeypatch, small_routes, "tokenize_text")
     gate.open.clear()
     body = ASKS["/v1/tokenize"]
 
     async def ask() -> None:
         async with standing() as (service, made):
-            callers = [Caller(made, body, path="/v1/tokenize") for _ in range(MAX_TOKENIZED)]
-            await until(lambda: gate.at == MAX_TOKENIZED)
+            callers = [Caller(made, body, path="/v1/tokenize") for _ in range(MAX_TOKENIZE_REQUESTS)]
+            await until(lambda: gate.at == MAX_TOKENIZE_REQUESTS)
             await callers[0].hang_up()
             more = Caller(made, body, path="/v1/tokenize")
             await more.task
             assert more.sent[0]["status"] == 429
             gate.open.set()
             await asyncio.gather(*(caller.task for caller in callers))
-            assert [caller.sent[0]["status"] for caller in callers[1:]] == [200] * (MAX_TOKENIZED - 1)
-            await until(lambda: service.models["cat"].lanes.tokenized.open == 0)
+            assert [caller.sent[0]["status"] for caller in callers[1:]] == [200] * (MAX_TOKENIZE_REQUESTS - 1)
+            await until(lambda: service.models["cat"].queues.tokenized.pending == 0)
             again = Caller(made, body, path="/v1/tokenize")
             await again.task
             assert again.sent[0]["status"] == 200
@@ -178,7 +178,7 @@ def test_embeddings_of_token_ids_are_those_of_the_text() -> None:
     model = encoder("embed")
     texts = ["the cat", "a mole digs a hole"]
     ids = [list(model.tokenizer.encode(text).ids) for text in texts]
-    offline = [answer.vector for answer in named("embed").run(texts, model=model)]
+    offline = [answer.vector for answer in get_task("embed").run(texts, model=model)]
 
     async def ask() -> list[Any]:
         async with serving({"embed": model}) as (_, client):
@@ -197,7 +197,7 @@ def test_embeddings_of_token_ids_are_those_of_the_text() -> None:
 def poisoned(kind: str, word: str) -> Model:
     """The vector of a word's tokens is NaN."""
     model = encoder(kind)
-    network = enlarge_weights(build(model.spec))
+    network = enlarge_weights(build_network(model.spec))
     with torch.no_grad():
         for id in model.tokenizer.encode(word, special=False).ids:
             network.token.weight[id] = math.nan
@@ -219,7 +219,7 @@ def test_answers_that_are_no_numbers_fail_alone(monkeypatch: pytest.MonkeyPatch,
             gate.open.clear()
             bodies = [{"model": kind, name: text} for text in ("a cat" + mask, *texts)]
             doing = [asyncio.ensure_future(client.post(f"/v1/{task}", json=body)) for body in bodies]
-            await until(lambda: service.models[kind].worker.open == len(bodies) and gate.at)
+            await until(lambda: service.models[kind].worker.pending == len(bodies) and gate.at)
             gate.open.set()
             return await asyncio.gather(*doing)
 
@@ -241,11 +241,11 @@ def values(text: str) -> dict[str, float]:
 
 def test_prompts_are_counted_one_by_one_and_once() -> None:
     """Three prompts in a request are three readings, not one of their joint length; what is recalled is not read."""
-    from triform.serve.http.metrics import Costs
+    from triform.serve.http.metrics import StepCosts
 
     long = [1 + at % 200 for at in range(120)]
     model = decoder()
-    costs = Costs(model.spec)
+    costs = StepCosts(model.spec)
 
     async def ask() -> Any:
         async with serving() as (service, client):
@@ -259,15 +259,17 @@ def test_prompts_are_counted_one_by_one_and_once() -> None:
     found = run(ask())
     # three pieces of the third prompt were known from the first
     assert found['triform_prompt_tokens_total{model="cat"}'] == 360 - 96
-    whole = 2 * costs.reading(120)[0] + costs.reading(120)[0] - costs.reading(96)[0]
+    whole = 2 * costs.reading_cost(120)[0] + costs.reading_cost(120)[0] - costs.reading_cost(96)[0]
     assert found['triform_flops_total{model="cat"}'] == pytest.approx(whole)
 
 
 def test_a_long_text_costs_what_its_windows_do() -> None:
-    from triform.serve.http.metrics import Costs
+    from triform.serve.http.metrics import StepCosts
 
-    costs = Costs(encoder("embed").spec)
-    assert costs.reading(3 * 128 + 5)[0] == pytest.approx(3 * costs.reading(128)[0] + costs.reading(5)[0])
+    costs = StepCosts(encoder("embed").spec)
+    assert costs.reading_cost(3 * 128 + 5)[0] == pytest.approx(
+        3 * costs.reading_cost(128)[0] + costs.reading_cost(5)[0]
+    )
 
 
 def test_long_gaps_between_tokens_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,11 +298,11 @@ def test_long_gaps_between_tokens_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_batch_of_a_model_that_also_writes_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    from triform.generate.beam_search import Search
+    from triform.generate.beam_search import PromptBeams
 
     async def ask() -> None:
         async with standing({"pair": pair()}) as (service, made):
-            gate = Gate(monkeypatch, Search, "advance")
+            gate = Gate(monkeypatch, PromptBeams, "advance")
             gate.open.clear()
             body = {"model": "pair", "text": "the cat", "beams": 2, "max_tokens": 4}
             caller = Caller(made, body, path="/v1/translate")

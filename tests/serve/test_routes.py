@@ -16,9 +16,9 @@ from served_models import all_models, decoder, encoder, pair, run, serving
 
 from triform.generate.api import complete
 from triform.serve.routes import ROUTES
-from triform.tasks import named
-from triform.tasks.answer_spans import Asked
-from triform.tasks.vector_index import read as read_index
+from triform.tasks import get_task
+from triform.tasks.answer_spans import ContextQuestion
+from triform.tasks.vector_index import read_index as read_index
 
 TEXTS = ["the cat", "a mole digs", "apples are fruit", "lions", "the fat ginger cat sat on a mat and sat"]
 
@@ -195,7 +195,8 @@ def test_every_task_answers_as_offline_under_load(
     models = all_models()
     texts = [f"the [MASK] {text}" for text in TEXTS] if task == "fill" else TEXTS
     offline = [
-        plain(answer) for answer in named(task).run(texts, model=models[model], options=named(task).options(**settings))
+        plain(answer)
+        for answer in get_task(task).run(texts, model=models[model], options=get_task(task).options(**settings))
     ]
 
     async def ask() -> tuple[list[Any], list[Any]]:
@@ -223,7 +224,7 @@ def test_questions_are_answered_as_offline() -> None:
             }
 
     for name, answers in run(ask()).items():
-        offline = named("answer").run([Asked(one, context) for one in questions], model=models[name])
+        offline = get_task("answer").run([ContextQuestion(one, context) for one in questions], model=models[name])
         assert all(map(alike, answers, map(plain, offline)))
 
 
@@ -231,7 +232,7 @@ def test_a_long_context_is_read_to_its_end_as_offline() -> None:
     """In windows, by models that write the answer as by those that show it."""
     context, question = " and ".join(TEXTS * 20), "who sat?"
     models = {name: all_models()[name] for name in ("answer", "pair")}
-    assert len(named("answer").windows(Asked(question, context), model=models["pair"])) > 2
+    assert len(get_task("answer").windows(ContextQuestion(question, context), model=models["pair"])) > 2
 
     async def ask() -> dict[str, Any]:
         async with serving(models) as (_, client):
@@ -242,15 +243,17 @@ def test_a_long_context_is_read_to_its_end_as_offline() -> None:
             }
 
     for name, answers in run(ask()).items():
-        offline = named("answer").run([Asked(question, context)], model=models[name])
+        offline = get_task("answer").run([ContextQuestion(question, context)], model=models[name])
         assert all(map(alike, answers, map(plain, offline)))
 
 
 def test_embeddings_and_search(folders: Path) -> None:
     model = encoder("embed")
     index = read_index(folders / "index")
-    found = plain(next(named("search").run([TEXTS[2]], model=model, options=named("search").options(index=index, k=2))))
-    offline = [answer.vector for answer in named("embed").run(TEXTS, model=model)]
+    found = plain(
+        next(get_task("search").run([TEXTS[2]], model=model, options=get_task("search").options(index=index, k=2)))
+    )
+    offline = [answer.vector for answer in get_task("embed").run(TEXTS, model=model)]
 
     async def ask() -> tuple[Any, ...]:
         async with serving({"embed": model}, indexes={"texts": index}) as (_, client):
@@ -280,19 +283,21 @@ def everything(index: Any) -> list[tuple[str, dict[str, Any], Any]]:
     for task, model, asked, settings in TASKS:
         texts = [f"the [MASK] {text}" for text in TEXTS] if task == "fill" else TEXTS
         for text, one in zip(
-            texts, named(task).run(texts, model=models[model], options=named(task).options(**settings)), strict=True
+            texts,
+            get_task(task).run(texts, model=models[model], options=get_task(task).options(**settings)),
+            strict=True,
         ):
             found.append((f"/v1/{task}", {"model": model, "text": text} | asked, [plain(one)]))
     for model in ("answer", "pair"):
-        asks = [Asked(f"who {text}?", " and ".join(TEXTS)) for text in TEXTS]
-        for ask, one in zip(asks, named("answer").run(asks, model=models[model]), strict=True):
+        asks = [ContextQuestion(f"who {text}?", " and ".join(TEXTS)) for text in TEXTS]
+        for ask, one in zip(asks, get_task("answer").run(asks, model=models[model]), strict=True):
             body = {"model": model, "question": ask.question, "context": ask.context}
             found.append(("/v1/answer", body, [plain(one)]))
-    for text, one in zip(TEXTS, named("embed").run(TEXTS, model=models["embed"]), strict=True):
+    for text, one in zip(TEXTS, get_task("embed").run(TEXTS, model=models["embed"]), strict=True):
         found.append(("/v1/embeddings", {"model": "embed", "input": text}, list(one.vector)))
     for text, one in zip(
         TEXTS,
-        named("search").run(TEXTS, model=models["embed"], options=named("search").options(index=index, k=3)),
+        get_task("search").run(TEXTS, model=models["embed"], options=get_task("search").options(index=index, k=3)),
         strict=True,
     ):
         found.append(("/v1/search", {"model": "embed", "text": text, "index": "texts", "k": 3}, [plain(one)]))
@@ -300,6 +305,14 @@ def everything(index: Any) -> list[tuple[str, dict[str, Any], Any]]:
         ranked = models["embed"].rerank(text, TEXTS).ranked
         results = [{"index": one.index, "relevance_score": one.score} for one in ranked]
         found.append(("/v1/rerank", {"model": "embed", "query": text, "documents": TEXTS}, results))
+    for name in ("cat", "pair"):
+        source = None if name == "cat" else "a cat"
+        for text, scored in zip(TEXTS, models[name].score(TEXTS, source=source), strict=True):
+            body = {"model": name, "text": text} | ({} if source is None else {"source": source})
+            found.append(("/v1/score", body, scored.score))
+    for text, decided in zip(TEXTS, models["cat"].decide(TEXTS, choices=["a cat", "a mole"]), strict=True):
+        body = {"model": "cat", "state": text, "choices": ["a cat", "a mole"]}
+        found.append(("/v1/systemone", body, decided.probabilities["a cat"]))
     for seed, text in enumerate(TEXTS):
         sampled = {"max_tokens": 20, "temperature": 0.9, "seed": seed}
         for name in ("cat", "pair"):
@@ -316,6 +329,10 @@ def told(path: str, answer: Any) -> Any:
         return answer["data"][0]["embedding"]
     if path == "/v1/completions":
         return answer["choices"][0]["text"]
+    if path == "/v1/score":
+        return answer["data"][0]["score"]
+    if path == "/v1/systemone":
+        return answer["answers"]["answer"]["probabilities"]["a cat"]
     if path == "/v1/rerank":
         return answer["results"]
     return answer["choices"][0]["message"]["content"] if "choices" in answer else answer["answers"]
@@ -325,7 +342,7 @@ def test_every_task_amid_all_others(folders: Path) -> None:
     """All tasks of all models at once, in a random order, more than there are places: each answers as if alone."""
     index = read_index(folders / "index")
     asked = everything(index)
-    assert {path for path, _, _ in asked} == {route.path for route in ROUTES if route.task}
+    assert {path for path, _, _ in asked} == {route.path for route in ROUTES if route.task and not route.is_alias}
     Random(3).shuffle(asked)
 
     async def ask() -> list[Any]:

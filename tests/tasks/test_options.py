@@ -17,9 +17,9 @@ from triform.generate.settings import Settings
 from triform.model import Model
 from triform.serve.client import Client
 from triform.serve.openai.completions import SHARED_FIELDS
-from triform.serve.openai.request_types import Writing
+from triform.serve.openai.request_types import GenerationRequest
 from triform.serve.routes import OPENAI_TASKS, ROUTES
-from triform.tasks import TASKS, named, tasks_of
+from triform.tasks import TASKS, get_task, tasks_of
 from triform.tasks.options import UnknownOption
 from triform.tasks.text_to_text import GeneratingTask, GenerationSettings, SamplingSettings
 from triform.weights import model_folder
@@ -34,9 +34,10 @@ def test_python_has_the_same_keywords_and_defaults(name: str) -> None:
     method = inspect.signature(getattr(Model, name)).parameters.values()
     keywords = {one.name: one.default for one in method if one.kind is one.KEYWORD_ONLY}
     index = keywords.pop("index", None)  # must be given in Python
-    for part in named(name).input.__struct_fields__:
-        keywords.pop(part, None)  # a question has several parts: its context
-    options = {field.name: field.default for field in named(name).fields if field.name != "generation"}
+    options = {field.name: field.default for field in get_task(name).fields if field.name != "generation"}
+    for part in get_task(name).input.__struct_fields__:  # a question has several parts: its context
+        keywords.pop(part, None)
+        options.pop(part, None)
     options.pop("index", None)
     assert {key: value for key, value in keywords.items() if key not in ENGINE} == options
     assert (index is not None) == (name == "search")
@@ -47,7 +48,7 @@ def test_every_option_is_a_flag_and_a_field_of_the_request(name: str) -> None:
     flags = {flag for param in triform.get_command(click.Context(triform), name).params for flag in param.opts}
     takes = next(route.takes for route in ROUTES if route.task == name)
     assert takes is not None
-    for field in named(name).fields:
+    for field in get_task(name).fields:
         assert {*field.flags} <= flags
         if field.http_name is not None and name not in OPENAI_TASKS:
             assert field.http_name in takes.__struct_fields__
@@ -55,7 +56,7 @@ def test_every_option_is_a_flag_and_a_field_of_the_request(name: str) -> None:
 
 def test_every_setting_of_generation_is_typed() -> None:
     """Nothing that `generate` can be told is missing for Python's type checkers."""
-    named_options = {field.name for field in named("complete").fields} - {"generation", "beams"}
+    named_options = {field.name for field in get_task("complete").fields} - {"generation", "beams"}
     beyond = {"length_penalty", "early_stopping"}
     assert {*GenerationSettings.__annotations__} - beyond | named_options == {*Settings.__struct_fields__}
     rest = {*SamplingSettings.__annotations__} - {*GenerationSettings.__annotations__}
@@ -67,7 +68,7 @@ def test_no_field_of_a_completion_is_accepted_and_ignored() -> None:
     elsewhere = {
         *("model", "stream", "stream_options", "response_format", "user", "return_token_ids"),
     }
-    assert {*Writing.__struct_fields__} - {*SHARED_FIELDS} == elsewhere
+    assert {*GenerationRequest.__struct_fields__} - {*SHARED_FIELDS} == elsewhere
 
 
 # --- a name that does not exist -------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_the_same_words_everywhere(
 
 
 def test_a_generating_task_takes_every_setting_by_name() -> None:
-    task = named("translate")
+    task = get_task("translate")
     assert isinstance(task, GeneratingTask)
     chosen = task.options(beams=2, no_repeat_ngram=3, temperature=0.5)
     assert chosen.settings() == {"beams": 2, "no_repeat_ngram": 3, "temperature": 0.5}
@@ -124,7 +125,7 @@ def test_a_folder_and_the_model_in_it_can_do_the_same(tmp_path: Path) -> None:
     for name, model in all_models().items():
         model_folder.write(tmp_path / name, model=model)
         assert tasks_of(read_facts(tmp_path / name)) == tasks_of(model), name
-    assert tasks_of(all_models()["taught"]) == ("complete", "chat", "translate")
+    assert tasks_of(all_models()["taught"]) == ("complete", "chat", "translate", "decide", "score")
 
 
 def test_listing_models_imports_no_torch(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_listing_models_imports_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env={"TRIFORM_HOME": str(tmp_path), "PATH": ""},
+        env={"TRIFORM_HOME": str(tmp_path), "PATH": "", "COLUMNS": "120"},
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
@@ -193,7 +194,7 @@ def test_a_users_type_checker_sees_the_answers_and_finds_mistakes(tmp_path: Path
 
 
 def test_options_are_checked_by_type() -> None:
-    assert isinstance(named("classify").options(top=2), msgspec.Struct)
+    assert isinstance(get_task("classify").options(top=2), msgspec.Struct)
     for name, wrong in (("classify", {"top": 0}), ("classify", {"top": "3"}), ("embed", {"role": "king"})):
         with pytest.raises(TriformError, match="is out of range; use"):
-            named(name).options(**wrong)
+            get_task(name).options(**wrong)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_tokenizers import make_folders
 
-from triform.core.initial_weights import build
-from triform.data.rows import Document
+from triform.core.initial_weights import build_network
+from triform.data.rows import DocumentRow
 from triform.families import gpt2, llama
 from triform.model import Model
-from triform.tasks import named
-from triform.tasks.perplexity import start_tokens
+from triform.tasks import get_task
+from triform.tasks.perplexity import get_start_tokens
 from triform.text.tokenizer import Tokenizer
 from triform.weights import model_folder
 
@@ -29,7 +29,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def decoder(tokenizer: Tokenizer, family: str) -> Model:
     make = {"gpt2": gpt2, "llama": llama}[family]
     spec = make(vocab=tokenizer.vocab, width=16, layers=2, heads=2, context=CONTEXT)
-    return Model(spec=spec, network=build(spec, seed=3), tokenizer=tokenizer)
+    return Model(spec=spec, network=build_network(spec, seed=3), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(("name", "starts"), [("gpt2", "<|endoftext|>"), ("qwen2", "<|endoftext|>"), ("llama", "<s>")])
@@ -50,7 +50,7 @@ def test_perplexity_is_that_of_the_reference(
         with torch.no_grad():
             total += own * reference(ids, labels=ids).loss.item()  # the mean over all tokens but the first
         tokens += own
-    found = named("complete").evaluate([Document(text) for text in TEXTS], model=model)
+    found = get_task("complete").evaluate([DocumentRow(text) for text in TEXTS], model=model)
     size = sum(len(text.encode()) for text in TEXTS)
     assert found.values["tokens"] == tokens
     assert found.values["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
@@ -62,7 +62,7 @@ def test_perplexity_is_that_of_the_reference(
 def test_a_tokenizer_that_adds_its_start_says_what_a_text_begins_with(tokenizers: dict[str, Path]) -> None:
     for name in ("llama", "gpt2", "qwen2", "t5"):
         words = Tokenizer.read(tokenizers[name])
-        (start,) = start_tokens(words)
+        (start,) = get_start_tokens(words)
         assert words.token_of(start) == {"llama": "<s>", "t5": "</s>"}.get(name, "<|endoftext|>")
 
 
@@ -75,7 +75,7 @@ def test_without_a_start_token_the_first_token_is_not_counted(tokenizers: dict[s
     encoding = bare.encode(text)
     logprobs = model.logits([encoding.ids])[0].double().log_softmax(-1)
     total = -sum(float(logprobs[at, id]) for at, id in enumerate(encoding.ids[1:]))
-    found = named("complete").evaluate([Document(text)], model=model)
+    found = get_task("complete").evaluate([DocumentRow(text)], model=model)
     size = len(text[encoding.offsets[0][1] :].encode())
     assert found.values["tokens"] == len(encoding.ids) - 1
     assert found.values["bits per byte"] == pytest.approx(total / math.log(2) / size, rel=1e-5)

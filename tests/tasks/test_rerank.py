@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from triform.cli import main
 from triform.data.readers import read
-from triform.data.rows import Bad, Scored
+from triform.data.rows import BadRow, ScoredPairRow
 from triform.errors import InputError, TriformError
 from triform.model import Model
 from triform.pooling import Pooling
-from triform.tasks import named, tasks_of
+from triform.tasks import get_task, tasks_of
 from triform.tasks.rerank import RerankTask
 from triform.tasks.task import CannotDo
 from triform.weights import model_folder
@@ -24,7 +24,7 @@ from triform.weights import model_folder
 QUERY = "Where did Jack go?"
 PASSAGES = ["Rose went to Paris.", "Jack went to Rome.", "Florence loves London.", "Jack went to New York."]
 ROWS = [
-    Scored(f"What does {name} hate?", f"{name} {verb} {place}.", float(verb == "hates"))
+    ScoredPairRow(f"What does {name} hate?", f"{name} {verb} {place}.", float(verb == "hates"))
     for name in ("Jack", "Rose", "Florence")
     for verb in ("hates", "went to", "loves")
     for place in ("London", "Paris", "Rome")
@@ -50,12 +50,12 @@ def test_a_cross_encoder_reads_query_and_passage_as_two_segments(cross: Model) -
     by_hand = []
     for passage in PASSAGES:
         pair = tokenizer.encode(QUERY, pair=passage)
-        assert {0, 1} <= {*pair.kinds}
-        by_hand.append(float(cross.logits(torch.tensor([pair.ids]), kinds=torch.tensor([pair.kinds]))[0, 0]))
+        assert {0, 1} <= {*pair.segment_ids}
+        by_hand.append(float(cross.logits(torch.tensor([pair.ids]), kinds=torch.tensor([pair.segment_ids]))[0, 0]))
     found = cross.rerank(QUERY, PASSAGES)
     assert [one.index for one in found.ranked] == order_of(by_hand)
     assert [one.score for one in found.ranked] == pytest.approx(sorted(by_hand, reverse=True), abs=1e-5)
-    with_sigmoid = named("rerank").finished(ROWS, model=cross).rerank(QUERY, PASSAGES)
+    with_sigmoid = get_task("rerank").finished(ROWS, model=cross).rerank(QUERY, PASSAGES)
     wanted = torch.tensor(by_hand).sigmoid().sort(descending=True).values.tolist()
     assert [one.score for one in with_sigmoid.ranked] == pytest.approx(wanted, abs=1e-5)
 
@@ -97,15 +97,20 @@ def test_rows_are_query_passage_and_label(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_text(text)
         rows = list(read(tmp_path / name, kind=RerankTask.kind))
-        assert not any(isinstance(row, Bad) for row in rows)
-        assert rows == [Scored("Who?", "A cat.", 1.0), Scored("Who?", "A mat.", 0.0)]
+        assert not any(isinstance(row, BadRow) for row in rows)
+        assert rows == [ScoredPairRow("Who?", "A cat.", 1.0), ScoredPairRow("Who?", "A mat.", 0.0)]
 
 
 def test_scores_by_hand() -> None:
     """Of two queries the relevant passage is second of three, and first: MRR is 75."""
     task = RerankTask()
-    rows = [Scored("a", "x", 0.0), Scored("a", "y", 1.0), Scored("a", "z", 0.0), Scored("b", "x", 1.0)]
-    rows.append(Scored("c", "x", 0.0))  # nothing relevant: does not count
+    rows = [
+        ScoredPairRow("a", "x", 0.0),
+        ScoredPairRow("a", "y", 1.0),
+        ScoredPairRow("a", "z", 0.0),
+        ScoredPairRow("b", "x", 1.0),
+    ]
+    rows.append(ScoredPairRow("c", "x", 0.0))  # nothing relevant: does not count
     answers = [task.answer_type(ranked=ranked) for ranked in ranked_by_hand()]
     scores = task.score(answers, rows)
     assert scores.values["mrr"] == pytest.approx(75)

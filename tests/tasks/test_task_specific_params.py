@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from triform import families
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
-from triform.generation_defaults import Generation
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.tasks.summarize import SummarizeTask
 from triform.tasks.translate import TranslateTask
@@ -29,11 +29,14 @@ def model() -> Model:
     """A model that ends its texts at once where nothing keeps it from that."""
     tokenizer = train_tokenizer(["the cat sat on a mat"] * 4, kind="bpe", vocab=280, ends=True)
     spec = families.bart(vocab=tokenizer.vocab, width=16, layers=1, heads=2, context=64)
-    network = build(spec, dtype=torch.float64)
+    network = build_network(spec, dtype=torch.float64)
     with torch.no_grad():
         network.readout.shift[tokenizer.eos] = 9.0
     return Model(
-        spec=spec, network=network, tokenizer=tokenizer, generation=Generation(eos=tokenizer.eos, first=tokenizer.eos)
+        spec=spec,
+        network=network,
+        tokenizer=tokenizer,
+        generation=GenerationDefaults(eos=tokenizer.eos, first=tokenizer.eos),
     )
 
 
@@ -65,7 +68,7 @@ def test_a_summarizer_writes_as_long_as_its_task_says(model: Model) -> None:
 
 def test_the_folders_max_length_is_the_length_of_an_answer(model: Model) -> None:
     folder_says = model.replace(
-        generation=Generation(eos=model.require_tokenizer().eos, first=1, longest=40, shortest=40)
+        generation=GenerationDefaults(eos=model.require_tokenizer().eos, first=1, longest=40, shortest=40)
     )
     (_, long), *_ = ShortTokens().run(["the cat sat"], model=folder_says)
     assert len(long) == 39

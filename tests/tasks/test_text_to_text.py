@@ -9,36 +9,39 @@ import pytest
 import tiny_tasks as tiny
 import torch
 
-from triform.data.rows import Chat, Document, Message, Pair, Text
+from triform.data.rows import ChatRow, DocumentRow, Message, PairRow, TextRow
 from triform.errors import InputError, TriformError
 from triform.families import bart, gpt2
 from triform.model import Model
-from triform.tasks import named
-from triform.tasks.chat import answers_marked, learned, without_special
-from triform.tasks.complete import joined_ids, pieces
+from triform.tasks import get_task
+from triform.tasks.chat import drop_special, get_learned_ids, mark_answers
+from triform.tasks.complete import encode_with_end, split_windows
 from triform.tasks.task import CannotDo, Task
 from triform.tasks.task_of_model import own_task
 from triform.tasks.text_to_text import (
     MAX_CACHE_BYTES,
     MAX_PARALLEL_ANSWERS,
     SEPARATOR,
+    encode_prompt,
     max_parallel_answers,
-    prompt_ids,
 )
-from triform.tasks.translate import Translation, aligned
+from triform.tasks.translate import Translation, add_alignment
 from triform.text import chat_template
-from triform.train.examples import Place
+from triform.train.examples import ExamplePlace
 from triform.weights import model_folder
 
-PAIRS = [Pair(f"{name} loves {place}.", f"{name} liebt {place}.") for name in tiny.NAMES for place in tiny.PLACES]
-SHORT = [Document(row.source) for row in PAIRS]
-LONG = [Document("".join(f"{row.source}\n" for row in PAIRS), goes_on=True), Document("".join(r.target for r in PAIRS))]
+PAIRS = [PairRow(f"{name} loves {place}.", f"{name} liebt {place}.") for name in tiny.NAMES for place in tiny.PLACES]
+SHORT = [DocumentRow(row.source) for row in PAIRS]
+LONG = [
+    DocumentRow("".join(f"{row.source}\n" for row in PAIRS), goes_on=True),
+    DocumentRow("".join(r.target for r in PAIRS)),
+]
 CHATS = [
-    Chat((Message("user", f"Where is {name}?"), Message("assistant", f"{name} is in {place}.")))
+    ChatRow((Message("user", f"Where is {name}?"), Message("assistant", f"{name} is in {place}.")))
     for name in tiny.NAMES
     for place in tiny.PLACES
 ]
-TEXTS = [Text(row.source) for row in PAIRS]
+TEXTS = [TextRow(row.source) for row in PAIRS]
 
 WALKS: dict[str, tuple[str, list[Any], str]] = {
     "translate, encoder-decoder": ("translate", PAIRS, "encoder-decoder"),
@@ -61,7 +64,7 @@ def questions(task: Task[Any, Any, Any], rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("walk", WALKS)
 def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> None:
     name, rows, form = WALKS[walk]
-    task = named(name)
+    task = get_task(name)
     model = tiny.begun(task, rows, form=form)
     before = task.evaluate(
         rows, model=model, options=task.options(**({"max_tokens": 8} if name in ("translate", "summarize") else {}))
@@ -88,13 +91,13 @@ def test_learned_judged_run_saved_and_run_again(walk: str, tmp_path: Path) -> No
 
 
 def translator(*, context: int = 64, form: str = "encoder-decoder") -> Model:
-    return tiny.begun(named("translate"), PAIRS, form=form, context=context)
+    return tiny.begun(get_task("translate"), PAIRS, form=form, context=context)
 
 
 def test_a_decoder_learns_the_answer_alone_and_reads_what_it_was_taught_with() -> None:
-    task, model = named("translate"), translator(form="decoder")
-    example = task.examples(PAIRS[:1], model=model).at(Place(0, 0, 0))
-    shown = prompt_ids(PAIRS[0].source, model, room=8).ids
+    task, model = get_task("translate"), translator(form="decoder")
+    example = task.examples(PAIRS[:1], model=model).at(ExamplePlace(0, 0, 0))
+    shown = encode_prompt(PAIRS[0].source, model, reserved_tokens=8).ids
     assert tuple(example.ids[: len(shown)]) == shown
     assert example.learn.tolist() == [False] * len(shown) + [True] * (len(example.ids) - len(shown))
     assert model.tokenizer is not None
@@ -106,13 +109,13 @@ def test_a_decoder_learns_the_answer_alone_and_reads_what_it_was_taught_with() -
 @pytest.mark.parametrize("form", ["encoder-decoder", "decoder"])
 def test_a_long_text_is_cut_and_says_so(form: str) -> None:
     model = translator(context=24, form=form)
-    short, long = named("translate").run(
-        ["Jack.", "Jack loves Rome. " * 2000], model=model, options=named("translate").options(max_tokens=4)
+    short, long = get_task("translate").run(
+        ["Jack.", "Jack loves Rome. " * 2000], model=model, options=get_task("translate").options(max_tokens=4)
     )
     assert short.cut == 0
     assert model.tokenizer is not None
     assert long.cut > 7_000
-    kept = prompt_ids("Jack loves Rome. " * 2000, model, room=4)
+    kept = encode_prompt("Jack loves Rome. " * 2000, model, reserved_tokens=4)
     assert len(kept.ids) <= 24 - (4 if form == "decoder" else 0)
     assert kept.cut == long.cut
 
@@ -120,28 +123,28 @@ def test_a_long_text_is_cut_and_says_so(form: str) -> None:
 def test_empty_text_and_models_that_were_not_made_for_it() -> None:
     model = translator()
     with pytest.raises(InputError, match="the text is empty"):
-        list(named("translate").run(["  "], model=model))
+        list(get_task("translate").run(["  "], model=model))
     decoder = translator(form="decoder")
     with pytest.raises(CannotDo, match=r"so it cannot summarize; it can: .*translate"):
-        list(named("summarize").run(["a"], model=decoder))
+        list(get_task("summarize").run(["a"], model=decoder))
     with pytest.raises(CannotDo, match="an alignment needs cross-attention"):
-        list(named("translate").run(["a"], model=decoder, options=named("translate").options(alignment=True)))
+        list(get_task("translate").run(["a"], model=decoder, options=get_task("translate").options(alignment=True)))
     with pytest.raises(CannotDo, match=r"so it cannot fill; it can: .*translate"):
-        list(named("fill").run(["a [MASK]"], model=decoder))
+        list(get_task("fill").run(["a [MASK]"], model=decoder))
 
 
 def test_the_alignment_is_what_cross_attention_gave() -> None:
     model = translator()
-    (answer,) = named("translate").run(
-        ["Jack loves Rome."], model=model, options=named("translate").options(alignment=True, max_tokens=6)
+    (answer,) = get_task("translate").run(
+        ["Jack loves Rome."], model=model, options=get_task("translate").options(alignment=True, max_tokens=6)
     )
     assert answer.alignment is not None
     assert answer.alignment.source[-1] == "<|endoftext|>"
     weights = np.array(answer.alignment.weights)
     assert weights.shape == (len(answer.alignment.target), len(answer.alignment.source))
     assert np.allclose(weights.sum(-1), 1, atol=2e-3)
-    plain, *_ = named("translate").run(
-        ["Jack loves Rome."], model=model, options=named("translate").options(max_tokens=6)
+    plain, *_ = get_task("translate").run(
+        ["Jack loves Rome."], model=model, options=get_task("translate").options(max_tokens=6)
     )
     assert (plain.text, plain.alignment) == (answer.text, None)
 
@@ -149,7 +152,7 @@ def test_the_alignment_is_what_cross_attention_gave() -> None:
 def test_an_answer_as_long_as_the_context_is_aligned() -> None:
     model = translator()
     said = Translation(text="Jack loves Rome. " * 40, score=0.0)
-    alignment = aligned("Jack loves Rome.", said, model=model).alignment
+    alignment = add_alignment("Jack loves Rome.", said, model=model).alignment
     assert alignment is not None
     assert len(alignment.target) == len(alignment.weights) == model.spec.context
 
@@ -190,24 +193,24 @@ def test_what_cannot_be_searched_is_one_clear_line() -> None:
     for form in ("encoder-decoder", "decoder"):
         model = translator(form=form)
         with pytest.raises(TriformError, match="beams=0 is out of range"):
-            next(named("translate").run(["a cat"], model=model, options=named("translate").options(beams=0)))
+            next(get_task("translate").run(["a cat"], model=model, options=get_task("translate").options(beams=0)))
         every = tuple(range(model.spec.vocab))
         with pytest.raises(TriformError, match="every token is forbidden"):
             next(
-                named("translate").run(
-                    ["a cat"], model=model, options=named("translate").options(beams=2, banned=every)
+                get_task("translate").run(
+                    ["a cat"], model=model, options=get_task("translate").options(beams=2, banned=every)
                 )
             )
         asked = {"beams": None, "max_tokens": None}
         assert (
-            next(named("translate").run(["a cat"], model=model, options=named("translate").options(**asked))).text
+            next(get_task("translate").run(["a cat"], model=model, options=get_task("translate").options(**asked))).text
             is not None
         )
 
 
 def test_perplexity_counts_every_token_once() -> None:
     """exp(−Σ log p / tokens) and bits per byte, from the logits of the whole text at once; no end is predicted."""
-    task = named("complete")
+    task = get_task("complete")
     model = tiny.begun(task, SHORT, form="decoder")
     text = SHORT[0].text
     assert model.tokenizer is not None
@@ -223,31 +226,31 @@ def test_perplexity_counts_every_token_once() -> None:
 @pytest.mark.parametrize(("count", "length", "overlap"), [(5, 8, 4), (9, 8, 4), (10, 8, 4), (57, 8, 4), (30, 7, 0)])
 def test_pieces_predict_each_token_once(count: int, length: int, overlap: int) -> None:
     text, seen = np.arange(count), [0]
-    for number, piece in enumerate(pieces(text, length, overlap=overlap)):
+    for number, piece in enumerate(split_windows(text, length, overlap=overlap)):
         assert len(piece) <= length + 1
         seen += piece[1 + (overlap if number else 0) :].tolist()
     assert seen == list(range(count))
 
 
 def test_a_long_text_is_judged_whole() -> None:
-    task = named("complete")
+    task = get_task("complete")
     model = tiny.begun(task, LONG, form="decoder", context=16)
-    (text,) = joined_ids(LONG, model=model)
+    (text,) = encode_with_end(LONG, model=model)
     assert task.evaluate(LONG, model=model).values["tokens"] == len(text) - 1
     assert len(task.examples(LONG, model=model).lengths) == (len(text) - 1) // 16
 
 
 def test_only_answers_are_learned() -> None:
-    model = tiny.begun(named("chat"), CHATS, form="decoder")
+    model = tiny.begun(get_task("chat"), CHATS, form="decoder")
     talk = (*CHATS[0].messages, Message("user", "And Rose?"), Message("assistant", "Rose too."))
-    (tokens,) = answers_marked([talk], model=model)
-    said = learned(tokens)
+    (tokens,) = mark_answers([talk], model=model)
+    said = get_learned_ids(tokens)
     assert model.require_tokenizer().decode(said).replace("\n", "") == " Jack is in London. Rose too."
     assert said.count(model.require_tokenizer().eos) == 2
 
 
 def test_conversations_without_an_answer_are_left_out() -> None:
-    task, silent = named("chat"), Chat((Message("user", "Where is Jack?"),))
+    task, silent = get_task("chat"), ChatRow((Message("user", "Where is Jack?"),))
     model = tiny.begun(task, CHATS, form="decoder")
     assert len(task.examples([silent, *CHATS, silent], model=model).lengths) == len(CHATS)
     assert task.evaluate([silent, *CHATS], model=model) == task.evaluate(CHATS, model=model)
@@ -256,13 +259,13 @@ def test_conversations_without_an_answer_are_left_out() -> None:
 
 
 def test_of_a_conversation_that_is_cut_only_what_is_read_counts() -> None:
-    task, talk = named("chat"), CHATS[:1]
+    task, talk = get_task("chat"), CHATS[:1]
     model = tiny.begun(task, CHATS, form="decoder")
-    (whole,) = answers_marked([talk[0].messages], model=model)
+    (whole,) = mark_answers([talk[0].messages], model=model)
     short = tiny.begun(task, CHATS, form="decoder", context=len(whole.ids) - 3)
     scores = task.evaluate(talk, model=short).values
-    kept = learned(without_special(answers_marked([talk[0].messages], model=short)[0], model=short))
-    assert 0 < len(kept) < len(learned(whole))
+    kept = get_learned_ids(drop_special(mark_answers([talk[0].messages], model=short)[0], model=short))
+    assert 0 < len(kept) < len(get_learned_ids(whole))
     bits = math.log2(scores["perplexity"]) * scores["tokens"]
     assert scores["bits per byte"] == pytest.approx(bits / len(short.require_tokenizer().decode(kept).encode()))
 
@@ -271,13 +274,13 @@ def test_a_template_is_run_in_one_process_for_all_conversations(monkeypatch: pyt
     started: list[int] = []
     real = chat_template.TemplateProcess
     monkeypatch.setattr(chat_template, "TemplateProcess", lambda: started.append(1) or real())
-    model = tiny.begun(named("chat"), CHATS, form="decoder")
-    named("chat").examples(CHATS * 40, model=model)
+    model = tiny.begun(get_task("chat"), CHATS, form="decoder")
+    get_task("chat").examples(CHATS * 40, model=model)
     assert len(started) == 1
 
 
 def test_fill_asks_for_the_masked_word_alone() -> None:
-    task = named("fill")
+    task = get_task("fill")
     model = tiny.learned(task, TEXTS, model=tiny.begun(task, TEXTS), steps=60)
     answer = model.fill("Jack [MASK] Rome.", k=3)
     assert [len(mask) for mask in answer.masks] == [3]

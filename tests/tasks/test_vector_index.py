@@ -19,16 +19,16 @@ from triform.data.line_reader import DataError
 from triform.errors import TriformError
 from triform.files.locks import FolderBusy, lock_beside
 from triform.model import Model
-from triform.tasks import named
+from triform.tasks import get_task
 from triform.tasks import vector_index as indexes
 from triform.tasks.embed import EmbedTask
-from triform.tasks.passage_splitter import cut, passages_of
-from triform.tasks.vector_index import make, opened, read
+from triform.tasks.passage_splitter import cut_text, split_passages
+from triform.tasks.vector_index import build_index, open_index, read_index
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return begun(named("embed"), SCORED)
+    return begun(get_task("embed"), SCORED)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def docs(tmp_path: Path) -> Path:
 @given(st.text(alphabet=st.sampled_from("ab. \n\t?é"), max_size=200), st.integers(1, 30))
 @settings(deadline=None, max_examples=200)
 def test_passages_hold_all_that_is_not_white_space(text: str, longest: int) -> None:
-    found = cut(text, longest=longest)
+    found = cut_text(text, longest=longest)
     assert "".join("".join(text[a:b].split()) for a, b in found) == "".join(text.split())
     assert all(0 < b - a <= longest for a, b in found)
     assert all(before[1] <= after[0] for before, after in pairwise(found))
@@ -55,17 +55,17 @@ def test_passages_hold_all_that_is_not_white_space(text: str, longest: int) -> N
 def test_passages_stand_where_they_say(docs: Path) -> None:
     for path in (docs / "one.txt", docs / "deep" / "two.md"):
         text = path.read_text()
-        for passage in passages_of(path):
+        for passage in split_passages(path):
             assert text[passage.start : passage.start + len(passage.text)] == passage.text
             assert passage.line == 1 + text[: passage.start].count("\n")
-    assert [passage.line for passage in passages_of(docs / "rows.jsonl")] == [1, 2]
+    assert [passage.line for passage in split_passages(docs / "rows.jsonl")] == [1, 2]
 
 
 def test_an_index_may_be_read_by_whom_the_umask_lets(docs: Path, model: Model, tmp_path: Path) -> None:
     """A service under a user of its own reads it."""
     before = os.umask(0o022)
     try:
-        make([docs], model=model, name="m", out=tmp_path / "index", graph=find_spec("usearch") is not None)
+        build_index([docs], model=model, name="m", out=tmp_path / "index", graph=find_spec("usearch") is not None)
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "index").iterdir()}
@@ -80,30 +80,30 @@ def test_a_missing_package_is_said_before_anything_is_embedded(
     monkeypatch.setitem(sys.modules, "usearch", None)
     monkeypatch.setattr(indexes, "_embedded", lambda *args: pytest.fail("texts were embedded"))
     with pytest.raises(TriformError, match="pip install usearch"):
-        make([docs], model=model, name="m", out=tmp_path / "index", graph=True)
+        build_index([docs], model=model, name="m", out=tmp_path / "index", graph=True)
     assert not (tmp_path / "index").exists()
 
 
 def test_a_long_file_keeps_its_places(tmp_path: Path) -> None:
     text = "".join(f"Line {number} of a long text.\n\n" for number in range(6000))
     (tmp_path / "long.txt").write_text(text)
-    found = passages_of(tmp_path / "long.txt")
+    found = split_passages(tmp_path / "long.txt")
     assert len(text) > 1 << 17
     assert all(text.startswith(passage.text, passage.start) for passage in found)
     assert found[-1].line == 1 + text[: found[-1].start].count("\n")
 
 
 def test_made_read_and_searched(model: Model, docs: Path, tmp_path: Path) -> None:
-    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    done = build_index([docs], model=model, name="tiny", out=tmp_path / "index")
     assert (done.added, done.kept, done.removed, done.skipped) == (3, 0, 0, {})
-    found = read(tmp_path / "index")
+    found = read_index(tmp_path / "index")
     assert found.passages == done.made.passages
     assert torch.equal(found.vectors, done.made.vectors)
-    (answer,) = named("search").run(
-        ["Jack went to New York."], model=model, options=named("search").options(index=found, k=2)
+    (answer,) = get_task("search").run(
+        ["Jack went to New York."], model=model, options=get_task("search").options(index=found, k=2)
     )
     assert answer.hits[0].text == "Jack went to New York."
-    assert answer.hits[0].score == pytest.approx(1, abs=1e-5)
+    assert answer.hits[0].cosine == pytest.approx(1, abs=1e-5)
     assert len(answer.hits) == 2
     assert {path.name for path in (tmp_path / "index").iterdir()} == {
         "index.json", "passages.jsonl", "vectors.safetensors", "manifest.json",
@@ -114,49 +114,51 @@ def test_only_what_changed_is_embedded(
     model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "index"
-    make([docs], model=model, name="tiny", out=out)
+    build_index([docs], model=model, name="tiny", out=out)
     (docs / "one.txt").write_text("Jack loves Rome.\n\nRose loves Rome.\n")
     (docs / "rows.jsonl").unlink()
     (docs / "three.txt").write_text("Rose went to Paris.")
     texts: list[str] = []
-    real = EmbedTask.vectors
-    monkeypatch.setattr(EmbedTask, "vectors", lambda self, some, **rest: texts.extend(some) or real(self, some, **rest))
-    done = make([docs], model=model, name="tiny", out=out)
+    real = EmbedTask.compute_vectors
+    monkeypatch.setattr(
+        EmbedTask, "compute_vectors", lambda self, some, **rest: texts.extend(some) or real(self, some, **rest)
+    )
+    done = build_index([docs], model=model, name="tiny", out=out)
     assert (done.added, done.kept, done.removed) == (2, 1, 1)
     assert sorted(texts) == ["Jack loves Rome.\n\nRose loves Rome.", "Rose went to Paris."]
-    fresh = make([docs], model=model, name="tiny", out=tmp_path / "fresh")
+    fresh = build_index([docs], model=model, name="tiny", out=tmp_path / "fresh")
     assert fresh.made.passages == done.made.passages
     torch.testing.assert_close(fresh.made.vectors, done.made.vectors)
 
 
 def test_an_index_among_its_files_is_not_one_of_them(model: Model, docs: Path) -> None:
-    first = make([docs], model=model, name="tiny", out=docs / "index")
-    again = make([docs], model=model, name="tiny", out=docs / "index")
+    first = build_index([docs], model=model, name="tiny", out=docs / "index")
+    again = build_index([docs], model=model, name="tiny", out=docs / "index")
     assert (first.added, again.added, again.kept) == (3, 0, 3)
 
 
 def test_stopped_it_keeps_what_was_done(
     model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "TOGETHER", 1)
+    monkeypatch.setattr(indexes, "MAX_BATCH_PASSAGES", 1)
 
-    def stop(at: indexes.Progress) -> None:
+    def stop(at: indexes.IndexProgress) -> None:
         if at.files == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make([docs], model=model, name="tiny", out=tmp_path / "index", progress=stop)
-    assert len(read(tmp_path / "index").note.files) == 1
-    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+        build_index([docs], model=model, name="tiny", out=tmp_path / "index", progress=stop)
+    assert len(read_index(tmp_path / "index").note.files) == 1
+    done = build_index([docs], model=model, name="tiny", out=tmp_path / "index")
     assert (done.kept, done.added) == (1, 2)
 
 
 def test_a_graph_finds_the_same(model: Model, docs: Path, tmp_path: Path) -> None:
     pytest.importorskip("usearch")
-    make([docs], model=model, name="tiny", out=tmp_path / "index", graph=True)
-    found = read(tmp_path / "index")
+    build_index([docs], model=model, name="tiny", out=tmp_path / "index", graph=True)
+    found = read_index(tmp_path / "index")
     assert found.graph is not None
-    queries = EmbedTask().vectors(["Rose went to Rome.", "Jack loves Rome."], model=model)
+    queries = EmbedTask().compute_vectors(["Rose went to Rome.", "Jack loves Rome."], model=model)
     exact = list(found._replace(graph=None).nearest(queries, k=3))
     for one, other in zip(exact, found.nearest(queries, k=3), strict=True):
         assert [at for at, _ in one] == [at for at, _ in other]
@@ -166,7 +168,7 @@ def test_a_graph_finds_the_same(model: Model, docs: Path, tmp_path: Path) -> Non
 def test_exact_search_is_exact(model: Model) -> None:
     generator = torch.Generator().manual_seed(1)
     vectors = torch.nn.functional.normalize(torch.randn(500, 16, generator=generator), dim=-1)
-    index = indexes.of_passages(["Jack"], model=model)._replace(passages=[None] * 500, vectors=vectors)  # type: ignore[list-item]
+    index = indexes.index_passages(["Jack"], model=model)._replace(passages=[None] * 500, vectors=vectors)  # type: ignore[list-item]
     queries = torch.randn(100, 16, generator=generator)
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], vectors[None], dim=-1)
     for found, row in zip(index.nearest(queries, k=7), cosines, strict=True):
@@ -177,71 +179,71 @@ def test_exact_search_is_exact(model: Model) -> None:
 
 
 def test_an_index_of_another_model_is_left_alone(model: Model, docs: Path, tmp_path: Path) -> None:
-    make([docs], model=model, name="tiny", out=tmp_path / "index")
-    other = begun(named("embed"), SCORED)
+    build_index([docs], model=model, name="tiny", out=tmp_path / "index")
+    other = begun(get_task("embed"), SCORED)
     with torch.no_grad():
         other.network.token.weight[7, 3] += 1e-3
     with pytest.raises(TriformError, match=r"was made with another model \(tiny\)"):
-        make([docs], model=other, name="other", out=tmp_path / "index")
+        build_index([docs], model=other, name="other", out=tmp_path / "index")
     with pytest.raises(TriformError, match="another model"):
-        opened(tmp_path / "index", model=other)
-    assert read(tmp_path / "index").note.model == "tiny"
+        open_index(tmp_path / "index", model=other)
+    assert read_index(tmp_path / "index").note.model == "tiny"
 
 
 @pytest.mark.parametrize("file", ["index.json", "passages.jsonl", "vectors.safetensors"])
 def test_damage_is_found(model: Model, docs: Path, tmp_path: Path, file: str) -> None:
-    make([docs], model=model, name="tiny", out=tmp_path / "index")
+    build_index([docs], model=model, name="tiny", out=tmp_path / "index")
     path = tmp_path / "index" / file
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(TriformError, match=f"damaged: {file}"):
-        read(tmp_path / "index")
+        read_index(tmp_path / "index")
 
 
 def test_what_is_no_index_and_what_has_no_text(model: Model, docs: Path, tmp_path: Path) -> None:
     with pytest.raises(TriformError, match="holds no index"):
-        read(docs)
+        read_index(docs)
     with pytest.raises(TriformError, match="holds no index"):
-        make([docs], model=model, name="tiny", out=docs)
+        build_index([docs], model=model, name="tiny", out=docs)
     with pytest.raises(TriformError, match="no file or folder"):
-        make([tmp_path / "nowhere"], model=model, name="tiny", out=tmp_path / "index")
+        build_index([tmp_path / "nowhere"], model=model, name="tiny", out=tmp_path / "index")
     (tmp_path / "blank.txt").write_text("\n\n")
     with pytest.raises(TriformError, match="no text"):
-        make([tmp_path / "blank.txt"], model=model, name="tiny", out=tmp_path / "index")
+        build_index([tmp_path / "blank.txt"], model=model, name="tiny", out=tmp_path / "index")
     (docs / "bad.txt").write_bytes(b"\xff\xfe\x00x")
     (docs / "table.csv").write_text("a,b\n1,2\n")
-    done = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    done = build_index([docs], model=model, name="tiny", out=tmp_path / "index")
     assert {Path(file).name for file in done.skipped} == {"bad.txt", "table.csv"}
     assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == "tiny"
 
 
 def test_search_without_an_index_is_one_line(model: Model) -> None:
     with pytest.raises(TriformError, match="needs an index"):
-        list(named("search").run(["Jack"], model=model))
+        list(get_task("search").run(["Jack"], model=model))
 
 
 def test_a_file_that_cannot_be_read_is_skipped_and_named(
     model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vanished = docs / "one.txt"
-    real = indexes.file_hash
+    real = indexes.hash_file
 
     def hashed(path: Path) -> str:
         if path == vanished:
             raise DataError(f"cannot read {path}: No such file or directory")
         return real(path)
 
-    monkeypatch.setattr(indexes, "file_hash", hashed)
-    made = make([docs], model=model, name="tiny", out=tmp_path / "index")
+    monkeypatch.setattr(indexes, "hash_file", hashed)
+    made = build_index([docs], model=model, name="tiny", out=tmp_path / "index")
     assert list(made.skipped) == [str(vanished)]
     assert made.added > 0
 
 
 def test_what_becomes_of_its_files_changes_nothing(model: Model, docs: Path, tmp_path: Path) -> None:
     """Mapped, a file that is cut ends the process by a signal."""
-    make([docs], model=model, name="m", out=tmp_path / "index")
-    index = read(tmp_path / "index")
+    build_index([docs], model=model, name="m", out=tmp_path / "index")
+    index = read_index(tmp_path / "index")
     before = index.vectors.clone()
     (tmp_path / "index" / indexes.VECTORS).write_bytes(b"")
     assert torch.equal(index.vectors, before)
@@ -250,7 +252,7 @@ def test_what_becomes_of_its_files_changes_nothing(model: Model, docs: Path, tmp
 def test_written_to_while_it_is_opened_it_is_refused(
     model: Model, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make([docs], model=model, name="m", out=tmp_path / "index")
+    build_index([docs], model=model, name="m", out=tmp_path / "index")
     path, real = tmp_path / "index" / indexes.VECTORS, indexes.read_header
     os.utime(path, (0, 0))  # so that a write is another time, however fast this runs
 
@@ -262,12 +264,12 @@ def test_written_to_while_it_is_opened_it_is_refused(
 
     monkeypatch.setattr(indexes, "read_header", header)
     with pytest.raises(TriformError, match="was changed by another program while it was being read"):
-        read(tmp_path / "index")
+        read_index(tmp_path / "index")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_one_process_makes_it_at_a_time(model: Model, docs: Path, tmp_path: Path) -> None:
     with held_by_another(lambda: lock_beside(tmp_path / "index")), pytest.raises(FolderBusy):
-        make([docs], model=model, name="m", out=tmp_path / "index")
+        build_index([docs], model=model, name="m", out=tmp_path / "index")
     assert not (tmp_path / "index").exists()
-    assert make([docs], model=model, name="m", out=tmp_path / "index").added == 3
+    assert build_index([docs], model=model, name="m", out=tmp_path / "index").added == 3

@@ -9,12 +9,12 @@ from types import ModuleType
 
 import pytest
 from hypothesis import assume, example, given, settings
-from tiny_tokenizers import hard_texts, put, spm
+from tiny_tokenizers import hard_texts, put, spelled_alike, spm
 
-from triform.files.errors import WeightsError
-from triform.text.build_tokenizer import byte_level
+from triform.files.errors import FileError
+from triform.text.build_tokenizer import build_byte_level
 from triform.text.panic_guard import TokenizerError
-from triform.text.sentencepiece import PieceModel, core_of, parse_llama2c, parse_pieces
+from triform.text.sentencepiece import PieceModel, build_from_pieces, parse_llama2c, parse_pieces
 from triform.text.tokenizer import Tokenizer
 
 CLASSES = {
@@ -52,7 +52,7 @@ def test_built_as_the_reference_builds(
             want, got = theirs(text, pair, return_offsets_mapping=True), ours.encode(text, pair=pair)
             assert list(got.ids) == want["input_ids"], name
             assert list(got.offsets) == want["offset_mapping"], name
-            assert name != "bert" or list(got.kinds) == want["token_type_ids"]
+            assert name != "bert" or list(got.segment_ids) == want["token_type_ids"]
             assert list(ours.encode(text).ids) == theirs(text)["input_ids"], name
             for skip in (True, False):
                 want = theirs.decode(got.ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False)
@@ -66,7 +66,7 @@ def test_how_numbers_are_split(folders: dict[str, Path]) -> None:
     every = vocab | {"123": 900, "45": 901, "12345": 902, "12": 903}
     merges = [("1", "2"), ("12", "3"), ("4", "5"), ("123", "45")]
     spelled = {
-        split: byte_level(every, merges=merges, split=split).encode("a12345").tokens
+        split: build_byte_level(every, merges=merges, split=split).encode("a12345").tokens
         for split in ("gpt2", "llama3", "qwen2", "smollm")
     }
     assert spelled == {
@@ -76,7 +76,7 @@ def test_how_numbers_are_split(folders: dict[str, Path]) -> None:
         "smollm": ["a", "1", "2", "3", "4", "5"],
     }
     # Llama 3 takes a whole word that has a token, even without merges that lead to it.
-    assert byte_level(every | {"xyz": 904}, merges=[], split="llama3").encode("xyz").tokens == ["xyz"]
+    assert build_byte_level(every | {"xyz": 904}, merges=[], split="llama3").encode("xyz").tokens == ["xyz"]
 
 
 def test_roberta_masks_take_the_space_before_them(tiny: dict[str, Tokenizer]) -> None:
@@ -121,12 +121,6 @@ MODELS = {
 }  # fmt: skip
 
 
-def spelled_alike(text: str) -> bool:
-    """Control and byte pieces written out in a text are tokens to the library, and letters to SentencePiece.
-    Repeated letters have several spellings of one score, between which the rounding of floats decides."""
-    return not any(mark in text for mark in ("<", "aaa", "bbb", "---", "===", "..."))
-
-
 def loses_extensions(text: str, model: PieceModel) -> bool:
     """The library normalises clusters of characters as a whole: of a letter that changes ("A" to "a"), what extends it
     (a variation selector, a tag) is dropped; SentencePiece keeps it. The reference has the same library."""
@@ -146,7 +140,7 @@ def test_pieces_are_those_of_sentencepiece(size: settings) -> None:
         assert [piece.score for piece in model.pieces] == [theirs.get_score(id) for id in ids]
         roles = {"unk": theirs.unk_id(), "bos": theirs.bos_id(), "eos": theirs.eos_id(), "pad": theirs.pad_id()}
         assert model.special == {role: theirs.id_to_piece(id) for role, id in roles.items() if id >= 0}
-        each[name] = (core_of(model, what=name), theirs, model)
+        each[name] = (build_from_pieces(model, what=name), theirs, model)
 
     @size
     @given(text=hard_texts().filter(lambda text: "<" not in text))
@@ -206,7 +200,7 @@ def test_llama_begins_and_t5_ends(tiny: dict[str, Tokenizer], folders: dict[str,
 def test_the_tokenizer_of_llama2c(shared: Path) -> None:
     data = (shared / "fixture-stories260K/tok512.bin").read_bytes()
     model = parse_llama2c(data, what="tok512.bin")
-    core = core_of(model, what="tok512.bin")
+    core = build_from_pieces(model, what="tok512.bin")
     assert len(model.pieces) == 512
     assert model.special == {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
     assert core.encode("Once upon a time").ids == [403, 407, 261, 378]
@@ -277,7 +271,7 @@ def test_config_says_which_ends_to_add(tiny: dict[str, Tokenizer], tmp_path: Pat
 def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"the folder has no tokenizer: looked for tokenizer.json, .* vocab.txt"):
         Tokenizer.read(tmp_path)
-    with pytest.raises(WeightsError, match="is not a folder"):
+    with pytest.raises(FileError, match="is not a folder"):
         Tokenizer.read(tmp_path / "nowhere")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_folders import edit
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
 from triform.families import bert, gpt2
 from triform.model import Model
@@ -27,7 +27,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, kind, family in (("decoder", "bpe", gpt2), ("encoder", "wordpiece", bert)):
         tokenizer = train_tokenizer(TEXTS, kind=kind, vocab=300)  # type: ignore[arg-type]
         spec = family(vocab=tokenizer.vocab, **SIZES)
-        write(root / name, model=Model(spec, build(spec, seed=1), tokenizer))
+        write(root / name, model=Model(spec, build_network(spec, seed=1), tokenizer))
         (root / name / "manifest.json").unlink()
     return root
 

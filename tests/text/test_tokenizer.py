@@ -28,7 +28,7 @@ def test_an_encoding_says_where_each_token_comes_from(tiny: dict[str, Tokenizer]
         "lion",
         "[SEP]",
     ]
-    assert found.kinds == (0, 0, 0, 0, 0, 1, 1, 1)
+    assert found.segment_ids == (0, 0, 0, 0, 0, 1, 1, 1)
     assert found.parts == (None, 0, 0, 0, None, 1, 1, None)
     assert found.special == (True, False, False, False, True, False, False, True)
     assert found.offsets == ((0, 0), (0, 3), (4, 7), (8, 11), (0, 0), (0, 1), (2, 6), (0, 0))
@@ -38,7 +38,7 @@ def test_an_encoding_says_where_each_token_comes_from(tiny: dict[str, Tokenizer]
 
 def test_roberta_has_parts_where_it_has_no_kinds(tiny: dict[str, Tokenizer]) -> None:
     found = tiny["roberta"].encode("a", pair="b")
-    assert set(found.kinds) == {0}
+    assert set(found.segment_ids) == {0}
     assert found.parts == (None, 0, None, None, 1, None)
 
 
@@ -68,9 +68,9 @@ def test_windows_cover_the_text(
         size = whole.parts.count(last)
         if len(whole.ids) > length and length - (len(whole.ids) - size) <= overlap:
             with pytest.raises(InputError, match="too short to overlap"):
-                whole.windows(length=length, overlap=overlap)
+                whole.split_windows(length=length, overlap=overlap)
             continue
-        windows = whole.windows(length=length, overlap=overlap)
+        windows = whole.split_windows(length=length, overlap=overlap)
         inside = [
             [offset for offset, part in zip(each.offsets, each.parts, strict=True) if part == last] for each in windows
         ]

@@ -16,14 +16,14 @@ from tiny_tokenizers import put
 
 from triform.errors import TriformError
 from triform.files.atomic_file import write_file
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.files.safe_folder import read_inside
 from triform.text import pattern_checks
-from triform.text.build_tokenizer import byte_level
-from triform.text.panic_guard import TokenizerError, shield
+from triform.text.build_tokenizer import build_byte_level
+from triform.text.panic_guard import TokenizerError, guard_library
 from triform.text.sentencepiece import parse_pieces
 from triform.text.tokenizer import Tokenizer
-from triform.text.tokenizer_limits import load_core
+from triform.text.tokenizer_limits import load_tokenizer_json
 
 BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
 TEXT = "The fat ginger cat, café 中 🙂 <mask> ab\n"
@@ -114,12 +114,12 @@ def test_a_panic_derives_from_base_exception_and_is_caught_all_the_same() -> Non
     with pytest.raises(BaseException) as raw:  # noqa: PT011
         decoders.Strip("a", 1, 1).decode(["a"])
     assert not isinstance(raw.value, Exception)
-    with pytest.raises(TokenizerError, match="decoding failed"), shield("decoding"):
+    with pytest.raises(TokenizerError, match="decoding failed"), guard_library("decoding"):
         decoders.Strip("a", 1, 1).decode(["a"])
 
 
 def test_interrupts_are_not_caught() -> None:
-    with pytest.raises(KeyboardInterrupt), shield("encoding"):
+    with pytest.raises(KeyboardInterrupt), guard_library("encoding"):
         raise KeyboardInterrupt
 
 
@@ -266,7 +266,7 @@ def test_links_that_lead_out_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(TriformError, match="leads out"):
         read_inside(inside, name="../secret.json", limit=10)
     (inside / "dangling.json").symlink_to("nowhere")
-    with pytest.raises(WeightsError, match="cannot read"):
+    with pytest.raises(FileError, match="cannot read"):
         read_inside(inside, name="dangling.json", limit=10)
 
 
@@ -275,9 +275,9 @@ def test_only_regular_files_within_their_limit(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "long").write_bytes(b"12345")
     for name in ("pipe", "folder"):
-        with pytest.raises(WeightsError, match="not a regular file"):
+        with pytest.raises(FileError, match="not a regular file"):
             read_inside(tmp_path, name=name, limit=10)
-    with pytest.raises(WeightsError, match="larger than the 4 bytes"):
+    with pytest.raises(FileError, match="larger than the 4 bytes"):
         read_inside(tmp_path, name="long", limit=4)
     assert read_inside(tmp_path, name="long", limit=5) == b"12345"
     assert read_inside(tmp_path, name="absent", limit=5) is None
@@ -291,7 +291,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(WeightsError, match=r"cannot write .* No space left"):
+    with pytest.raises(FileError, match=r"cannot write .* No space left"):
         write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
@@ -320,7 +320,7 @@ def test_checks_hold_without_asserts(tmp_path: Path) -> None:
 
 def test_the_file_limit_is_far_below_memory() -> None:
     with pytest.raises(TriformError):
-        load_core(b'{"model":{"vocab":' + b"[" * 1_000_000, what="tokenizer.json")
+        load_tokenizer_json(b'{"model":{"vocab":' + b"[" * 1_000_000, what="tokenizer.json")
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -343,8 +343,8 @@ def test_patterns_of_released_files_are_taken(tmp_path: Path, pattern: str) -> N
 def test_a_known_pattern_needs_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern_checks, "is_fast", lambda pattern: pytest.fail(f"{pattern} is tried"))
     for split in ("llama3", "qwen2"):
-        core = byte_level({"a": 0}, merges=[], split=split)  # type: ignore[arg-type]
-        load_core(core.to_str().encode(), what="tokenizer.json")
+        core = build_byte_level({"a": 0}, merges=[], split=split)  # type: ignore[arg-type]
+        load_tokenizer_json(core.to_str().encode(), what="tokenizer.json")
 
 
 def test_a_value_that_nobody_asked_for_is_not_utf_8(tiny: dict[str, Tokenizer], tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny_tokenizers import CORPUS
 
 from triform.errors import InputError, UnknownName
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.text.tokenizer import Tokenizer
-from triform.text.train_tokenizer import SPECIAL, train_tokenizer
+from triform.text.train_tokenizer import DEFAULT_SPECIAL_TOKENS, train_tokenizer
 from triform.text.train_unigram import Lattice, train_unigram
 
 KINDS = {"bpe": 400, "unigram": 200, "wordpiece": 300, "characters": 80}
@@ -48,7 +48,7 @@ def test_another_process_trains_the_same(trained: dict[str, Tokenizer], tmp_path
 def test_each_kind_spells_its_corpus(trained: dict[str, Tokenizer]) -> None:
     for kind, tokenizer in trained.items():
         assert tokenizer.vocab <= KINDS[kind]
-        assert tokenizer.special == SPECIAL[kind]
+        assert tokenizer.special == DEFAULT_SPECIAL_TOKENS[kind]
         assert tokenizer.pad == 0
         for text in CORPUS[:7]:
             ids = tokenizer.encode(text, special=False).ids
@@ -62,7 +62,7 @@ def test_word_pieces_begin_and_go_on(trained: dict[str, Tokenizer]) -> None:
     tokens = [wordpiece.token_of(id) for id in wordpiece.encode("The moles").ids]
     assert tokens[:3] == ["[CLS]", "The", "mole"]
     assert tokens[-2:] == ["##s", "[SEP]"]
-    assert wordpiece.encode("a", pair="b").kinds == (0, 0, 0, 1, 1)
+    assert wordpiece.encode("a", pair="b").segment_ids == (0, 0, 0, 1, 1)
 
 
 def test_ends_and_frames(trained: dict[str, Tokenizer]) -> None:
@@ -80,7 +80,7 @@ def test_files_are_read_by_lines_with_their_ends(tmp_path: Path) -> None:
     tokenizer = train_tokenizer([tmp_path / "a.txt", "more"], kind="characters", vocab=50)
     assert {tokenizer.id_of(character) is None for character in "\r\ncatmäore"} == {False}
     for name in ("bad.txt", "missing.txt"):
-        with pytest.raises(WeightsError, match=name):
+        with pytest.raises(FileError, match=name):
             train_tokenizer([tmp_path / name], kind="characters", vocab=50)
 
 
@@ -154,8 +154,8 @@ def test_expected_uses_and_best_spellings_by_brute_force(words: list[str], data:
             for piece in way:
                 want[piece] += count * weight
     lattice = Lattice(words, pieces=pieces)
-    np.testing.assert_allclose(lattice.expected(scores, counts=counts), list(want.values()), rtol=1e-9)
-    np.testing.assert_allclose(lattice.best(scores), best, rtol=1e-9)
+    np.testing.assert_allclose(lattice.expected_counts(scores, counts=counts), list(want.values()), rtol=1e-9)
+    np.testing.assert_allclose(lattice.best_scores(scores), best, rtol=1e-9)
 
 
 def test_likelihood_grows_with_the_vocabulary() -> None:
@@ -168,5 +168,5 @@ def test_likelihood_grows_with_the_vocabulary() -> None:
         assert len(pieces) <= size
         assert {piece for piece, _ in pieces} >= set("".join(words))
         scores = np.array([score for _, score in pieces])
-        found.append(Lattice(list(words), pieces=[piece for piece, _ in pieces]).best(scores).sum())
+        found.append(Lattice(list(words), pieces=[piece for piece, _ in pieces]).best_scores(scores).sum())
     assert all(less < more for less, more in pairwise(found))

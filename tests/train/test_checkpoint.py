@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import torch
 
-from triform.train.checkpoint import CheckpointError, Shelf
+from triform.train.checkpoint import CheckpointError, CheckpointFolder
 
 
 class State(msgspec.Struct, frozen=True):
@@ -25,17 +25,17 @@ def groups(step: int) -> dict[str, dict[str, torch.Tensor]]:
     return {"weights": weights, "optimizer": {"a:step": torch.tensor(float(step))}, "average": {}}
 
 
-def save(shelf: Shelf[State], step: int) -> None:
+def save(shelf: CheckpointFolder[State], step: int) -> None:
     shelf.save(step, state=State(step), groups=groups(step))
     shelf.prune(last=step, keep=2, best=None)
 
 
-def shelf_in(folder: Path) -> Shelf[State]:
-    return Shelf(folder, kind=State)
+def shelf_in(folder: Path) -> CheckpointFolder[State]:
+    return CheckpointFolder(folder, kind=State)
 
 
-def assert_whole(shelf: Shelf[State], *steps: int) -> int:
-    found = shelf.newest()
+def assert_whole(shelf: CheckpointFolder[State], *steps: int) -> int:
+    found = shelf.find_newest()
     assert found is not None
     assert found.step in steps
     assert found.state == State(found.step)
@@ -51,12 +51,12 @@ def assert_whole(shelf: Shelf[State], *steps: int) -> int:
 
 def test_there_and_back_and_pruned(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
-    assert shelf.newest() is None
+    assert shelf.find_newest() is None
     for step in range(1, 6):
         shelf.save(step, state=State(step), groups=groups(step))
         shelf.prune(last=step, keep=2, best=1)
         assert_whole(shelf, step)
-    assert shelf.steps() == [5, 4, 1]
+    assert shelf.list_steps() == [5, 4, 1]
     assert sorted(os.listdir(tmp_path)) == ["step-00000001", "step-00000004", "step-00000005"]
 
 
@@ -66,10 +66,10 @@ def test_damaged_ones_behind_the_last_are_not_counted(tmp_path: Path) -> None:
     for step in (1, 2, 5, 9):
         shelf.save(step, state=State(step), groups=groups(step))
     for step in (5, 9):
-        (shelf.place(step) / "state.json").write_text("{}")
+        (shelf.step_folder(step) / "state.json").write_text("{}")
     shelf.save(3, state=State(3), groups=groups(3))
     shelf.prune(last=3, keep=1, best=1)
-    assert shelf.steps() == [3, 1]
+    assert shelf.list_steps() == [3, 1]
     assert_whole(shelf, 3)
 
 
@@ -215,10 +215,10 @@ def flip(folder: Path, chance: random.Random) -> None:
 
 def flips(folder: Path, count: int) -> None:
     chance, shelf = random.Random(3), shelf_in(folder)
-    whole = {path: path.read_bytes() for path in shelf.place(2).iterdir()}
+    whole = {path: path.read_bytes() for path in shelf.step_folder(2).iterdir()}
     for _ in range(count):
-        flip(shelf.place(2), chance)
-        found = shelf.newest()
+        flip(shelf.step_folder(2), chance)
+        found = shelf.find_newest()
         assert found is not None
         assert found.step == 1, "the one before it"
         assert len(found.damaged) == 1
@@ -239,13 +239,13 @@ def test_1000_bit_flips_are_found(two: Path) -> None:
 
 def test_files_missing_cut_or_swapped_are_found(two: Path) -> None:
     shelf = shelf_in(two)
-    for path in sorted(shelf.place(2).iterdir()):
+    for path in sorted(shelf.step_folder(2).iterdir()):
         data = path.read_bytes()
         path.unlink()
         assert_whole(shelf, 1)
         path.write_bytes(data[: len(data) // 2])
         assert_whole(shelf, 1)
-        path.write_bytes((shelf.place(1) / path.name).read_bytes())
+        path.write_bytes((shelf.step_folder(1) / path.name).read_bytes())
         if data != path.read_bytes() and path.name != "manifest.json":
             assert_whole(shelf, 1)
         path.write_bytes(data)
@@ -254,14 +254,14 @@ def test_files_missing_cut_or_swapped_are_found(two: Path) -> None:
 
 def test_when_none_is_whole_it_is_said(two: Path) -> None:
     for step in (1, 2):
-        (shelf_in(two).place(step) / "state.json").write_text("{}")
+        (shelf_in(two).step_folder(step) / "state.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used; step-00000002: "):
-        shelf_in(two).newest()
+        shelf_in(two).find_newest()
 
 
 def test_a_damaged_one_is_replaced_when_the_run_comes_there_again(two: Path) -> None:
     shelf = shelf_in(two)
-    (shelf.place(2) / "manifest.json").write_text("{")
+    (shelf.step_folder(2) / "manifest.json").write_text("{")
     assert_whole(shelf, 1)
     save(shelf, 2)
     assert_whole(shelf, 2)

@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from triform.core.blocks import Block
 from triform.core.build import gelu_tanh as plain
 from triform.core.feedforward import FeedForward
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.families import bert, flan_t5, gpt2
 from triform.spec import ModelSpec
 from triform.train import fast_gelu as module
 from triform.train import prepare_network as preparing
 from triform.train.fast_gelu import gelu_tanh
-from triform.train.prepare_network import finish, prepare
+from triform.train.prepare_network import prepare_network, restore_network
 from triform.train.run_config import Config
 
 
@@ -77,11 +77,11 @@ def test_without_gradients_it_is_torchs_own() -> None:
 
 def acts(spec: ModelSpec, config: Config) -> tuple[set[object], set[object]]:
     """Of its feed-forward networks: during a run and after it."""
-    network = build(spec)
+    network = build_network(spec)
     parts = [each for each in network.modules() if isinstance(each, FeedForward)]
-    prepare(network, config)
+    prepare_network(network, config)
     during = {part.act for part in parts}
-    finish(network)
+    restore_network(network)
     return during, {part.act for part in parts}
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triform.train import head_loss as module
-from triform.train.head_loss import LINE, head_loss, room_for, rows_at_once
+from triform.train.head_loss import CACHE_LINE_NUMBERS, allocate_logits, count_chunk_rows, head_loss
 
 
 def pieces(rows: int, vocab: int, seed: int = 0) -> list[torch.Tensor]:
@@ -38,7 +38,7 @@ def test_in_chunks_as_in_one(rows: int, vocab: int, chunk: int, words: int, smoo
     plain = F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum", label_smoothing=smoothing)
     expected = torch.autograd.grad(3 * plain, (x, weight, bias))
     with pytest.MonkeyPatch.context() as patch, nans_in_new_memory():
-        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(module, "MAX_LOGITS", chunk)
         patch.setattr(module, "MATMUL_WORDS", words)
         ours = head_loss(x, weight, targets, bias=bias, smoothing=smoothing)
     assert abs((ours - plain).item()) < 1e-12 * max(1, plain.item())
@@ -59,9 +59,9 @@ def nans_in_new_memory() -> Iterator[None]:
 
 @given(vocab=st.integers(1, 60_000))
 def test_rows_of_logits_begin_with_a_cache_line_and_not_all_at_the_same_place(vocab: int) -> None:
-    long = room_for(torch.empty(1, 1, device="meta"), torch.empty(vocab, 1, device="meta")).shape[1]
-    assert vocab <= long < vocab + 2 * LINE
-    assert (long % LINE, long // LINE % 2) == (0, 1)
+    long = allocate_logits(torch.empty(1, 1, device="meta"), torch.empty(vocab, 1, device="meta")).shape[1]
+    assert vocab <= long < vocab + 2 * CACHE_LINE_NUMBERS
+    assert (long % CACHE_LINE_NUMBERS, long // CACHE_LINE_NUMBERS % 2) == (0, 1)
 
 
 def test_only_the_gradients_that_are_wanted() -> None:
@@ -85,7 +85,7 @@ def test_a_second_backward_is_refused() -> None:
 
 @pytest.mark.parametrize("positions", [1, 3, 40, 41])
 def test_never_holds_all_logits(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 64)
+    monkeypatch.setattr(module, "MAX_LOGITS", 64)
     x, weight, bias = pieces(positions, 20)
     with Largest() as made:
         total = head_loss(x, weight, torch.zeros(positions, dtype=torch.long), bias=bias)
@@ -110,8 +110,8 @@ class Largest(TorchDispatchMode):
 def test_chunks_are_alike(positions: int, vocab: int) -> None:
     """A remainder of a few positions would read and write the whole gradient of the weight for them alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", 1000)
-        rows = rows_at_once(positions, vocab)
+        patch.setattr(module, "MAX_LOGITS", 1000)
+        rows = count_chunk_rows(positions, vocab)
     assert rows * vocab <= 1000
     sizes = [len(part) for part in torch.split(torch.arange(positions), rows)]
     assert max(sizes) - min(sizes) < len(sizes)

@@ -15,8 +15,8 @@ from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
 from triform.train.checkpoint import CheckpointError
-from triform.train.loop import Interrupted, Outcome, ignore, ready, train
-from triform.train.run_config import Config, from_toml
+from triform.train.loop import Interrupted, Outcome, ignore_event, prepare_run, train
+from triform.train.run_config import Config, parse_config
 from triform.train.run_events import AnyEvent, Began, Saved, Stepped
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import Score
@@ -138,7 +138,7 @@ def test_a_signal_is_never_taken_for_an_end(number: int, at: int, ended_by_it: b
 
 
 def run(
-    folder: Path | None, *, name: str = "gpt2", resume: bool = False, watch=ignore, **changes
+    folder: Path | None, *, name: str = "gpt2", resume: bool = False, watch=ignore_event, **changes
 ) -> tuple[Form, Outcome]:
     net = network(name, dtype=torch.float32)
     config = Config(steps=12, batch_tokens=50, save_every=3, learning_rate=1e-3).replace(**changes)
@@ -210,14 +210,14 @@ def test_another_config_or_other_data_is_named(tmp_path: Path) -> None:
         run(tmp_path / "nowhere", resume=True)
     _, outcome = run(tmp_path, resume=True, save_every=5)
     assert outcome.step == 12, "what changes no number may change"
-    assert from_toml((tmp_path / "run.toml").read_text()).save_every == 5
+    assert parse_config((tmp_path / "run.toml").read_text()).save_every == 5
 
 
 def test_other_validation_data_is_named(tmp_path: Path) -> None:
     def stands(valid: str, *, resume: bool = True) -> None:
         config = Config(steps=2, batch_tokens=50)
         keywords = {"objective": NextToken(), "examples": texts(9, 20), "config": config, "folder": tmp_path}
-        ready(network(dtype=torch.float32), valid=valid, resume=resume, **keywords).go(None)
+        prepare_run(network(dtype=torch.float32), valid=valid, resume=resume, **keywords).train(None)
 
     stands("one", resume=False)
     stands("one")
@@ -251,7 +251,7 @@ def test_a_refused_resume_changes_nothing(step: int, tmp_path: Path) -> None:
     assert kept(tmp_path) == before
     again, _ = run(tmp_path, resume=True, save_every=5)
     assert digest(again) == digest(whole)
-    assert from_toml((tmp_path / "run.toml").read_text()).save_every == 5
+    assert parse_config((tmp_path / "run.toml").read_text()).save_every == 5
 
 
 def test_killed_while_it_began(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tiny_runs import digest, network, texts
 
 from triform.core.forms import Form
-from triform.train.examples import Place, Tokens
+from triform.train.examples import ExamplePlace, TokenExample
 from triform.train.loop import train
-from triform.train.loss_guard import FEWEST, WINDOW, Guard, TrainingStopped
+from triform.train.loss_guard import MIN_RECENT_STEPS, WINDOW, Guard, TrainingStopped
 from triform.train.objectives import Device, Loss
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Skipped, Stepped
-from triform.train.token_objectives import LanguageBatch, NextToken
+from triform.train.token_objectives import NextToken, TokenBatch
 
 
 class Planted(NextToken):
@@ -28,12 +28,14 @@ class Planted(NextToken):
         self.rows, self.times, self.planted = rows, times, range(begin, begin + passes)
         self.seen, self.bad = 0, False
 
-    def batch(self, examples: Sequence[Tokens], *, places: Sequence[Place], device: Device) -> LanguageBatch | None:
+    def batch(
+        self, examples: Sequence[TokenExample], *, places: Sequence[ExamplePlace], device: Device
+    ) -> TokenBatch | None:
         self.bad = self.seen in self.planted and bool(self.rows & {place.row for place in places})
         self.seen += 1
         return super().batch(examples, places=places, device=device)
 
-    def loss(self, network: Form, batch: LanguageBatch | None) -> Loss:
+    def loss(self, network: Form, batch: TokenBatch | None) -> Loss:
         loss = super().loss(network, batch)
         return Loss(loss.total * self.times, loss.targets) if self.bad else loss
 
@@ -77,7 +79,7 @@ def test_a_loss_that_is_not_a_number(times: float, step: int, tmp_path: Path) ->
 class Broken(Planted):
     """The loss is right, its gradient `times` what it is."""
 
-    def loss(self, network: Form, batch: LanguageBatch | None) -> Loss:
+    def loss(self, network: Form, batch: TokenBatch | None) -> Loss:
         loss = NextToken.loss(self, network, batch)
         if self.bad:
             loss.total.register_hook(lambda slope: slope * self.times)
@@ -120,11 +122,11 @@ def test_several_in_a_row_stop_the_run(tmp_path: Path) -> None:
     assert state["guard"]["in_row"] == 3
 
 
-@given(st.lists(st.floats(0.5, 2.0), min_size=FEWEST, max_size=3 * WINDOW))
+@given(st.lists(st.floats(0.5, 2.0), min_size=MIN_RECENT_STEPS, max_size=3 * WINDOW))
 def test_ordinary_steps_pass_and_far_ones_do_not(losses: list[float]) -> None:
-    guard = Guard(most=5)
+    guard = Guard(max_skips=5)
     assert not any(guard.judge(loss=loss, norm=loss * 3) for loss in losses)
-    again = Guard(most=5, state=guard.state)
+    again = Guard(max_skips=5, state=guard.state)
     for each in (guard, again):
         assert each.judge(loss=1.0, norm=1e8)
         assert each.judge(loss=1e9, norm=3.0)
@@ -134,7 +136,7 @@ def test_ordinary_steps_pass_and_far_ones_do_not(losses: list[float]) -> None:
 
 def test_a_hard_example_after_easy_ones_is_no_spike() -> None:
     """Where sizes differ by powers of ten anyway, one more is nothing strange."""
-    guard = Guard(most=5)
+    guard = Guard(max_skips=5)
     for number in range(64):
         assert not guard.judge(loss=10.0 ** -(number % 4), norm=10.0 ** -(number % 4))
     assert not guard.judge(loss=5.0, norm=50.0)

@@ -9,13 +9,22 @@ from tiny_runs import VOCAB, digest, ids, largest, loss_of, network, texts
 from triform.core.texts import PackedText, Text
 from triform.errors import TriformError
 from triform.spec import Classify
-from triform.train.examples import Answered, Labelled, Listed, Place, SourceTarget, Tagged, Tokens, TwoTexts
-from triform.train.label_objectives import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
+from triform.train.examples import (
+    AnswerExample,
+    ExampleList,
+    ExamplePlace,
+    LabelExample,
+    SourceTarget,
+    TagExample,
+    TokenExample,
+    TwoTexts,
+)
+from triform.train.label_objectives import AnswerSpan, OneLabel, Regression, SeveralLabels, TokenLabels
 from triform.train.loop import train
-from triform.train.objectives import laid_out
+from triform.train.objectives import batch_texts
 from triform.train.pair_objectives import CosineScores, InBatchNegatives
 from triform.train.run_config import Config
-from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, Translate
+from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, SequenceToSequence
 
 LENGTHS = [1, 500, 2, 1, 37, 120, 3, 3, 64, 64, 64, 5, 250, 7, 8, 9]
 LENGTHS += [1, 16, 31, 32, 33, 2, 2, 90, 4, 400, 11, 12, 13, 14, 15, 1]
@@ -23,7 +32,7 @@ LENGTHS += [1, 16, 31, 32, 33, 2, 2, 90, 4, 400, 11, 12, 13, 14, 15, 1]
 
 def test_one_batch_of_32_is_4_of_8_is_8_of_4() -> None:
     """Rows of 1 to 500 tokens; what is summed is normalised by all targets of the step."""
-    net, examples = network(context=512), [Tokens(ids(length, seed=i)) for i, length in enumerate(LENGTHS)]
+    net, examples = network(context=512), [TokenExample(ids(length, seed=i)) for i, length in enumerate(LENGTHS)]
     assert len(examples) == 32
     whole = loss_of(NextToken(), net, examples)
     assert whole[1] == sum(LENGTHS) - 32
@@ -37,7 +46,7 @@ def test_one_batch_of_32_is_4_of_8_is_8_of_4() -> None:
 
 def test_averaging_averages_is_another_gradient() -> None:
     """Negative control: the mean of the passes' means is what most loops do, and it is wrong."""
-    net, examples = network(), [Tokens(ids(length, seed=length)) for length in (3, 50)]
+    net, examples = network(), [TokenExample(ids(length, seed=length)) for length in (3, 50)]
     (_, n, g), (_, m, h) = (loss_of(NextToken(), net, [each]) for each in examples)
     averaged = {path: (g[path] / n + h[path] / m) / 2 for path in g}
     right = {path: each / (n + m) for path, each in loss_of(NextToken(), net, examples)[2].items()}
@@ -58,8 +67,8 @@ def test_a_run_in_more_passes_is_the_same_run(optimizer: str) -> None:
 
 
 def test_a_batch_without_targets_changes_nothing() -> None:
-    nothing = [Tokens(ids(1, seed=1)), Tokens(ids(9, seed=2), learn=[False] * 9)]
-    some = [Tokens(ids(20, seed=3))]
+    nothing = [TokenExample(ids(1, seed=1)), TokenExample(ids(9, seed=2), learn=[False] * 9)]
+    some = [TokenExample(ids(20, seed=3))]
     net = network()
     total, targets, gradients = loss_of(NextToken(), net, nothing)
     assert (total, targets, gradients) == (0.0, 0, {})
@@ -67,15 +76,15 @@ def test_a_batch_without_targets_changes_nothing() -> None:
     assert alone[:2] == beside[:2]
     assert largest(alone[2], beside[2]) == 0.0
     before = digest(net)
-    train(net, objective=NextToken(), examples=Listed(nothing, lengths=[1, 9]), config=Config(steps=3))
+    train(net, objective=NextToken(), examples=ExampleList(nothing, lengths=[1, 9]), config=Config(steps=3))
     assert digest(net) == before
 
 
 def test_packed_is_unpacked() -> None:
     """Texts of one length lie in rows; beside a text of another length they are packed: the same gradients."""
-    assert isinstance(laid_out([ids(4, seed=1), ids(4, seed=2)], device="cpu"), Text)
-    assert isinstance(laid_out([ids(4, seed=1), ids(5, seed=2)], device="cpu"), PackedText)
-    examples = [Tokens(ids(12, seed=i)) for i in range(4)] + [Tokens(ids(3, seed=9))]
+    assert isinstance(batch_texts([ids(4, seed=1), ids(4, seed=2)], device="cpu"), Text)
+    assert isinstance(batch_texts([ids(4, seed=1), ids(5, seed=2)], device="cpu"), PackedText)
+    examples = [TokenExample(ids(12, seed=i)) for i in range(4)] + [TokenExample(ids(3, seed=9))]
     for name in ("gpt2", "llama", "mistral"):
         net = network(name)
         whole, alone = (loss_of(NextToken(), net, examples, passes=passes) for passes in (1, 5))
@@ -89,15 +98,19 @@ def two(length: int, seed: int) -> SourceTarget:
 
 SIZES = (1, 2, 9, 9, 30, 4, 17, 2)
 CASES = {
-    "masked": ("bert", MaskedToken(mask=4, vocab=VOCAB), lambda n, i: Tokens(ids(n, seed=i))),
-    "pairs": ("vaswani", Translate(start=1, smoothing=0.1), lambda n, i: two(n, i)),
-    "pairs of t5": ("t5", Translate(start=0), lambda n, i: two(n, i)),
-    "spans": ("t5", RestoreSpans(sentinels=range(28, 20, -1), end=1, start=0), lambda n, i: Tokens(ids(n, seed=i))),
-    "label": ("classify", OneLabel(smoothing=0.1), lambda n, i: Labelled(ids(n, seed=i), i % 3)),
-    "label, decoder": ("classify by a decoder", OneLabel(), lambda n, i: Labelled(ids(n, seed=i), i % 3)),
-    "labels": ("classify", SeveralLabels(labels=3), lambda n, i: Labelled(ids(n, seed=i), [0, 2][: i % 3])),
-    "tags": ("tag", TokenLabels(), lambda n, i: Tagged(ids(n, seed=i), [(k % 6) - 1 for k in range(n)])),
-    "answer": ("span", AnswerSpan(), lambda n, i: Answered(ids(n, seed=i), n // 3, n // 2)),
+    "masked": ("bert", MaskedToken(mask=4, vocab=VOCAB), lambda n, i: TokenExample(ids(n, seed=i))),
+    "pairs": ("vaswani", SequenceToSequence(start=1, smoothing=0.1), lambda n, i: two(n, i)),
+    "pairs of t5": ("t5", SequenceToSequence(start=0), lambda n, i: two(n, i)),
+    "spans": (
+        "t5",
+        RestoreSpans(sentinels=range(28, 20, -1), end=1, start=0),
+        lambda n, i: TokenExample(ids(n, seed=i)),
+    ),
+    "label": ("classify", OneLabel(smoothing=0.1), lambda n, i: LabelExample(ids(n, seed=i), i % 3)),
+    "label, decoder": ("classify by a decoder", OneLabel(), lambda n, i: LabelExample(ids(n, seed=i), i % 3)),
+    "labels": ("classify", SeveralLabels(labels=3), lambda n, i: LabelExample(ids(n, seed=i), [0, 2][: i % 3])),
+    "tags": ("tag", TokenLabels(), lambda n, i: TagExample(ids(n, seed=i), [(k % 6) - 1 for k in range(n)])),
+    "answer": ("span", AnswerSpan(), lambda n, i: AnswerExample(ids(n, seed=i), n // 3, n // 2)),
     "likeness": ("no head", CosineScores(), lambda n, i: TwoTexts(ids(n, seed=i), ids(5, seed=i + 9), i / 9)),
 }  # fmt: skip
 
@@ -122,7 +135,7 @@ def test_more_passes_are_refused_where_they_are_another_loss(tmp_path: Path) -> 
     pairs = [TwoTexts(ids(n, seed=n), ids(n, seed=n + 9)) for n in SIZES]
     whole, parts = (loss_of(InBatchNegatives(), net, pairs, passes=passes) for passes in (1, 4))
     assert parts[0] < 0.9 * whole[0]
-    examples = Listed(pairs, lengths=[2 * n for n in SIZES])
+    examples = ExampleList(pairs, lengths=[2 * n for n in SIZES])
     said = (
         r"accumulate=2: InBatchNegatives compares the examples of a pass .* use accumulate=1, and a smaller batch_tok"
     )
@@ -144,15 +157,15 @@ def test_the_same_text_once_more_is_no_wrong_answer() -> None:
 
 def test_a_number_for_each_text() -> None:
     net = network("classify", head=Classify(labels=1, pick="first"))
-    examples = [Labelled(ids(n, seed=n), n / 10) for n in SIZES]
-    whole, parts = (loss_of(Number(), net, examples, passes=passes) for passes in (1, 4))
+    examples = [LabelExample(ids(n, seed=n), n / 10) for n in SIZES]
+    whole, parts = (loss_of(Regression(), net, examples, passes=passes) for passes in (1, 4))
     assert abs(whole[0] - parts[0]) < 1e-12
     assert largest(whole[2], parts[2]) < 1e-12
 
 
 def test_what_is_drawn_belongs_to_the_place() -> None:
-    objective, example = MaskedToken(mask=4, vocab=VOCAB, never=[5]), Tokens(ids(200, seed=1))
-    one, again, other = (objective.item(example, Place(1, epoch, 7)) for epoch in (0, 0, 1))
+    objective, example = MaskedToken(mask=4, vocab=VOCAB, never=[5]), TokenExample(ids(200, seed=1))
+    one, again, other = (objective.make_item(example, ExamplePlace(1, epoch, 7)) for epoch in (0, 0, 1))
     assert np.array_equal(one.ids, again.ids)
     assert np.array_equal(one.targets, again.targets)
     assert not np.array_equal(one.targets, other.targets)
@@ -165,7 +178,7 @@ def test_masks_in_their_shares() -> None:
     original = np.full(200, 9_999)
     masked = other = same = 0
     for row in range(400):
-        item = objective.item(Tokens(original), Place(0, 0, row))
+        item = objective.make_item(TokenExample(original), ExamplePlace(0, 0, row))
         chosen = np.asarray(item.ids)[item.targets >= 0]
         assert len(chosen) == 30
         assert (np.asarray(item.ids)[item.targets < 0] == 9_999).all()
@@ -180,7 +193,7 @@ def test_spans_are_put_back() -> None:
     objective = RestoreSpans(sentinels=range(99, 89, -1), end=1, start=0)
     for length in (2, 3, 10, 100):
         text = np.arange(200, 200 + length)
-        item = objective.item(Tokens(text), Place(5, 0, length))
+        item = objective.make_item(TokenExample(text), ExamplePlace(5, 0, length))
         assert item.targets[-1] == 1
         assert item.ids[0] == 0
         assert list(item.ids[1:]) == list(item.targets[:-1])

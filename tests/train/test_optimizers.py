@@ -17,12 +17,12 @@ from triform.core.texts import PackedText
 from triform.errors import TriformError, UnknownName
 from triform.spec import Classify
 from triform.train import lora
-from triform.train.examples import Place
+from triform.train.examples import ExamplePlace
 from triform.train.loop import train
-from triform.train.optimizers import Average, Optimizer, orthogonal
-from triform.train.prepare_network import freeze, has_bfloat16, prepare
+from triform.train.optimizers import Optimizer, WeightAverage, orthogonalize
+from triform.train.prepare_network import freeze, has_bfloat16, prepare_network
 from triform.train.run_config import Config
-from triform.train.schedule import factor, warmup_steps
+from triform.train.schedule import count_warmup_steps, schedule_factor
 from triform.train.token_objectives import NextToken
 
 KINDS = ("cosine", "linear", "inverse-sqrt", "constant", "stable-decay")
@@ -30,14 +30,14 @@ KINDS = ("cosine", "linear", "inverse-sqrt", "constant", "stable-decay")
 
 @given(st.sampled_from(KINDS), st.integers(1, 500), st.integers(0, 600))
 def test_schedules_rise_then_never_rise_again(kind: str, total: int, warmup: int) -> None:
-    made = [factor(kind, at, total=total, warmup=warmup) for at in range(total + 5)]
+    made = [schedule_factor(kind, at, total=total, warmup=warmup) for at in range(total + 5)]
     assert all(0 <= each <= 1.0000001 for each in made)
     assert made[: min(warmup, total)] == [(at + 1) / warmup for at in range(min(warmup, total))]
     assert all(a >= b - 1e-12 for a, b in zip(made[warmup:], made[warmup + 1 :], strict=False))
 
 
 def test_schedules_by_their_formulas() -> None:
-    at = {kind: [factor(kind, at, total=110, warmup=10) for at in (10, 60, 109)] for kind in KINDS}
+    at = {kind: [schedule_factor(kind, at, total=110, warmup=10) for at in (10, 60, 109)] for kind in KINDS}
     assert at["linear"] == [1.0, 0.5, 0.01]
     assert at["constant"] == [1.0, 1.0, 1.0]
     assert at["cosine"][0] == 1.0
@@ -47,14 +47,14 @@ def test_schedules_by_their_formulas() -> None:
     # The paper's formula: D^-½ · min(n^-½, n · warmup^-1.5) has its peak, D^-½ warmup^-½, at n = warmup.
     for n in range(1, 100):
         paper = min(n**-0.5, n * 10**-1.5) / 10**-0.5
-        assert factor("inverse-sqrt", n - 1, total=100, warmup=10) == pytest.approx(paper)
-    assert (warmup_steps(0.05, total=200), warmup_steps(30, total=200)) == (10, 30)
+        assert schedule_factor("inverse-sqrt", n - 1, total=100, warmup=10) == pytest.approx(paper)
+    assert (count_warmup_steps(0.05, total=200), count_warmup_steps(30, total=200)) == (10, 30)
 
 
 def test_muon_steps_are_nearly_orthogonal() -> None:
     generator = torch.Generator().manual_seed(0)
     for shape in ((8, 8), (24, 8), (5, 30)):
-        values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=generator)))
+        values = torch.linalg.svdvals(orthogonalize(torch.randn(shape, generator=generator)))
         assert values.min() > 0.5
         assert values.max() < 1.3
 
@@ -78,7 +78,7 @@ def test_adamw_is_the_formula() -> None:
     """Fused, clipped by the global norm, after one step: w − rate · (g / (|g| + eps) + decay · w)."""
     net, config = network("llama"), Config(steps=1, learning_rate=1e-2, schedule="constant", warmup=0, clip=0.5)
     before = {path: p.detach().clone() for path, p in net.named_parameters()}
-    place = Place(0, 0, 0)
+    place = ExamplePlace(0, 0, 0)
     batch = NextToken().batch([texts(9).at(place)], places=[place], device="cpu")
     loss = NextToken().loss(net, batch)
     gradients = torch.autograd.grad(loss.total / loss.targets, list(net.parameters()))
@@ -93,7 +93,7 @@ def test_adamw_is_the_formula() -> None:
 
 def test_the_average_is_the_recurrence() -> None:
     w = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    average = Average({"w": w}, decay=0.5)
+    average = WeightAverage({"w": w}, decay=0.5)
     expected = torch.zeros(3, dtype=torch.float64)
     for step in range(1, 40):
         w.data += 1.0
@@ -101,7 +101,7 @@ def test_the_average_is_the_recurrence() -> None:
         decay = min(0.5, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * w.data
     assert torch.allclose(average.tensors()["w"], expected, atol=1e-14)
-    with average.in_place():
+    with average.swap_in():
         assert torch.allclose(w, expected)
     assert (w == 39.0).all()
 
@@ -179,7 +179,7 @@ def test_no_emulated_precision() -> None:
 
 def test_dropout_of_the_config_is_in_place() -> None:
     net = network()
-    prepare(net, Config(dropout=0.25))
+    prepare_network(net, Config(dropout=0.25))
     drops = [each.limit / 2**16 for each in net.modules() if isinstance(each, Dropout)]
     assert drops == [0.25] * (1 + 2 * 2)
 

@@ -12,10 +12,10 @@ import pytest
 from tiny_runs import network, texts
 
 from triform.core.forms import Form
-from triform.core.packed_linear import packed
+from triform.core.packed_linear import pack_network
 from triform.train import loop, process_memory
-from triform.train.loop import Rehearsal, Run, ready
-from triform.train.process_memory import SELDOM, Heap
+from triform.train.loop import Rehearsal, TrainingRun, prepare_run
+from triform.train.process_memory import TRIM_SECONDS, Heap
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import Score
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems k
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "PAUSE", -1.0)
+    monkeypatch.setattr(process_memory, "MIN_TRIM_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -36,16 +36,16 @@ def options(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return told
 
 
-def run_of(*lengths: int, passes: int = 1) -> Run:
+def run_of(*lengths: int, passes: int = 1) -> TrainingRun:
     config = Config(steps=3, batch_tokens=16, accumulate=passes)
-    return ready(network(), objective=NextToken(), examples=texts(*lengths), config=config)
+    return prepare_run(network(), objective=NextToken(), examples=texts(*lengths), config=config)
 
 
-def trims(run: Run) -> int:
+def trims(run: TrainingRun) -> int:
     """Of three steps; at the end there is always one more."""
     made: list[int] = []
     run.heap.trim = made.append
-    run.go(None)
+    run.train(None)
     return len(made) - 1
 
 
@@ -53,9 +53,9 @@ def test_only_above_a_bound() -> None:
     made: list[int] = []
     one = Heap()
     one.trim = made.append
-    one.tidy(above=1 << 60)
+    one.trim_free(above=1 << 60)
     assert made == []
-    one.tidy(above=1)
+    one.trim_free(above=1)
     assert made == [0]
 
 
@@ -64,23 +64,24 @@ def test_or_where_it_was_long_ago() -> None:
     one = Heap()
     one.trim = made.append
     one.last = time.monotonic() - 1001
-    one.tidy(above=1 << 60)
+    one.trim_free(above=1 << 60)
     assert made == [], "nobody has said after how long"
-    one.tidy(above=1 << 60, after=1000)
-    one.tidy(above=1 << 60, after=1000)
+    one.trim_free(above=1 << 60, after=1000)
+    one.trim_free(above=1 << 60, after=1000)
     assert made == [0]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "passes", "after"), [((8, 8, 8, 8), 1, math.inf), ((4, 8, 8, 12), 1, SELDOM), ((4, 8, 12), 2, math.inf)]
+    ("lengths", "passes", "after"),
+    [((8, 8, 8, 8), 1, math.inf), ((4, 8, 8, 12), 1, TRIM_SECONDS), ((4, 8, 12), 2, math.inf)],
 )
 def test_now_and_then_where_lengths_scatter_it(lengths: tuple[int, ...], passes: int, after: float) -> None:
     """Texts of one length scatter nothing, and giving pages back costs a tenth of their time."""
     run = run_of(*lengths, passes=passes)
     run.rehearsal = Rehearsal(seconds=1.0, memory=1, resting=5)
     asked: list[tuple[int, float]] = []
-    run.heap.tidy = lambda *, above=0, after=math.inf: asked.append((above, after))
-    run.tidy()
+    run.heap.trim_free = lambda *, above=0, after=math.inf: asked.append((above, after))
+    run.trim_heap()
     assert asked == [(5, after)]
 
 
@@ -106,7 +107,7 @@ def test_steps_that_are_alike_keep_their_memory(
     run = run_of(*lengths, passes=passes)
     assert options == (list(process_memory.KEEP_FREED.items()) if kept else [])
     options.clear()
-    run.go(None)
+    run.train(None)
     assert options == (list(process_memory.DEFAULTS.items()) if kept else [])
 
 
@@ -114,7 +115,7 @@ def test_a_run_that_fails_lets_go_too(options: list[tuple[int, int]], monkeypatc
     run = run_of(8, 8, 8, 8)
     monkeypatch.setattr(run, "step", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run.go(None)
+        run.train(None)
     assert options[-len(process_memory.DEFAULTS) :] == list(process_memory.DEFAULTS.items())
 
 
@@ -159,7 +160,7 @@ def test_an_evaluation_begins_with_a_tidy_heap() -> None:
         made.append(1)
         return Score("loss", 1.0, higher=False)
 
-    run.judge(evaluate)
+    run.score_weights(evaluate)
     assert made == [0, 1]
 
 
@@ -169,10 +170,10 @@ def test_an_evaluation_leaves_no_packed_twin() -> None:
     twins: list[weakref.ref[object]] = []
 
     def evaluate(net: Form) -> Score:
-        twins.append(weakref.ref(packed(net.float())))
+        twins.append(weakref.ref(pack_network(net.float())))
         return Score("loss", 1.0, higher=False)
 
-    run.judge(evaluate)
+    run.score_weights(evaluate)
     gc.collect()
     assert twins[0]() is None
 
@@ -188,7 +189,7 @@ def test_holes_are_foreseen_where_lengths_differ_and_passes_do_not_tidy(
     lengths: tuple[int, ...], passes: int, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a process that holds 100 at first, 130 at most, and 100 between the steps; 1.3 times 30 are 39."""
-    monkeypatch.setattr(loop, "resident", lambda: 100_000)
-    monkeypatch.setattr(loop, "peak", lambda: 130_000)
+    monkeypatch.setattr(loop, "resident_bytes", lambda: 100_000)
+    monkeypatch.setattr(loop, "peak_bytes", lambda: 130_000)
     found = run_of(*lengths, passes=passes).rehearse()
     assert (found.memory, found.memory - found.resting) == (round(1000 * expected), 30_000)

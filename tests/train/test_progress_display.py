@@ -12,10 +12,10 @@ from tiny_runs import digest, network, texts
 
 from triform.train import loop
 from triform.train.loop import train
-from triform.train.progress_display import BLOCKS, Display, clock, curve
+from triform.train.progress_display import BLOCKS, ProgressDisplay, draw_curve, format_clock
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Began, Scored, Skipped, Stepped
-from triform.train.tensorboard import board_in
+from triform.train.run_events import AnyEvent, Began, Evaluated, Skipped, Stepped
+from triform.train.tensorboard import make_board
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import Score, mean_loss
 
@@ -23,13 +23,13 @@ from triform.train.validation_loss import Score, mean_loss
 def test_a_run_is_shown() -> None:
     console = Console(file=io.StringIO(), width=160, force_terminal=False)
     net, held_out = network(dtype=torch.float32), texts(8, 9)
-    with Display(console, flops_per_token=1e5, flops_per_second=1e11) as display:
+    with ProgressDisplay(console, flops_per_token=1e5, flops_per_second=1e11) as display:
         train(
             net, objective=NextToken(), examples=texts(9, 12), config=Config(steps=8, eval_every=4), watch=display,
             evaluate=lambda network: mean_loss(network, objective=NextToken(), examples=held_out),
         )  # fmt: skip
         display(Skipped(step=8, reason="loss is nan", rows=(1, 2), places=("a[x].csv:2", "a[x].csv:3")))
-        display(Scored(step=8, name="f1", value=None, best=False))
+        display(Evaluated(step=8, name="f1", value=None, best=False))
         display(Began(step=8, total=8, minutes=None, parameters=1, trained=1, examples=1, damaged=("step-7: [x]",)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "step 4: loss" in text
@@ -43,11 +43,11 @@ def test_a_run_is_shown() -> None:
 
 
 def test_curves_and_clocks() -> None:
-    assert curve([]) == ""
-    assert curve([1.0]) == BLOCKS[0]
-    assert curve([8.0, 7, 6, 5, 4, 3, 2, 1]) == BLOCKS[::-1]
-    assert len(curve([float(n) for n in range(1000)])) == 24
-    assert (clock(3723), clock(61), clock(-1)) == ("1:02:03", "1:01", "0:00")
+    assert draw_curve([]) == ""
+    assert draw_curve([1.0]) == BLOCKS[0]
+    assert draw_curve([8.0, 7, 6, 5, 4, 3, 2, 1]) == BLOCKS[::-1]
+    assert len(draw_curve([float(n) for n in range(1000)])) == 24
+    assert (format_clock(3723), format_clock(61), format_clock(-1)) == ("1:02:03", "1:01", "0:00")
 
 
 def test_the_time_ends_a_run_and_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_tensorboard_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    watch = board_in("somewhere")
+    watch = make_board("somewhere")
     assert watch is not None
     assert opened == [], "a run that is refused leaves no folder"
     scores = iter([float("nan"), 0.5])
@@ -128,4 +128,4 @@ def test_tensorboard_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     watch(Skipped(step=3, reason="loss is nan", rows=(1,), places=("row 1",)))
     assert opened[-1] == "flushed", "the next may stop the run"
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert board_in("somewhere") is None
+    assert make_board("somewhere") is None

@@ -16,11 +16,19 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from triform.core.forms import Form
-from triform.train.examples import Answered, Labelled, Place, SourceTarget, Tagged, Tokens, TwoTexts
-from triform.train.label_objectives import AnswerSpan, Number, OneLabel, SeveralLabels, TokenLabels
+from triform.train.examples import (
+    AnswerExample,
+    ExamplePlace,
+    LabelExample,
+    SourceTarget,
+    TagExample,
+    TokenExample,
+    TwoTexts,
+)
+from triform.train.label_objectives import AnswerSpan, OneLabel, Regression, SeveralLabels, TokenLabels
 from triform.train.objectives import Objective
 from triform.train.pair_objectives import CosineScores, InBatchNegatives
-from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, Translate
+from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, SequenceToSequence
 from triform.weights import model_folder
 
 transformers.logging.set_verbosity_error()
@@ -92,7 +100,7 @@ def beside(rows: Sequence[Any]) -> dict[str, Tensor]:
 def compare(objective: Objective, examples: Sequence[Any], model: Any, asked: dict[str, Any], path: Path) -> None:
     """The mean loss, and all its gradients."""
     ours = read(model, path / "weights")
-    places = [Place(1, 0, row) for row in range(len(examples))]
+    places = [ExamplePlace(1, 0, row) for row in range(len(examples))]
     loss = objective.loss(ours, objective.batch(examples, places=places, device="cpu"))
     mean = loss.total / loss.targets
     mean.backward()
@@ -111,30 +119,30 @@ TEXTS = [ids(length, seed=length) for length in LENGTHS]
 
 def test_next_token(tmp_path: Path) -> None:
     asked = beside(TEXTS) | {"labels": padded(TEXTS, -100)}
-    compare(NextToken(), [Tokens(text) for text in TEXTS], reference("GPT2LMHeadModel", GPT2), asked, tmp_path)
+    compare(NextToken(), [TokenExample(text) for text in TEXTS], reference("GPT2LMHeadModel", GPT2), asked, tmp_path)
 
 
 def test_next_token_of_answers_only(tmp_path: Path) -> None:
     learn = [[k % 3 > 0 for k in range(len(text))] for text in TEXTS]
     marked = list(zip(TEXTS, learn, strict=True))
     labels = [torch.where(torch.tensor(mark), torch.as_tensor(text), -100) for text, mark in marked]
-    examples = [Tokens(text, mark) for text, mark in marked]
+    examples = [TokenExample(text, mark) for text, mark in marked]
     asked = beside(TEXTS) | {"labels": padded(labels, -100)}
     compare(NextToken(), examples, reference("GPT2LMHeadModel", GPT2), asked, tmp_path)
 
 
 def test_masked_token(tmp_path: Path) -> None:
     objective = MaskedToken(mask=4, vocab=VOCAB)
-    items = [objective.item(Tokens(text), Place(1, 0, row)) for row, text in enumerate(TEXTS)]
+    items = [objective.make_item(TokenExample(text), ExamplePlace(1, 0, row)) for row, text in enumerate(TEXTS)]
     asked = beside([item.ids for item in items]) | {"labels": padded([item.targets for item in items], -100)}
-    compare(objective, [Tokens(text) for text in TEXTS], reference("BertForMaskedLM", BERT), asked, tmp_path)
+    compare(objective, [TokenExample(text) for text in TEXTS], reference("BertForMaskedLM", BERT), asked, tmp_path)
 
 
 def test_teacher_forcing(tmp_path: Path) -> None:
     targets = [ids(length % 6 + 1, seed=length + 70) for length in LENGTHS]
     examples = [SourceTarget(*pair) for pair in zip(TEXTS, targets, strict=True)]
     asked = beside(TEXTS) | {"labels": padded(targets, -100)}
-    compare(Translate(start=2), examples, reference("BartForConditionalGeneration", BART), asked, tmp_path)
+    compare(SequenceToSequence(start=2), examples, reference("BartForConditionalGeneration", BART), asked, tmp_path)
 
 
 def test_label_smoothing(tmp_path: Path) -> None:
@@ -148,22 +156,22 @@ def test_label_smoothing(tmp_path: Path) -> None:
         return smoother(model(**beside(TEXTS), labels=labels), labels)
 
     model = reference("BartForConditionalGeneration", BART)
-    compare(Translate(start=2, smoothing=0.1), examples, model, {"loss": loss}, tmp_path)
+    compare(SequenceToSequence(start=2, smoothing=0.1), examples, model, {"loss": loss}, tmp_path)
 
 
 def test_span_corruption(tmp_path: Path) -> None:
     objective = RestoreSpans(sentinels=range(28, 20, -1), end=1, start=PAD)
     texts = [text for text in TEXTS if len(text) > 1]
-    items = [objective.item(Tokens(text), Place(1, 0, row)) for row, text in enumerate(texts)]
+    items = [objective.make_item(TokenExample(text), ExamplePlace(1, 0, row)) for row, text in enumerate(texts)]
     asked = beside([item.source for item in items]) | {"labels": padded([item.targets for item in items], -100)}
     model = reference("T5ForConditionalGeneration", T5)
-    compare(objective, [Tokens(text) for text in texts], model, asked, tmp_path)
+    compare(objective, [TokenExample(text) for text in texts], model, asked, tmp_path)
 
 
 def test_one_label(tmp_path: Path) -> None:
     labels = [row % 3 for row in range(len(TEXTS))]
     kinds = [[k % 2 for k in range(len(text))] for text in TEXTS]
-    examples = [Labelled(*each) for each in zip(TEXTS, labels, kinds, strict=True)]
+    examples = [LabelExample(*each) for each in zip(TEXTS, labels, kinds, strict=True)]
     asked = beside(TEXTS) | {"labels": torch.tensor(labels), "token_type_ids": padded(kinds, 0)}
     model = reference("BertForSequenceClassification", BERT, num_labels=3)
     compare(OneLabel(), examples, model, asked, tmp_path)
@@ -171,14 +179,14 @@ def test_one_label(tmp_path: Path) -> None:
 
 def test_one_label_of_a_decoder(tmp_path: Path) -> None:
     labels = [row % 3 for row in range(len(TEXTS))]
-    examples = [Labelled(*each) for each in zip(TEXTS, labels, strict=True)]
+    examples = [LabelExample(*each) for each in zip(TEXTS, labels, strict=True)]
     asked = beside(TEXTS) | {"labels": torch.tensor(labels)}
     compare(OneLabel(), examples, reference("GPT2ForSequenceClassification", GPT2, num_labels=3), asked, tmp_path)
 
 
 def test_several_labels(tmp_path: Path) -> None:
     labels = [[k for k in range(3) if (row >> k) & 1] for row in range(len(TEXTS))]
-    examples = [Labelled(*each) for each in zip(TEXTS, labels, strict=True)]
+    examples = [LabelExample(*each) for each in zip(TEXTS, labels, strict=True)]
     holds = torch.tensor([[float(k in label) for k in range(3)] for label in labels], dtype=torch.float64)
     model = reference("BertForSequenceClassification", BERT, num_labels=3, problem_type="multi_label_classification")
     compare(SeveralLabels(labels=3), examples, model, beside(TEXTS) | {"labels": holds}, tmp_path)
@@ -186,14 +194,14 @@ def test_several_labels(tmp_path: Path) -> None:
 
 def test_a_number(tmp_path: Path) -> None:
     values = [row / 3 - 1 for row in range(len(TEXTS))]
-    examples = [Labelled(*each) for each in zip(TEXTS, values, strict=True)]
+    examples = [LabelExample(*each) for each in zip(TEXTS, values, strict=True)]
     asked = beside(TEXTS) | {"labels": torch.tensor(values, dtype=torch.float64)}
-    compare(Number(), examples, reference("BertForSequenceClassification", BERT, num_labels=1), asked, tmp_path)
+    compare(Regression(), examples, reference("BertForSequenceClassification", BERT, num_labels=1), asked, tmp_path)
 
 
 def test_token_labels(tmp_path: Path) -> None:
     labels = [[-100 if k % 4 == 0 else k % 5 for k in range(len(text))] for text in TEXTS]
-    examples = [Tagged(*each) for each in zip(TEXTS, labels, strict=True)]
+    examples = [TagExample(*each) for each in zip(TEXTS, labels, strict=True)]
     asked = beside(TEXTS) | {"labels": padded(labels, -100)}
     compare(TokenLabels(), examples, reference("BertForTokenClassification", BERT, num_labels=5), asked, tmp_path)
 
@@ -201,7 +209,7 @@ def test_token_labels(tmp_path: Path) -> None:
 def test_answer_span(tmp_path: Path) -> None:
     """The reference lets padding compete for the answer, so its texts have one length here."""
     texts = [ids(12, seed=row) for row in range(4)]
-    examples = [Answered(text, row, row + 3) for row, text in enumerate(texts)]
+    examples = [AnswerExample(text, row, row + 3) for row, text in enumerate(texts)]
     asked = beside(texts) | {"start_positions": torch.arange(4), "end_positions": torch.arange(4) + 3}
     compare(AnswerSpan(), examples, reference("BertForQuestionAnswering", BERT), asked, tmp_path)
 

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triform.errors import TriformError, UnknownName
-from triform.train.run_config import RANGES, Config, differences, from_toml, read_toml
+from triform.train.run_config import RANGES, Config, find_differences, parse_config, read_toml
 
 
 def test_there_and_back() -> None:
     config = Config(steps=100, lora=("*.qkv", 'odd"name\\'), dropout=0.1, schedule="linear", compile=True, minutes=1.5)
-    assert from_toml(config.to_toml()) == config
-    assert from_toml(Config().to_toml()) == Config()
-    assert from_toml("") == Config()
+    assert parse_config(config.to_toml()) == config
+    assert parse_config(Config().to_toml()) == Config()
+    assert parse_config("") == Config()
 
 
 @given(st.text(), st.floats(1e-300, 99), st.integers(0, 2**63 - 1))
 def test_any_value_there_and_back(glob: str, rate: float, seed: int) -> None:
     config = Config(freeze=(glob,), learning_rate=rate, seed=seed)
     if "\x7f" not in glob:  # TOML has no place for this one
-        assert from_toml(config.to_toml()) == config
+        assert parse_config(config.to_toml()) == config
 
 
 def test_settings_as_they_are_typed() -> None:
@@ -52,7 +52,7 @@ def test_settings_as_they_are_typed() -> None:
 )
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     with pytest.raises(TriformError) as error:
-        from_toml(text)
+        parse_config(text)
     assert said in str(error.value)
 
 
@@ -107,8 +107,8 @@ def test_settings_that_set_nothing() -> None:
 
 
 def test_differences_are_named() -> None:
-    assert differences(Config(), Config(save_every=9)) == []
-    assert differences(Config(), Config(seed=2, steps=5)) == ["seed was 0, is 2", "steps was None, is 5"]
+    assert find_differences(Config(), Config(save_every=9)) == []
+    assert find_differences(Config(), Config(seed=2, steps=5)) == ["seed was 0, is 2", "steps was None, is 5"]
 
 
 def test_every_number_has_a_range() -> None:

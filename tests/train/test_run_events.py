@@ -6,10 +6,10 @@ import torch
 from tiny_runs import network, texts
 
 from triform.core.forms import Form
-from triform.pipeline.report import curve
+from triform.pipeline.report import plot_curve
 from triform.train.loop import train
 from triform.train.run_config import Config
-from triform.train.run_events import Scored, Skipped, Stepped, read_events
+from triform.train.run_events import Evaluated, Skipped, Stepped, read_events
 from triform.train.token_objectives import NextToken
 from triform.train.validation_loss import Score
 
@@ -26,10 +26,10 @@ def test_a_score_that_is_not_a_number_is_read_back(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (outcome.best, outcome.best_step) == (0.5, 3)
     events = read_events(tmp_path / "metrics.jsonl")
-    scored = [event for event in events if isinstance(event, Scored)]
+    scored = [event for event in events if isinstance(event, Evaluated)]
     assert [event.value for event in scored] == [None, None, 0.5, None]
     assert all(event.others == {"p": None} for event in scored)
-    assert curve(events, title="a run") is not None
+    assert plot_curve(events, title="a run") is not None
 
 
 def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:

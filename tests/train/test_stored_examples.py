@@ -24,21 +24,21 @@ from tiny_tasks import (
 
 from triform.data import chunks
 from triform.data import row_cache as data_cache
-from triform.data.array_store import Cache
-from triform.data.rows import Chat, Document, Message, Row, Text
+from triform.data.array_store import FolderCache
+from triform.data.rows import ChatRow, DataRow, DocumentRow, Message, TextRow
 from triform.pipeline import base_model, run_training
-from triform.pipeline.run_training import Wish
-from triform.tasks import named
-from triform.tasks.complete import CompleteTask, joined_ids
+from triform.pipeline.run_training import TrainingRequest
+from triform.tasks import get_task
+from triform.tasks.complete import CompleteTask, encode_with_end
 from triform.train import stored_examples
-from triform.train.examples import Examples, Place, plain
+from triform.train.examples import ExamplePlace, Examples, to_json_values
 
-TEXTS = [Text(row.text) for row in LABELLED] + [Text(" ".join(row.text for row in LABELLED))]
+TEXTS = [TextRow(row.text) for row in LABELLED] + [TextRow(" ".join(row.text for row in LABELLED))]
 TALKS = [
-    Chat((Message("user", row.source), Message("assistant", row.target), Message("user", "Why?")))
+    ChatRow((Message("user", row.source), Message("assistant", row.target), Message("user", "Why?")))
     for row in PAIRS
 ]  # fmt: skip
-CASES: dict[str, tuple[str, str, Sequence[Row]]] = {
+CASES: dict[str, tuple[str, str, Sequence[DataRow]]] = {
     "classify": ("classify", "encoder", LABELLED),
     "several labels": ("classify", "encoder", SEVERAL),
     "tag": ("tag", "encoder", TAGGED),
@@ -51,11 +51,11 @@ CASES: dict[str, tuple[str, str, Sequence[Row]]] = {
     "summarize with a decoder": ("summarize", "decoder", PAIRS),
     "chat": ("chat", "decoder", TALKS),
     "fill": ("fill", "encoder", TEXTS),
-    "complete short texts": ("complete", "decoder", [Document(row.text) for row in LABELLED]),
+    "complete short texts": ("complete", "decoder", [DocumentRow(row.text) for row in LABELLED]),
     "complete a stream": (
         "complete",
         "decoder",
-        [Document(TEXTS[-1].text, goes_on=True), Document("Jack loves Rome.")],
+        [DocumentRow(TEXTS[-1].text, goes_on=True), DocumentRow("Jack loves Rome.")],
     ),
 }
 
@@ -65,9 +65,9 @@ def same(one: Examples[Any], other: Examples[Any]) -> None:
     assert one.fingerprint == other.fingerprint
     for row in range(len(one.lengths)):
         for epoch in range(3):
-            place = Place(5, epoch, row)
+            place = ExamplePlace(5, epoch, row)
             assert type(one.at(place)) is type(other.at(place))
-            assert plain(one.at(place)) == plain(other.at(place))
+            assert to_json_values(one.at(place)) == to_json_values(other.at(place))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,10 +75,10 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 3)
     monkeypatch.setattr(data_cache, "ENCODE_ROWS", 3)
     name, form, rows = CASES[case]
-    task = named(name)
+    task = get_task(name)
     model = begun(task, rows, form=form, context=48)
     wanted = task.examples(rows, model=model)
-    first, again = Cache(tmp_path), Cache(tmp_path)
+    first, again = FolderCache(tmp_path), FolderCache(tmp_path)
     same(wanted, task.kept(rows, model=model, cache=first, fingerprint="a"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(task), "examples", None)
@@ -92,30 +92,34 @@ def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pyt
     """Alone, the row makes this very example; a long one makes several."""
     monkeypatch.setattr(stored_examples, "CHUNK_ROWS", 5)
     name, form, rows = CASES[case]
-    task = named(name)
+    task = get_task(name)
     model = begun(task, rows, form=form, context=24)
-    examples = task.kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
+    examples = task.kept(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
     for number in range(len(examples.lengths)):
-        said, _, owner = examples.where(Place(0, 0, number)).partition(" ")
+        said, _, owner = examples.where(ExamplePlace(0, 0, number)).partition(" ")
         assert said == "row"
         alone = task.examples([rows[int(owner)]], model=model)
-        made = [plain(alone.at(Place(0, epoch, row))) for row in range(len(alone.lengths)) for epoch in range(9)]
-        assert plain(examples.at(Place(0, 0, number))) in made
+        made = [
+            to_json_values(alone.at(ExamplePlace(0, epoch, row)))
+            for row in range(len(alone.lengths))
+            for epoch in range(9)
+        ]
+        assert to_json_values(examples.at(ExamplePlace(0, 0, number))) in made
     if case == "fill":
         assert len(examples.lengths) > len(rows)
 
 
 def test_places_of_texts_and_windows(tmp_path: Path) -> None:
     """A text in pieces begins with its first row; a window of a running text is told by its tokens."""
-    rows = [Document("Jack loves", goes_on=True), Document(" Rome."), Document("Rose hates Paris.")]
+    rows = [DocumentRow("Jack loves", goes_on=True), DocumentRow(" Rome."), DocumentRow("Rose hates Paris.")]
     model = begun(CompleteTask(), rows, form="decoder", context=48)
-    examples = CompleteTask().kept(rows, model=model, cache=Cache(tmp_path), fingerprint="a")
-    assert [examples.where(Place(0, 0, number)) for number in range(2)] == ["row 0", "row 2"]
+    examples = CompleteTask().kept(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
+    assert [examples.where(ExamplePlace(0, 0, number)) for number in range(2)] == ["row 0", "row 2"]
     short = begun(CompleteTask(), rows, form="decoder", context=4)
-    windows = CompleteTask().kept(rows, model=short, cache=Cache(tmp_path), fingerprint="b")
-    stream = np.concatenate(joined_ids(rows, model=short))
+    windows = CompleteTask().kept(rows, model=short, cache=FolderCache(tmp_path), fingerprint="b")
+    stream = np.concatenate(encode_with_end(rows, model=short))
     for epoch in range(3):
-        place = Place(0, epoch, 1)
+        place = ExamplePlace(0, epoch, 1)
         begin, end = map(int, re.fullmatch(r"tokens (\d+) to (\d+) of the running text", windows.where(place)).groups())
         assert windows.at(place).ids.tolist() == stream[begin : end + 1].tolist()
 
@@ -128,23 +132,23 @@ def test_a_stream_on_disk_is_the_stream_in_memory(
     texts: list[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     flags = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
-    rows = [Document(text, goes_on=on) for text, on in zip(texts, [*flags[:-1], False], strict=True)]
+    rows = [DocumentRow(text, goes_on=on) for text, on in zip(texts, [*flags[:-1], False], strict=True)]
     model = begun(CompleteTask(), rows, form="decoder", context=data.draw(st.sampled_from([4, 16, 64])))
-    cache = Cache(tmp_path_factory.mktemp("cache"))
+    cache = FolderCache(tmp_path_factory.mktemp("cache"))
     same(
         CompleteTask().examples(rows, model=model), CompleteTask().kept(rows, model=model, cache=cache, fingerprint="a")
     )
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
-    task = named("classify")
+    task = get_task("classify")
     model = begun(task, LABELLED)
     wanted = task.examples(LABELLED, model=model)
-    task.kept(LABELLED, model=model, cache=Cache(tmp_path), fingerprint="a")
+    task.kept(LABELLED, model=model, cache=FolderCache(tmp_path), fingerprint="a")
     (folder,) = tmp_path.iterdir()
     for name in ("examples.uint8", "examples.offsets", "lengths.uint64", "owners.uint64", "about.json"):
         (folder / name).write_bytes((folder / name).read_bytes()[:-8])
-        again = Cache(tmp_path)
+        again = FolderCache(tmp_path)
         same(wanted, task.kept(LABELLED, model=model, cache=again, fingerprint="a"))
         assert len(again.made) == 1
 
@@ -152,9 +156,9 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
-def wish(data: Path, out: Path, **changes: Any) -> Wish:
+def wish(data: Path, out: Path, **changes: Any) -> TrainingRequest:
     settings = ("tokenizer=characters", "context=256", "batch_tokens=512", "eval_rows=2", "layers=1", "width=16")
-    asked = Wish(task="complete", data=data, out=out, size="tiny", settings=settings, length={"steps": 2})
+    asked = TrainingRequest(task="complete", data=data, out=out, size="tiny", settings=settings, length={"steps": 2})
     return asked._replace(**changes)
 
 
@@ -172,7 +176,8 @@ def test_the_second_run_reuses_and_other_data_or_settings_do_not(home: Path, tmp
 
     def caches(**changes: Any) -> list[str]:
         prepared = run_training.prepare(wish(data, tmp_path / "two", **changes))
-        prepared.lock.release()
+        with prepared.lock:
+            pass
         return prepared.cache.made
 
     run_training.train(wish(data, tmp_path / "two"))
@@ -195,7 +200,7 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
         try:
             prepared = run_training.prepare(wish(data, out))
             for row in range(0, len(prepared.examples.lengths), 97):
-                prepared.examples.at(Place(0, 0, row))
+                prepared.examples.at(ExamplePlace(0, 0, row))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

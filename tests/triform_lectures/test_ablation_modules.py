@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from triform.core.forms import Form
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import PackedText, Text
 from triform.families import gpt2
 from triform_lectures import ablation_modules
@@ -14,7 +14,7 @@ SPEC = gpt2(vocab=20, width=16, layers=2, heads=2, context=16)
 
 @pytest.fixture
 def network() -> Form:
-    return build(SPEC, seed=0, dtype=torch.float64)
+    return build_network(SPEC, seed=0, dtype=torch.float64)
 
 
 @pytest.fixture(params=[Text.of(torch.tensor([[1, 2, 3, 4]])), PackedText.join([torch.arange(3), torch.arange(5)])])

@@ -10,7 +10,7 @@ import pytest
 import little_world
 from triform.cli import main
 from triform.costs import machine
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.weights import model_folder
 from triform_lectures import demo
 
@@ -88,7 +88,7 @@ def test_costs_are_as_predicted(place: Path) -> None:
 def test_what_stands_there_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "reads").mkdir()
     (tmp_path / "reads" / "thesis.txt").write_text("mine")
-    with pytest.raises(WeightsError, match=r"thesis\.txt"):
+    with pytest.raises(FileError, match=r"thesis\.txt"):
         demo.check_free(tmp_path)
 
 

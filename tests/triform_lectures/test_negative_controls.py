@@ -8,7 +8,7 @@ from torch import nn
 
 from triform.core import masks
 from triform.core.cache import Cache
-from triform.core.positions import Sinusoid
+from triform.core.positions import SinusoidalPositions
 from triform.core.texts import Text
 from triform.inspect import view as views
 from triform_lectures import registry, slides
@@ -56,7 +56,7 @@ def an_entry_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def sines_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sinusoid, "order", lambda self, sin, cos: torch.stack((sin, sin), dim=-1).flatten(-2))
+    patch.setattr(SinusoidalPositions, "order", lambda self, sin, cos: torch.stack((sin, sin), dim=-1).flatten(-2))
 
 
 def half_a_cache(patch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def unscaled(patch: pytest.MonkeyPatch) -> None:
 def causal_cross(patch: pytest.MonkeyPatch) -> None:
     """A target that may not see the whole source."""
 
-    def seen_by(self: Text, target: Text) -> masks.View:
-        view = masks.whole(target.ids.shape[1], self.ids.shape[1], self.ids.device)
-        return view._replace(allowed=masks.seen(view.queries, view.keys, window=None))
+    def seen_by(self: Text, target: Text) -> masks.QueryKeyView:
+        view = masks.full_view(target.ids.shape[1], self.ids.shape[1], self.ids.device)
+        return view._replace(allowed=masks.allow_past(view.queries, view.keys, window=None))
 
     patch.setattr(Text, "seen_by", seen_by)
 

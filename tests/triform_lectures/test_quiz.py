@@ -39,5 +39,5 @@ def test_another_cache_is_another_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_mask_of_a_running_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another pattern does not change what is counted: the kernel computes all scores."""
     before = quiz_runs.count_score_flops("past")
-    monkeypatch.setattr(PastOnly, "__call__", lambda self, text, past: text.both_sides())
+    monkeypatch.setattr(PastOnly, "__call__", lambda self, text, past: text.both_sides(None))
     assert quiz_runs.count_score_flops("past") == before

@@ -8,11 +8,11 @@ import torch
 
 from triform.core.forms import Form
 from triform.core.texts import PackedText, Pair, Text
-from triform.train.examples import Listed, SourceTarget
+from triform.train.examples import ExampleList, SourceTarget
 from triform.train.loop import train
 from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Stepped
-from triform.train.token_objectives import Translate
+from triform.train.token_objectives import SequenceToSequence
 from triform_lectures.rnn import Bahdanau, Recurrent, align
 
 
@@ -67,8 +67,8 @@ def test_the_one_loop_trains_it() -> None:
             losses.append(event.loss)
 
     config = Config(steps=30, batch_tokens=128, learning_rate=1e-2, dropout=0.0)
-    examples = Listed(rows, lengths=[4] * 64)
-    train(cast(Form, network), objective=Translate(start=0), examples=examples, config=config, watch=watch)
+    examples = ExampleList(rows, lengths=[4] * 64)
+    train(cast(Form, network), objective=SequenceToSequence(start=0), examples=examples, config=config, watch=watch)
     assert losses[-1] < 0.7 * losses[0]
 
 

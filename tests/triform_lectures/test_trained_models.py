@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from triform.cli import main
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
 from triform.train import loop
-from triform.train.batch_sampler import Step
+from triform.train.batch_sampler import StepRows
 from triform.train.run_config import Config
 from triform.weights import model_folder as folders
 from triform_lectures import demo, experiments, registry, trained_models
@@ -53,11 +53,11 @@ def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path
     whole = trained_models.load_little_model("decoder", config=SHORT)
     (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
     for memo in ({}, {trained_models.STEPS_KEY: 1}):
-        folders.write(place, model=replace(whole, network=build(whole.spec, seed=9), memo=memo))
+        folders.write(place, model=replace(whole, network=build_network(whole.spec, seed=9), memo=memo))
         trained_models.load_little_model.cache_clear()
         again = trained_models.load_little_model("decoder", config=SHORT)
         assert again.network.token.weight.equal(whole.network.token.weight)
-    folders.write(place, model=replace(whole, network=build(whole.spec, seed=9)))
+    folders.write(place, model=replace(whole, network=build_network(whole.spec, seed=9)))
     (place / "manifest.json").unlink()
     with pytest.raises(TriformError, match="manifest"):
         trained_models.read_model(place, steps=SHORT.steps)
@@ -65,13 +65,13 @@ def test_a_model_that_cannot_prove_all_its_steps_is_trained_again(tmp_path: Path
 
 def interrupt_first_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """A signal comes while the first step is made."""
-    step = loop.Run.step
+    step = loop.TrainingRun.step
 
-    def interrupted(run: loop.Run, at: Step) -> None:
+    def interrupted(run: loop.TrainingRun, at: StepRows) -> None:
         step(run, at)
         signal.raise_signal(number)
 
-    monkeypatch.setattr(loop.Run, "step", interrupted)
+    monkeypatch.setattr(loop.TrainingRun, "step", interrupted)
 
 
 CALLERS = {
@@ -81,7 +81,7 @@ CALLERS = {
     "recall": lambda: recall.measure_recall(distances=(1,), steps=9),
     "race": lambda: experiments.run_experiment(experiments.find_experiment("rnn-world")),
     "unmasked": unmasked.compare_masks,
-    "demo": lambda: demo.train_translator(demo.DemoSizes(40, 4, 2, 2, 2), loop.ignore),
+    "demo": lambda: demo.train_translator(demo.DemoSizes(40, 4, 2, 2, 2), loop.ignore_event),
 }
 
 

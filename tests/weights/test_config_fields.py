@@ -9,7 +9,23 @@ import pytest
 from tiny_folders import CLASSIFIER, GPT2, LLAMA, edit, saved
 
 from triform.errors import TriformError
-from triform.families import bart, distilbert, marian, mistral, qwen2, qwen3, roberta, t5
+from triform.families import (
+    bart,
+    distilbert,
+    gpt_neox,
+    granite,
+    marian,
+    mbart,
+    mistral,
+    olmo2,
+    opt,
+    pegasus,
+    qwen2,
+    qwen3,
+    roberta,
+    starcoder2,
+    t5,
+)
 from triform.spec import ModelSpec, NoHead
 from triform.weights.model_folder import read
 
@@ -26,6 +42,13 @@ FAMILIES: dict[str, ModelSpec] = {
     "t5": t5(**SIZES, head_width=4),
     "bart": bart(**SIZES),
     "marian": marian(**SIZES),
+    "opt": opt(**SIZES),
+    "starcoder2": starcoder2(**SIZES, kv_heads=1, ff_width=12),
+    "gpt_neox": gpt_neox(**SIZES | {"width": 16}),
+    "olmo2": olmo2(**SIZES, kv_heads=1, ff_width=12),
+    "granite": granite(**SIZES, kv_heads=1, ff_width=12),
+    "mbart": mbart(**SIZES),
+    "pegasus": pegasus(**SIZES),
 }
 
 # (family, field, a value that would change the numbers)
@@ -33,7 +56,7 @@ REFUSED = [
     ("bert", "position_embedding_type", "relative_key"),
     ("bert", "is_decoder", True),
     ("bert", "add_cross_attention", True),
-    ("bert", "hidden_act", "gelu_fast"),
+    ("bert", "hidden_act", "gelu_10"),
     ("bert", "auto_map", {"AutoModel": "modeling.Other"}),
     ("bert", "quantization_config", {"bits": 4}),
     ("bert", "pruned_heads", {"0": [1]}),
@@ -45,15 +68,15 @@ REFUSED = [
     ("bert", "hidden_dropout_prob", 1.5),
     ("bert", "id2label", {"0": "a", "2": "b"}),
     ("bert", "id2label", {"0": 1}),
-    ("distilbert", "activation", "mish"),
+    ("distilbert", "activation", "selu"),
     ("roberta", "pad_token_id", 40),
     ("roberta", "tie_word_embeddings", False),
     ("gpt2", "scale_attn_by_inverse_layer_idx", True),
     ("gpt2", "add_cross_attention", True),
-    ("gpt2", "activation_function", "quick_gelu"),
-    ("llama", "hidden_act", "mish"),
+    ("gpt2", "activation_function", "hardswish"),
+    ("llama", "hidden_act", "selu"),
     ("llama", "partial_rotary_factor", 0.5),
-    ("llama", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}),
+    ("llama", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0, "alpha": 8.0}),
     ("llama", "rope_scaling", {"rope_type": "linear"}),
     ("llama", "rope_scaling", {"rope_type": "linear", "factor": 2.0, "short_factor": [1.0]}),
     ("llama", "rope_scaling", {"type": "longrope", "short_factor": [1.0]}),
@@ -70,6 +93,15 @@ REFUSED = [
     ("bart", "normalize_embedding", False),
     ("bart", "static_position_embeddings", True),
     ("bart", "tie_word_embeddings", False),
+    ("opt", "word_embed_proj_dim", 4),
+    ("opt", "layer_norm_elementwise_affine", False),
+    ("starcoder2", "rope_scaling", {"rope_type": "longrope", "short_factor": [1.0]}),
+    ("gpt_neox", "use_parallel_residual", "no"),
+    ("granite", "logits_scaling", 0),
+    ("granite", "partial_rotary_factor", 0.5),
+    ("mbart", "normalize_before", False),
+    ("mbart", "add_final_layer_norm", False),
+    ("pegasus", "static_position_embeddings", False),
     ("marian", "share_encoder_decoder_embeddings", False),
     ("marian", "decoder_vocab_size", 12),
     ("marian", "static_position_embeddings", False),
@@ -143,7 +175,7 @@ def test_windows(name: str, said: dict[str, Any], window: int | None, folders: d
     assert spec.decoder.attention.window == window
 
 
-@pytest.mark.parametrize("model_type", ["modernbert", "gpt_oss", "roformer", "albert", "mixtral"])
+@pytest.mark.parametrize("model_type", ["canine", "xlm", "biogpt"])
 def test_an_unknown_type_is_refused_without_a_guess(model_type: str, tmp_path: Path) -> None:
     """A program wrote it, so it is no slip: a name that looks alike is another model."""
     path = edit(saved(tmp_path / "in"), lambda config: config.update(model_type=model_type))
@@ -151,6 +183,17 @@ def test_an_unknown_type_is_refused_without_a_guess(model_type: str, tmp_path: P
         read(path)
     assert "did you mean" not in str(caught.value)
     assert "gpt2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "says"),
+    [("deberta-v2", "DeBERTa"), ("gemma2", "capped"), ("mixtral", "mixture of experts"), ("mamba2", "state-space")],
+)
+def test_what_is_no_plain_transformer_is_refused_with_the_reason(model_type: str, says: str, tmp_path: Path) -> None:
+    path = edit(saved(tmp_path / "in"), lambda config: config.update(model_type=model_type))
+    with pytest.raises(TriformError, match=says) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_architecture_is_refused_by_name(tmp_path: Path) -> None:

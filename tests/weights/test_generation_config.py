@@ -16,12 +16,12 @@ from transformers import GenerationConfig
 
 from triform.errors import TriformError
 from triform.generate import sampling
-from triform.generate.api import complete, plan_of, settings_of
+from triform.generate.api import complete, resolve_beam_settings, resolve_settings
 from triform.generate.settings import Settings, SettingsError
-from triform.generation_defaults import Generation
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.weights import generation_config, model_folder
-from triform.weights.generation_config import FILE, HARMLESS, REFUSED, THEIRS
+from triform.weights.generation_config import GENERATION_FILE, HARMLESS, KNOWN_FIELDS, REFUSED
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 EOS = 5
@@ -39,11 +39,11 @@ class Both(NamedTuple):
 
     def say(self, file: dict[str, Any] | None, **config: Any) -> "Both":
         """The folder with these generation defaults and nothing else, read again by both."""
-        (self.path / FILE).unlink(missing_ok=True)
+        (self.path / GENERATION_FILE).unlink(missing_ok=True)
         if file is not None:
-            (self.path / FILE).write_text(json.dumps(TOKENS | file))
+            (self.path / GENERATION_FILE).write_text(json.dumps(TOKENS | file))
         fields = json.loads((self.path / "config.json").read_text())
-        fields = {name: value for name, value in fields.items() if name not in THEIRS and name not in REFUSED}
+        fields = {name: value for name, value in fields.items() if name not in KNOWN_FIELDS and name not in REFUSED}
         (self.path / "config.json").write_text(json.dumps(fields | TOKENS | config))
         try:
             self.theirs.generation_config = GenerationConfig.from_pretrained(self.path)
@@ -153,7 +153,7 @@ def test_older_models_say_it_in_config_json(both: Any) -> None:
     model = both("bart")
     assert all(len(row) >= 8 for row in model.say(None, **old).compare())
     assert model.say(None, **old, force_bos_token_to_be_generated=True).compare()[0][0] == TOKENS["bos_token_id"]
-    assert model.say({"max_new_tokens": 6}, **old).ours.generation == Generation(
+    assert model.say({"max_new_tokens": 6}, **old).ours.generation == GenerationDefaults(
         bos=1, eos=EOS, pad=0, first=2, most_new=6
     )
     model.say({"max_new_tokens": 6}, **old).compare()
@@ -168,8 +168,8 @@ def test_the_eos_of_config_json_ends_texts_too(both: Any) -> None:
 
 def test_every_field_of_the_reference_is_honoured_harmless_or_refused() -> None:
     fields = {name for name in vars(GenerationConfig()) if name != "_original_object_hash"}
-    assert fields <= {*THEIRS, *HARMLESS, *REFUSED}
-    assert len({*THEIRS, *HARMLESS, *REFUSED}) == len(THEIRS) + len(HARMLESS) + len(REFUSED)
+    assert fields <= {*KNOWN_FIELDS, *HARMLESS, *REFUSED}
+    assert len({*KNOWN_FIELDS, *HARMLESS, *REFUSED}) == len(KNOWN_FIELDS) + len(HARMLESS) + len(REFUSED)
 
 
 ACTIVE = {
@@ -208,29 +208,33 @@ def test_a_refused_default_travels_with_the_folder(both: Any, tmp_path: Path) ->
 
 def test_new_tokens_go_before_lengths(both: Any) -> None:
     model = both("bart").say({"max_length": 20, "min_length": 10}).ours
-    assert settings_of(model, {}).most_new(read=1, positions=99) == 19
-    asked = settings_of(model, {"max_tokens": 30, "min_tokens": 2})
+    assert resolve_settings(model, {}).max_new_tokens(prompt_tokens=1, positions=99) == 19
+    asked = resolve_settings(model, {"max_tokens": 30, "min_tokens": 2})
     assert (asked.max_length, asked.min_length) == (0, 0)
-    assert asked.most_new(read=1, positions=99) == 30
+    assert asked.max_new_tokens(prompt_tokens=1, positions=99) == 30
 
 
 def test_a_decoders_max_length_only_bounds(both: Any) -> None:
     model = both("gpt2").say({"max_length": 150}).ours
-    assert settings_of(model, {}).most_new(read=4, positions=999) == Settings().max_tokens
-    assert settings_of(model, {}).most_new(read=140, positions=999) == 10
-    assert settings_of(model, {}).most_new(read=200, positions=999) == 1
+    assert resolve_settings(model, {}).max_new_tokens(prompt_tokens=4, positions=999) == Settings().max_tokens
+    assert resolve_settings(model, {}).max_new_tokens(prompt_tokens=140, positions=999) == 10
+    assert resolve_settings(model, {}).max_new_tokens(prompt_tokens=200, positions=999) == 1
 
 
 def test_sampling_rules_a_folders_beams_out(both: Any) -> None:
     model = both("gpt2").say({"num_beams": 4, "length_penalty": 2.0, "early_stopping": True}).ours
-    assert plan_of(model, {}) == (4, 2.0, True)
-    assert plan_of(model, {"temperature": 0.7}).width == plan_of(model, {"stop": ("a",)}).width == 1
-    assert plan_of(model, {}, beams=2, length_penalty=0.5) == (2, 0.5, True)
+    assert resolve_beam_settings(model, {}) == (4, 2.0, True)
+    assert (
+        resolve_beam_settings(model, {"temperature": 0.7}).width
+        == resolve_beam_settings(model, {"stop": ("a",)}).width
+        == 1
+    )
+    assert resolve_beam_settings(model, {}, beams=2, length_penalty=0.5) == (2, 0.5, True)
     both_at_once = both("gpt2").say({"num_beams": 4, "do_sample": True}).ours
     with pytest.raises(TriformError, match="beam sampling"):
         complete(both_at_once, PROMPTS)
-    assert plan_of(both_at_once, {"temperature": 0.0}).width == 4
-    assert plan_of(both_at_once, {}, beams=1).width == 1
+    assert resolve_beam_settings(both_at_once, {"temperature": 0.0}).width == 4
+    assert resolve_beam_settings(both_at_once, {}, beams=1).width == 1
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ def test_a_folder_that_samples_gives_the_same_probabilities(file: dict[str, Any]
     logits = torch.randn(61, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
     processors = model.theirs._get_logits_processor(config, input_ids_seq_length=3, device="cpu")
     expected = processors(torch.tensor([[7, 8, 9]]), logits[None])[0].softmax(-1)
-    weights = sampling.weights(logits, settings_of(model.ours, {}))
+    weights = sampling.compute_weights(logits, resolve_settings(model.ours, {}))
     torch.testing.assert_close(weights / weights.sum(), expected)
 
 

@@ -12,6 +12,7 @@ from tiny_models import SIZES
 
 import triform
 from triform import families
+from triform.core.quantized_network import find_matrices
 from triform.core.texts import Text
 from triform.errors import TriformError
 from triform.weights import gguf, llama2c, model_folder
@@ -189,9 +190,25 @@ def test_quantised_gguf_is_close(tmp_path: Path, quant: str) -> None:
     spec = families.llama(vocab=300, width=64, layers=1, heads=4, ff_width=64, context=32, tied=True)
     model = triform.build(spec)
     write_gguf(tmp_path / "m.gguf", model, quant=getattr(gguf_package.GGMLQuantizationType, quant))
-    got = gguf.read(tmp_path / "m.gguf").network.state_dict()
+    got = gguf.read(tmp_path / "m.gguf", weights="float32").network.state_dict()
     for path, x in model.network.state_dict().items():
         assert float((got[path] - x).abs().max()) <= 0.1 * float(x.abs().max()), path
+
+
+@pytest.mark.parametrize(("quant", "kind"), [("Q4_0", "q4"), ("Q4_1", "q4"), ("Q8_0", "q8"), ("Q5_0", "q8")])
+def test_a_file_keeps_its_blocks(tmp_path: Path, quant: str, kind: str) -> None:
+    spec = families.llama(vocab=300, width=64, layers=1, heads=4, ff_width=64, context=32, tied=True)
+    path = tmp_path / "m.gguf"
+    write_gguf(path, triform.build(spec), quant=getattr(gguf_package.GGMLQuantizationType, quant))
+    kept, plain = gguf.read(path), gguf.read(path, weights="float32")
+    assert kept.weights == kind
+    floats = plain.network.state_dict()
+    for name, matrix in find_matrices(kept.network):
+        assert torch.equal(matrix.to_float(), floats[name])
+    kept.save(tmp_path / "folder")
+    again = load(tmp_path / "folder")
+    assert torch.equal(again.logits([[1, 2, 3]]), kept.logits([[1, 2, 3]]))
+    assert gguf.read(path, weights="q8").weights == "q8"
 
 
 def test_what_gguf_cannot_be_read_says_why(tmp_path: Path) -> None:

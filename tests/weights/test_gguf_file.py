@@ -94,7 +94,7 @@ def test_metadata_and_tensors_are_the_package_s(tmp_path: Path) -> None:
     for tensor in theirs.tensors:
         got = ours.tensors[tensor.name]
         assert got.shape == tuple(reversed(tensor.shape.tolist()))
-        np.testing.assert_array_equal(got.raw().reshape(-1), tensor.data.view(np.uint8).reshape(-1))
+        np.testing.assert_array_equal(got.view_blocks().reshape(-1), tensor.data.view(np.uint8).reshape(-1))
         wanted_numbers = gguf_package.quants.dequantize(tensor.data, tensor.tensor_type)
         np.testing.assert_array_equal(got.dequantize(), wanted_numbers)
 

@@ -10,12 +10,12 @@ import transformers
 
 import triform
 from triform.cli import main
-from triform.data.rows import Labelled
+from triform.data.rows import LabelledRow
 from triform.errors import TriformError
 from triform.page import requests
-from triform.page.prediction_answers import said
-from triform.page.session import Looker
-from triform.tasks import named
+from triform.page.prediction_answers import answer_prediction
+from triform.page.session import InspectionSession
+from triform.tasks import get_task
 from triform.weights import model_folder
 
 TEXTS = ["w1 w2 w3", "w7 w1"]
@@ -59,7 +59,7 @@ def test_the_number_is_the_heads_output(says: dict[str, Any], sigmoid: bool, mad
     model = model_folder.read(made, dtype=torch.float64)
     model = model.replace(config={**model.config, "problem_type": None} | says)
     expected = theirs(made).sigmoid() if sigmoid else theirs(made)
-    answers = list(named("classify").run(TEXTS, model=model))
+    answers = list(get_task("classify").run(TEXTS, model=model))
     torch.testing.assert_close(torch.tensor([answer.number for answer in answers], dtype=torch.float64), expected)
     assert all(answer.labels == answer.chances == () for answer in answers)
 
@@ -72,11 +72,14 @@ def test_the_command_and_the_page_show_it(made: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["classify", str(made), TEXTS[0], "--json"])
     assert json.loads(capsys.readouterr().out)["number"] == pytest.approx(number, abs=1e-5)
-    shown = said(Looker("m", model_folder.read(made)), requests.Answer(run=requests.Run(text=TEXTS[0]), position=0))
+    shown = answer_prediction(
+        InspectionSession("m", model_folder.read(made)),
+        requests.AnswerRequest(run=requests.PageRun(text=TEXTS[0]), position=0),
+    )
     assert (shown["labels"], shown["score"]) == ([], pytest.approx(number, abs=1e-5))
 
 
 def test_a_number_is_not_judged_by_labels(made: Path) -> None:
     model = triform.load(made)
     with pytest.raises(TriformError, match="gives a number, not labels"):
-        named("classify").evaluate([Labelled("w1", ("LABEL_0",))], model=model)
+        get_task("classify").evaluate([LabelledRow("w1", ("LABEL_0",))], model=model)

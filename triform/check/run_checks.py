@@ -12,13 +12,14 @@ import torch
 from rich.markup import escape
 from rich.table import Table
 
-from triform.check.checks import CLAIMS, Claim
-from triform.check.fixtures import Lab
+from triform.check.checks import CHECKS, Check
+from triform.check.fixtures import CheckFixture
+from triform.core.change_weights import to_float32
 from triform.core.forms import Form
 from triform.spec import ModelSpec
 
 
-class Bound(NamedTuple):
+class ErrorBound(NamedTuple):
     """The largest error that rounding may cause: through the whole model, and in a single operation."""
 
     model: float
@@ -28,14 +29,14 @@ class Bound(NamedTuple):
 # In units of the last place (2.2e-16, 1.2e-7, 7.8e-3, 9.8e-4), the largest errors on a trained model of 30 layers are
 # 23 in float32, 2.2 in bfloat16 and 3.2 in float16 through the whole model; 12, 0.5 and 0.5 in one operation.
 BOUNDS = {
-    torch.float64: Bound(1e-9, 1e-9),
-    torch.float32: Bound(1e-4, 1e-5),
-    torch.bfloat16: Bound(1e-1, 1.5e-2),
-    torch.float16: Bound(2e-2, 2e-3),
+    torch.float64: ErrorBound(1e-9, 1e-9),
+    torch.float32: ErrorBound(1e-4, 1e-5),
+    torch.bfloat16: ErrorBound(1e-1, 1.5e-2),
+    torch.float16: ErrorBound(2e-2, 2e-3),
 }
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """The number of comparisons in one dtype, and the largest error."""
 
     cases: int
@@ -43,7 +44,7 @@ class Outcome(NamedTuple):
     why: str = ""  # the exception, if one stopped the comparison
 
 
-class Proof(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """One row of the table: errors and bounds by dtype name."""
 
     name: str
@@ -54,27 +55,27 @@ class Proof(msgspec.Struct, frozen=True):
     why: str = ""
 
     @property
-    def broken(self) -> tuple[str, ...]:
+    def failed(self) -> tuple[str, ...]:
         """The dtypes in which the check fails."""
         return tuple(dtype for dtype, error in self.errors.items() if not error <= self.bounds[dtype])
 
     @property
     def holds(self) -> bool:
-        return not self.broken
+        return not self.failed
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """The results of all checks that apply to a model."""
 
     form: str
-    proofs: tuple[Proof, ...]
+    proofs: tuple[CheckResult, ...]
 
     @property
     def holds(self) -> bool:
         return all(proof.holds for proof in self.proofs)
 
     @property
-    def broken(self) -> tuple[str, ...]:
+    def failed(self) -> tuple[str, ...]:
         return tuple(proof.name for proof in self.proofs if not proof.holds)
 
     def to_json(self) -> str:
@@ -88,7 +89,7 @@ class Report(msgspec.Struct, frozen=True):
             table.add_column(column, justify="right", no_wrap=True)
         for p in self.proofs:
             errors = [(dtype, "0" if error == 0 else f"{error:.1e}") for dtype, error in p.errors.items()]
-            cells = (f"[bold red]{error}[/]" if dtype in p.broken else error for dtype, error in errors)
+            cells = (f"[bold red]{error}[/]" if dtype in p.failed else error for dtype, error in errors)
             mark = "[green]pass[/]" if p.holds else "[bold red]FAIL[/]"
             table.add_row(f"[bold]{p.name}[/]\n[dim]{escape(p.why or p.says)}[/]", f"{p.cases:,}", *cells, mark)
         return table
@@ -109,32 +110,39 @@ def check(
     network: Form,
     *,
     seed: int = 0,
-    claims: Sequence[Claim] = CLAIMS,
-    said: Callable[[str], None] = lambda name: None,
-) -> Report:
-    """Every check that applies, on copies of the network in every dtype; `said` is called with each name."""
+    checks: Sequence[Check] = CHECKS,
+    on_check: Callable[[str], None] = lambda name: None,
+) -> CheckReport:
+    """Every check that applies, on copies of the network in every dtype; `on_check` is called with each name.
+
+    What has few bits is checked with the same numbers in float; what few bits change is in `weight_quality.py`.
+    """
+    network = to_float32(network, spec)
     copies = {dtype: copy.deepcopy(network).to("cpu", dtype).eval() for dtype in BOUNDS}
     proofs = []
-    for claim in (claim for claim in claims if claim.applies(spec)):
-        said(claim.name)
-        labs = {dtype: Lab(spec, copied, torch.Generator().manual_seed(seed)) for dtype, copied in copies.items()}
-        proofs.append(make_proof(claim, {dtype: run_claim(claim, lab) for dtype, lab in labs.items()}))
-    return Report(spec.form, tuple(proofs))
+    for claim in (claim for claim in checks if claim.applies(spec)):
+        on_check(claim.name)
+        labs = {
+            dtype: CheckFixture(spec, copied, torch.Generator().manual_seed(seed)) for dtype, copied in copies.items()
+        }
+        proofs.append(make_result(claim, {dtype: run_check(claim, lab) for dtype, lab in labs.items()}))
+    return CheckReport(spec.form, tuple(proofs))
 
 
-def run_claim(claim: Claim, lab: Lab) -> Outcome:
+def run_check(claim: Check, lab: CheckFixture) -> CheckOutcome:
     """A call path that raises fails the check."""
     try:
         with torch.no_grad():
             errors = list(claim.errors(lab))
-            return Outcome(len(errors), max(errors))
+            return CheckOutcome(len(errors), max(errors))
     except (RuntimeError, IndexError, ValueError) as error:
-        return Outcome(0, float("inf"), f"{type(error).__name__}: {error}".splitlines()[0])
+        return CheckOutcome(0, float("inf"), f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def make_proof(claim: Claim, outcomes: Mapping[torch.dtype, Outcome]) -> Proof:
+def make_result(claim: Check, outcomes: Mapping[torch.dtype, CheckOutcome]) -> CheckResult:
+    """The outcomes of one check in all dtypes, beside their bounds."""
     bounds = {dtype: bound.single if claim.single else bound.model for dtype, bound in BOUNDS.items()}
-    return Proof(
+    return CheckResult(
         claim.name,
         claim.says,
         sum(outcome.cases for outcome in outcomes.values()),

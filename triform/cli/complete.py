@@ -9,12 +9,12 @@ import click
 import msgspec
 
 from triform.cli import task_io
-from triform.cli.input_rows import whole_text
+from triform.cli.input_rows import read_whole_text
 from triform.cli.models import open_model
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
-from triform.data.rows import Text
+from triform.data.rows import TextRow
 from triform.errors import TriformError
-from triform.tasks import named
+from triform.tasks import get_task
 
 if TYPE_CHECKING:
     from triform.generate.engine import Engine
@@ -38,14 +38,15 @@ class Meter:
         if self.tokens == 1:
             self.first = time.perf_counter() - self.began
 
-    def told(self, cache_bytes: int) -> str:
+    def describe(self, cache_bytes: int) -> str:
         rest = time.perf_counter() - self.began - self.first
         speed = f"{(self.tokens - 1) / rest:,.1f} tokens/s after the first, " if self.tokens > 1 else ""
         return f"{self.tokens} tokens, first after {1000 * self.first:,.0f} ms, {speed}cache {cache_bytes:,} bytes"
 
 
 def make_complete() -> click.Command:
-    task = named("complete")
+    """`triform complete`"""
+    task = get_task("complete")
 
     @click.argument("model")
     @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -53,8 +54,8 @@ def make_complete() -> click.Command:
     @click.option("--stats", is_flag=True, help=STATS_HELP)
     @click.option("--stream/--no-stream", default=None, help="Print tokens as they come; default: on a terminal.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object per answer.")
-    @task_io.file_options(Text)
-    @task_io.url_option
+    @task_io.add_file_options(TextRow)
+    @task_io.add_url_option
     def command(model: str, stats: bool, stream: bool | None, url: str | None, as_json: bool, **given: Any) -> None:
         chosen = take_options(task, given)
         texts, beams = given["texts"], chosen.get("beams")
@@ -63,7 +64,7 @@ def make_complete() -> click.Command:
         if given["file"] or given["out"] or len(texts) > 1:
             if beams not in (None, 1) or stats or chosen["n"] != 1:
                 raise TriformError("of several texts each has one answer: leave out --n, --beams and --stats")
-            run = task_io.runner("complete", model, url=url, chosen=chosen if url is None else over_http(chosen))
+            run = task_io.make_runner("complete", model, url=url, chosen=chosen if url is None else over_http(chosen))
             about = {"model": model, "url": url} | chosen
             answer_questions(task, run, about=about, chosen=chosen, as_json=as_json, **given)
             return
@@ -84,19 +85,19 @@ def make_complete() -> click.Command:
 
 def read(model: str, prompt: str) -> "tuple[Model, tuple[int, ...]]":
     """The model, and the prompt as it reads it."""
-    from triform.generate.api import tokens_of
+    from triform.generate.api import encode_prompt
 
     opened = open_model(model)
-    named("complete").check(opened)
-    ids = tokens_of(opened, prompt)
+    get_task("complete").check(opened)
+    ids = encode_prompt(opened, prompt)
     task_io.warn_of_unknown(opened.tokenizer.count_unknown(ids) if opened.tokenizer else 0)
     return opened, ids
 
 
 def folder_beams(model: "Model", settings: Mapping[str, Any]) -> int:
-    from triform.generate.api import plan_of
+    from triform.generate.api import resolve_beam_settings
 
-    return plan_of(model, settings).width
+    return resolve_beam_settings(model, settings).width
 
 
 def print_beams(model: "Model", ids: tuple[int, ...], settings: Mapping[str, Any], *, as_json: bool) -> None:
@@ -108,22 +109,22 @@ def print_samples(
     model: "Model", ids: tuple[int, ...], wanted: dict[str, Any], *, stream: bool | None, as_json: bool, stats: bool
 ) -> None:
     """Streams one plain answer on a terminal; otherwise prints answers when they are complete."""
-    from triform.generate.api import engine_of, settings_of
+    from triform.generate.api import make_engine, resolve_settings
     from triform.generate.settings import Request
 
-    engine, meter = engine_of(model, rows=wanted["n"]), Meter()
-    engine.add(Request(prompt=ids, settings=settings_of(model, wanted)))
+    engine, meter = make_engine(model, rows=wanted["n"]), Meter()
+    engine.add(Request(prompt=ids, settings=resolve_settings(model, wanted)))
     plain = wanted["n"] == 1 and not as_json and not wanted["logprobs"]
     if plain and (sys.stdout.isatty() if stream is None else stream):
         write_as_it_comes(engine, meter, [])
     else:
         rows: dict[int, list[Event]] = {sample: [] for sample in range(wanted["n"])}
-        for event in events(engine, meter):
+        for event in run_engine(engine, meter):
             rows[event.sample].append(event)
         for row in rows.values():
             click.echo(as_object(row) if as_json else as_lines(row, model))
     if stats:
-        click.echo(meter.told(engine.passes.bytes), err=True)
+        click.echo(meter.describe(engine.runner.bytes), err=True)
 
 
 def over_http(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +150,8 @@ def print_from_service(url: str, model: str, prompt: str, chosen: dict[str, Any]
     click.echo()
 
 
-def events(engine: "Engine", meter: Meter) -> "Iterator[Event]":
+def run_engine(engine: "Engine", meter: Meter) -> "Iterator[Event]":
+    """The events of an engine until it has nothing more to do."""
     while engine.busy:
         for event in engine.step():
             meter.token()
@@ -161,7 +163,7 @@ def events(engine: "Engine", meter: Meter) -> "Iterator[Event]":
 def write_as_it_comes(engine: "Engine", meter: Meter, pieces: list[str]) -> None:
     """Pieces as they come, kept in `pieces` too; whatever ends them, the line is ended."""
     try:
-        for event in events(engine, meter):
+        for event in run_engine(engine, meter):
             pieces.append(event.text)
             click.echo(event.text, nl=False)
     finally:
@@ -189,10 +191,11 @@ def as_lines(row: "list[Event]", model: "Model") -> str:
 
 
 def read_prompt(text: str | None) -> str:
+    """The prompt from the command line, or from standard input if there is none."""
     if text is None:
         if sys.stdin.isatty():
             raise TriformError("there is no text: give it behind the model's name, or through standard input")
-        text = whole_text(None).removesuffix("\n")
+        text = read_whole_text(None).removesuffix("\n")
     if not text:
         raise TriformError("the prompt is empty; give at least one character")
     return text

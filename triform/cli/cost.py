@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import click
 from rich.console import Console
 
-from triform.charts import check_ending
+from triform.charts import check_svg_path
 from triform.cli import progress
-from triform.cli.models import open_model, spec_of
+from triform.cli.models import open_model, read_spec
+from triform.cli.weights_option import chosen_weights
 from triform.costs.machine import Machine
-from triform.costs.workload import BYTES, Phase
+from triform.costs.workload import BYTES_PER_NUMBER, Phase
 from triform.errors import InputError
 from triform.hints import Hint
+from triform.weight_kinds import AUTO, WeightKind, weight_kind_named
 
 if TYPE_CHECKING:
     from triform.costs.fit_memory import Fit
-    from triform.costs.measure import Beside
-    from triform.costs.overview import Overview
-    from triform.costs.scaling import Growths
+    from triform.costs.measure import MeasuredCost
+    from triform.costs.overview import CostOverview
+    from triform.costs.scaling import TimeGrowths
 
-Answer: TypeAlias = "Overview | Fit | Growths | Beside | Machine"
+Answer: TypeAlias = "CostOverview | Fit | TimeGrowths | MeasuredCost | Machine"
 WIDE = 110  # columns of the tables where there is no terminal
 
 
@@ -31,7 +33,9 @@ WIDE = 110  # columns of the tables where there is no terminal
 @click.option("--context", type=int, help="Positions of the text in the end; of the source too, without --source.")
 @click.option("--source", type=int, help="Positions of an encoder-decoder's source.")
 @click.option("--new", type=int, help="Tokens that are generated.")
-@click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="Precision.")
+@click.option(
+    "--dtype", type=click.Choice(list(BYTES_PER_NUMBER)), default="float32", show_default=True, help="Precision."
+)
 @click.option("--peak", type=float, help="Of another machine: FLOPs per second, e.g. 312e12.")
 @click.option("--bandwidth", type=float, help="Of another machine: bytes per second, e.g. 1.55e12.")
 @click.option("--fit", help="What fits into so much memory: 24GB, 16GiB.")
@@ -59,6 +63,7 @@ def cost(
     Examples:
       triform cost llama-3-8b --batch 4 --context 8192 --dtype float16
       triform cost llama-3-8b --phase step --peak 312e12 --bandwidth 1.55e12
+      triform cost llama-3-8b --phase step --weights q4
       triform cost llama-3-8b --fit 24GB
       triform cost gpt2-small --plot cost.svg
       triform cost --measure
@@ -66,8 +71,9 @@ def cost(
       triform cost --growth --plot growth.svg
     """
     if plot is not None:
-        check_ending(plot)
-    found = answer(model, phase, machine_of(peak, bandwidth), **asked)
+        check_svg_path(plot)
+    kind = kind_of_weights(model)
+    found = answer(model, phase, choose_machine(peak, bandwidth), weights=kind, **asked)
     if plot is not None:
         draw(found, plot)
     if as_json:
@@ -75,6 +81,18 @@ def cost(
         return
     console = Console()
     (console if console.is_terminal else Console(width=WIDE)).print(found)
+
+
+def kind_of_weights(model: str | None) -> WeightKind:
+    """As `--weights` says; "auto": as the folder has them."""
+    from triform.weights import model_store
+
+    chosen = chosen_weights()
+    if chosen != AUTO:
+        return weight_kind_named(chosen)
+    if model is None or not (Path(model).expanduser().is_dir() or model_store.folder_of(model).is_dir()):
+        return "float32"
+    return model_store.stored_kind(model_store.find_model(model))
 
 
 def answer(
@@ -89,68 +107,71 @@ def answer(
 ) -> Answer:
     """Prints the one table that the options choose."""
     if growth:
-        return grown(model, machine)
+        return measure_growth(model, machine)
     if model is None:
         if measure:
-            return measured_here()
+            return measure_here()
         raise InputError(f"there is no model: give a name (`{Hint.FAMILIES}`) or a folder, or --measure or --growth")
     if fit is not None:
-        from triform.costs.fit_memory import bytes_of
         from triform.costs.fit_memory import fit as what_fits
+        from triform.costs.fit_memory import parse_bytes
 
-        return what_fits(spec_of(model), memory=bytes_of(fit), length=sizes["context"])
+        return what_fits(read_spec(model), memory=parse_bytes(fit), length=sizes["context"])
     if measure:
         return run(model, phase, machine, **sizes)
-    from triform.costs.overview import overview
+    from triform.costs.overview import make_overview
 
-    return overview(spec_of(model), model=model, phase=phase, machine=machine, **sizes)
+    return make_overview(read_spec(model), model=model, phase=phase, machine=machine, **sizes)
 
 
-def machine_of(peak: float | None, bandwidth: float | None) -> Machine | None:
+def choose_machine(peak: float | None, bandwidth: float | None) -> Machine | None:
     """The machine given, or the one measured here before."""
-    from triform.costs.machine import kept
+    from triform.costs.machine import load_machine
 
     if (peak is None) != (bandwidth is None):
         raise InputError("a machine has two limits: give both --peak and --bandwidth")
     if peak is None or bandwidth is None:
-        return kept()
+        return load_machine()
     return Machine(peak_flops=peak, bandwidth=bandwidth)
 
 
-def measured_here() -> Machine:
+def measure_here() -> Machine:
+    """Measures this machine and stores the result."""
     from triform.costs import machine
 
     with progress.status("measuring this machine"):
         found = machine.measure()
-    machine.keep(found)
+    machine.store_machine(found)
     return found
 
 
-def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "Beside":
+def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) -> "MeasuredCost":
     """The model run here under that load; a forward pass unless a phase is named."""
-    from triform.costs.measure import run_beside
-    from triform.costs.overview import cost_of
-    from triform.precision import dtype_named
+    from triform.costs.measure import measure_cost
+    from triform.costs.overview import cost_of_context
+    from triform.precision import to_dtype
 
-    costs = cost_of(spec_of(model), phase=phase or "reading", **sizes)
-    machine = machine or measured_here()
+    costs = cost_of_context(read_spec(model), phase=phase or "reading", **sizes)
+    machine = machine or measure_here()
     with progress.status(f"running {model}"):
         opened = open_model(model)
-        network = opened.network.to(dtype_named(costs.load.dtype))
-        return run_beside(network, spec=opened.spec, costs=costs, machine=machine)
+        network = opened.network.to(to_dtype(costs.load.dtype))
+        return measure_cost(network, spec=opened.spec, costs=costs, machine=machine)
 
 
-def grown(model: str | None, machine: Machine | None) -> "Growths":
+def measure_growth(model: str | None, machine: Machine | None) -> "TimeGrowths":
+    """Measures how time grows with the number of positions."""
     from triform.costs.scaling import LONG, measure_growth
     from triform.model import build
 
-    machine = machine or measured_here()
+    machine = machine or measure_here()
     with progress.status("measuring how time grows") as status:
         opened = build(LONG) if model is None else open_model(model)
-        return measure_growth(opened.network, spec=opened.spec, machine=machine, said=status.update)
+        return measure_growth(opened.network, spec=opened.spec, machine=machine, on_progress=status.update)
 
 
 def draw(found: Answer, path: Path) -> None:
+    """Writes the chart of an answer to a file."""
     if not hasattr(found, "plot"):
         raise InputError("--plot draws costs and --growth; leave it out here")
     try:

@@ -13,13 +13,13 @@ from triform.cli.task_command import add_flags, answer_questions, finish_command
 from triform.errors import TriformError
 from triform.files.atomic_file import replace_file
 from triform.files.locks import lock_beside
-from triform.files.safetensors_header import Outgoing, write_safetensors
-from triform.tasks import named
+from triform.files.safetensors_header import OutgoingTensor, write_safetensors
+from triform.tasks import get_task
 
 ENDING = ".safetensors"
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class VectorLine(msgspec.Struct, omit_defaults=True):
     """A vector as bytes, while not all of them are there; of a row that was skipped, none."""
 
     vector: bytes = b""
@@ -28,50 +28,53 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 def make_embed() -> click.Command:
-    task = named("embed")
+    """`triform embed`"""
+    task = get_task("embed")
 
     @click.argument("model")
-    @task_io.options(*task.input_rows)
-    @task_io.url_option
+    @task_io.add_input_options(*task.input_rows)
+    @task_io.add_url_option
     @add_flags(task)
     def command(model: str, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
-        run, about = task_io.runner("embed", model, url=url, chosen=chosen), {"model": model, "url": url} | chosen
+        run, about = task_io.make_runner("embed", model, url=url, chosen=chosen), {"model": model, "url": url} | chosen
         out: str | None = given["out"]
         if out is None or not out.endswith(ENDING):
             answer_questions(task, run, about=about, chosen=chosen, **given)
             return
+        if given["shard"] is not None:
+            raise TriformError(f"{out}: vectors in one file are not merged; give --shard an --out that ends in .jsonl")
         with lock_beside(Path(out)):
             if Path(out).exists():
                 raise TriformError(f"{out} is already there; give another name, or remove it")
             lines = f"{out}.lines"
-            ask = task_io.Ask(**given | {"out": lines, "as_json": True})
-            task_io.answer(ask, lambda texts: map(packed, run(texts)), about=about)
+            ask = task_io.CommandInput(**given | {"out": lines, "as_json": True})
+            task_io.answer_input(ask, lambda texts: map(pack_vector, run(texts)), about=about)
             try:
-                gather(Path(lines), Path(out))
+                gather_vectors(Path(lines), Path(out))
             except OSError as error:
                 raise TriformError(f"cannot write {out}: {error.strerror}; continue with --resume") from None
 
     return finish_command(task, command)
 
 
-def packed(answer: Any) -> Line:
-    return Line(array("f", answer.vector).tobytes(), answer.unknown, answer.cut)
+def pack_vector(answer: Any) -> VectorLine:
+    return VectorLine(array("f", answer.vector).tobytes(), answer.unknown, answer.cut)
 
 
-def gather(lines: Path, out: Path) -> None:
+def gather_vectors(lines: Path, out: Path) -> None:
     """The vectors of the lines as one file, written from front to back: they never stand in memory together."""
 
     def vectors() -> Iterator[bytes]:
         with lines.open("rb") as file:
             for line in file:
-                yield msgspec.json.decode(line, type=Line).vector
+                yield msgspec.json.decode(line, type=VectorLine).vector
 
     count, width = 0, 0
     for vector in vectors():
         count, width = count + 1, max(width, len(vector) // 4)
     missing = b"\x00\x00\xc0\x7f" * width  # NaN
-    tensor = Outgoing("vectors", "F32", (count, width), lambda: (vector or missing for vector in vectors()))
+    tensor = OutgoingTensor("vectors", "F32", (count, width), lambda: (vector or missing for vector in vectors()))
     with replace_file(out) as file:
         write_safetensors(file, [tensor])
     lines.unlink()

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triform.families import NAMED, RELEASED, named
-from triform.parameters import PARTS, count
+from triform.parameters import MODEL_PARTS, count_by_part
 from triform.spec import ModelSpec
 
 WIDE = 175  # columns that all numbers in full digits need side by side
@@ -45,7 +45,8 @@ def families(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def as_row(name: str, spec: ModelSpec) -> dict[str, object]:
-    parts = count(spec)
+    """One model as a JSON object."""
+    parts = count_by_part(spec)
     return {
         "name": name,
         "form": spec.form,
@@ -59,7 +60,7 @@ def as_row(name: str, spec: ModelSpec) -> dict[str, object]:
 
 def attention_share(spec: ModelSpec) -> float:
     """Attention's part of attention and feed-forward together: the lecture's 1/3."""
-    parts = count(spec)
+    parts = count_by_part(spec)
     attention = parts["attention"] + parts["cross-attention"]
     return attention / (attention + parts["feed-forward"])
 
@@ -74,23 +75,25 @@ def ratio(spec: ModelSpec) -> str:
 
 
 def wide(chosen: dict[str, ModelSpec]) -> Table:
+    """The table of models for wide terminals: one column per part."""
     table = Table()
     for name in ("model", "form"):
         table.add_column(name, no_wrap=True)
-    for part in ("parameters", *PARTS, "att : ff (1/3 : 2/3?)"):
+    for part in ("parameters", *MODEL_PARTS, "att : ff (1/3 : 2/3?)"):
         table.add_column(part, justify="right", no_wrap=True)
     for name, spec in chosen.items():
-        parts = count(spec)
-        numbers = [f"{parts[part]:,}" if parts[part] else "–" for part in PARTS]
+        parts = count_by_part(spec)
+        numbers = [f"{parts[part]:,}" if parts[part] else "–" for part in MODEL_PARTS]
         table.add_row(name, spec.form, f"{sum(parts.values()):,}", *numbers, ratio(spec))
     return table
 
 
 def narrow(chosen: dict[str, ModelSpec]) -> Table:
+    """The table of models for narrow terminals: all parts in one cell."""
     table = Table("model", "parameters and where they are")
     table.add_column("att : ff", justify="right", no_wrap=True)
     for name, spec in chosen.items():
-        parts = count(spec)
-        where = ", ".join(f"{part} {parts[part]:,}" for part in PARTS if parts[part])
+        parts = count_by_part(spec)
+        where = ", ".join(f"{part} {parts[part]:,}" for part in MODEL_PARTS if parts[part])
         table.add_row(f"{name}\n[dim]{spec.form}[/]", f"[bold]{sum(parts.values()):,}[/]\n{where}", ratio(spec))
     return table

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from triform.cli.models import add_adapter_option
 from triform.errors import TriformError
 from triform.hints import Hint
+from triform.weight_kinds import AUTO, CHOICES, check_choice
 
 # How files that are neither begin, and what to do with them.
 OTHER_FILES = {
@@ -18,10 +20,10 @@ OTHER_FILES = {
 }
 
 
-def first_bytes(source: Path) -> bytes:
+def read_first_bytes(source: Path) -> bytes:
     """The four bytes that say which kind of file it is; refused with the way out where it can be no model."""
     if source.is_dir():
-        raise TriformError(f"{source} is a folder; {way_in(source)}")
+        raise TriformError(f"{source} is a folder; {describe_way(source)}")
     if not source.is_file():
         raise TriformError(f"there is no file {source}")
     if source.suffix == ".safetensors":
@@ -34,7 +36,7 @@ def first_bytes(source: Path) -> bytes:
     return begins
 
 
-def way_in(folder: Path) -> str:
+def describe_way(folder: Path) -> str:
     """What to do with a folder that was given where a file is imported."""
     if (folder / "config.json").is_file():
         command = Hint.CHECK.replace("MODEL", str(folder))
@@ -48,8 +50,15 @@ def way_in(folder: Path) -> str:
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The model folder to write.")
+@click.option(
+    "--weights",
+    default="float32",
+    show_default=True,
+    metavar="KIND",
+    help=f"Kind of weights: {', '.join(CHOICES)}. auto: a GGUF file's own blocks, as they lie.",
+)
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="The tokenizer file of a llama2.c model.")
-def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
+def import_model(source: Path, out: Path, weights: str, tokenizer: Path | None) -> None:
     """Convert a GGUF file or a llama2.c file to a model folder.
 
     A Hugging Face folder needs no import: give it to any command as it is.
@@ -57,20 +66,27 @@ def import_model(source: Path, out: Path, tokenizer: Path | None) -> None:
     \b
     Examples:
       triform import model.Q4_1.gguf --out models/smollm2
+      triform import model.Q8_0.gguf --weights auto --out models/small
       triform import stories260K.bin --tokenizer tok512.bin --out models/stories
     """
     from triform.weights import gguf, llama2c, model_folder
 
+    check_choice(weights)
     model_folder.check_free(out)
-    is_gguf = first_bytes(source) == b"GGUF"
+    is_gguf = read_first_bytes(source) == b"GGUF"
     if is_gguf and tokenizer is not None:
         raise TriformError("a GGUF file brings its own tokenizer; leave --tokenizer out")
-    model = gguf.read(source) if is_gguf else llama2c.read(source, tokenizer=tokenizer)
+    if is_gguf:
+        model = gguf.read(source, weights=weights)
+    else:
+        model = llama2c.read(source, tokenizer=tokenizer)
+        model = model if weights in (AUTO, "float32") else model.with_weights(weights)
     model_folder.write(out, model=model)
     click.echo(out)
 
 
 @click.command("export")
+@add_adapter_option
 @click.argument("model")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The model folder to write.")
 @click.option(
@@ -83,10 +99,11 @@ def export_model(model: str, out: Path, dtype: str | None) -> None:
     Examples:
       triform export models/stories --out stories-f16 --dtype float16
       triform export minilm --out minilm-copy
+      triform export smollm2 --adapter lora --out merged
     """
     from triform.cli.models import open_model
     from triform.weights import model_folder
 
     model_folder.check_free(out)  # before the model is read
-    open_model(model).save(out, dtype=dtype)
+    open_model(model, weights="float32").save(out, dtype=dtype)
     click.echo(out)

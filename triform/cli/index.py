@@ -1,12 +1,13 @@
 """`triform index`"""
 
 import click
+import msgspec
 
 from triform.cli import progress
 from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
 from triform.data.columns import Layout
-from triform.data.rows import Text
+from triform.data.rows import TextRow
 
 
 @click.command()
@@ -19,30 +20,55 @@ from triform.data.rows import Text
     default=None,
     help="Read passages longer than the model reads whole, as the mean over windows. Default: their beginning.",
 )
-@layout_options(Text)
-def index(places: tuple[str, ...], model: str, out: str, hnsw: bool, windows: bool | None, layout: Layout) -> None:
+@click.option("--keep", multiple=True, metavar="COLUMN", help="A column to keep beside the text, for search --where.")
+@click.option(
+    "--longest",
+    type=click.IntRange(100, 100_000),
+    metavar="CHARACTERS",
+    help="Of a passage; default: 700. A text that is one unit (an abstract, a ticket) is better left whole.",
+)
+@click.option("--dimensions", type=int, help="Keep this many dimensions of each vector (Matryoshka models).")
+@layout_options(TextRow)
+def index(
+    places: tuple[str, ...],
+    model: str,
+    out: str,
+    hnsw: bool,
+    windows: bool | None,
+    keep: tuple[str, ...],
+    longest: int | None,
+    dimensions: int | None,
+    layout: Layout,
+) -> None:
     """Build a search index: split files into passages and embed them. Run again, only changed files are embedded.
 
-    An index stores how its passages were read, and queries are read the same way.
+    Text, Markdown, HTML, PDF (pip install pypdf), tables and JSON are read; what cannot be read is listed.
+    An index stores how its passages were read, and queries are read the same way. Where the model's folder has prompts
+    for documents and queries, passages get the one, and queries of `triform search` the other.
 
     \b
     Examples:
       triform index docs --model minilm --out docs.index
       triform index articles.csv --text-column body --model minilm --out articles.index
       triform index notes.txt faq.jsonl --model minilm --out all.index
+      triform index faq.csv --keep author --model minilm --out faq.index
     """
-    from triform.tasks.vector_index import make
+    from triform.tasks.embed import find_prompt
+    from triform.tasks.vector_index import build_index
 
     loaded = open_model(model)
+    if prompt := find_prompt(loaded, role="document"):
+        click.echo(f"each passage is read behind the prompt {prompt!r} of this model", err=True)
     with progress.counting("files") as counted:
-        done = make(
+        done = build_index(
             places,
             model=loaded,
             name=model,
             out=out,
             graph=hnsw,
-            layout=layout,
+            layout=msgspec.structs.replace(layout, keep=keep, longest=longest),
             windows=windows,
+            dimensions=dimensions,
             progress=lambda at: counted.update(at.files, total=at.total, note=f", {at.passages:,} passages embedded"),
         )
     for file, why in done.skipped.items():

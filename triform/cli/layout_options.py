@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
-from triform.data.column_suggestions import option_of
+from triform.data.column_suggestions import name_option
 from triform.data.columns import Layout
-from triform.data.formats import KEYS
-from triform.data.rows import Row
+from triform.data.formats import FORMAT_KEYS
+from triform.data.rows import DataRow
 
 
-def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def layout_options(*kinds: type[DataRow]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option for the column of each field of these kinds of rows, and `--format`: the command gets a `layout`."""
     fields = tuple(dict.fromkeys(field for kind in kinds for field in (*kind.needs, *kind.may)))
 
@@ -31,7 +31,7 @@ def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable
             return command(*args, layout=Layout(columns, given.pop("format")), **given)
 
         says = "The file format, if the name does not tell it."
-        made: Callable[..., Any] = click.option("--format", type=click.Choice(KEYS), help=says)(with_layout)
+        made: Callable[..., Any] = click.option("--format", type=click.Choice(FORMAT_KEYS), help=says)(with_layout)
         for field in reversed(fields):
             made = _option(field, fields)(made)
         return made
@@ -41,11 +41,11 @@ def layout_options(*kinds: type[Row]) -> Callable[[Callable[..., Any]], Callable
 
 def _option(field: str, fields: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """In the help the first stands for all of them; `--column` is an older name for that of the text."""
-    others = ", ".join(map(option_of, fields[1:]))
+    others = ", ".join(map(name_option, fields[1:]))
     says = "The column or JSON key of the " + field + ": name, or 0-based number if there is no header."
     if others:
         says += f" Also {others}."
-    names = (option_of(field), *(("--column",) if field == "text" else ()))
+    names = (name_option(field), *(("--column",) if field == "text" else ()))
     return click.option(*names, _parameter(field), metavar="NAME", help=says, hidden=field != fields[0])
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from triform.cli import progress
 from triform.cli.layout_options import layout_options
 from triform.data.columns import Layout
-from triform.data.rows import ROWS
+from triform.data.rows import ROW_TYPES
 
 
 @click.command()
@@ -19,7 +19,7 @@ from triform.data.rows import ROWS
 )
 @click.option("--strict", is_flag=True, help="Exit code 2 if there is any problem.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: counts, first places and classes.")
-@layout_options(*ROWS)
+@layout_options(*ROW_TYPES)
 def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool, layout: Layout) -> None:
     """Find problems in the rows of DATA, a file or a folder, before training.
 
@@ -32,12 +32,12 @@ def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool,
       triform lint train.en-de --task translate --valid val.en-de --strict
       triform lint rows.jsonl --task chat --json | jq .problems
     """
-    from triform.pipeline.splits import beside, linted
-    from triform.tasks import named
+    from triform.pipeline.splits import find_validation_files, lint_data
+    from triform.tasks import get_task
 
-    kind = named(task).kind
+    kind = get_task(task).kind
     with progress.status(f"reading {data}"):
-        report = linted(kind, data, valid=valid or beside(data, kind, layout), layout=layout)
+        report = lint_data(kind, data, valid=valid or find_validation_files(data, kind, layout), layout=layout)
     if as_json:
         click.echo(report.to_json())
     else:

@@ -9,21 +9,21 @@ from triform.cli.models import open_model
 from triform.errors import TriformError
 
 if TYPE_CHECKING:
-    from triform.inspect.labelled_array import Labelled
-    from triform.inspect.module_paths import Kind, StackName
+    from triform.inspect.labelled_array import LabelledArray
+    from triform.inspect.module_paths import AttentionKind, StackName
     from triform.inspect.view import View
-    from triform.page.session import Looker
+    from triform.page.session import InspectionSession
 
 
-class Where(NamedTuple):
+class HeadPlace(NamedTuple):
     """Which attention is meant."""
 
     layer: int
     head: int | None
     stack: "StackName | None"
-    kind: "Kind"
+    kind: "AttentionKind"
 
-    def of(self, view: "View") -> "Labelled":
+    def of(self, view: "View") -> "LabelledArray":
         return view.attention(self.layer, self.head, kind=self.kind, stack=self.stack)
 
 
@@ -64,17 +64,17 @@ def look(
       triform look smollm2 "the cat sat" --plot attention --layer 3 --head 2 --out head.svg
       triform look tiny-encoder-decoder "3 14 15" --json
     """
-    from triform.page.session import Looker
-    from triform.serve.page_routes import opening
+    from triform.page.session import InspectionSession
+    from triform.serve.page_routes import opening_text
 
     if out is not None:
         check_out(out, plot=plot is not None, as_json=as_json)
-    looker = Looker(name_of(model), open_model(model))
-    text = text or opening(looker)
+    looker = InspectionSession(name_view(model), open_model(model))
+    text = text or opening_text(looker)
     if plot:
-        show(seen(looker, text, target), Where(**where), out)
+        show(find_head(looker, text, target), HeadPlace(**where), out)
     elif as_json:
-        tell(seen(looker, text, target), Where(**where))
+        print_json(find_head(looker, text, target), HeadPlace(**where))
     elif out is not None:
         write(looker, text, target, out)
     else:
@@ -83,10 +83,10 @@ def look(
 
 def check_out(out: Path, *, plot: bool, as_json: bool) -> None:
     """The ending says what is in a file; it is looked at before the model is."""
-    from triform.charts import check_ending
+    from triform.charts import check_svg_path
 
     if plot:
-        check_ending(out)
+        check_svg_path(out)
     elif as_json:
         raise TriformError(f"--json is printed, not written to {out}; leave --out out, or send it there with >")
     elif out.suffix.lower() not in (".html", ".htm"):
@@ -94,17 +94,18 @@ def check_out(out: Path, *, plot: bool, as_json: bool) -> None:
         raise TriformError(f"{out} does not end in .html: the page is written as one HTML file{picture}")
 
 
-def name_of(model: str) -> str:
+def name_view(model: str) -> str:
     return Path(model).name or model
 
 
-def seen(looker: "Looker", text: str, target: str) -> "View":
-    from triform.page.requests import Run
+def find_head(looker: "InspectionSession", text: str, target: str) -> "View":
+    from triform.page.requests import PageRun
 
-    return looker.view(Run(text=text, target=target))
+    return looker.view(PageRun(text=text, target=target))
 
 
-def show(view: "View", where: Where, out: Path | None) -> None:
+def show(view: "View", where: HeadPlace, out: Path | None) -> None:
+    """Prints the picture of one head, or writes it to a file."""
     if where.head is None:
         heads = view.spec.stacks[where.stack or list(view.spec.stacks)[-1]].attention.heads
         raise TriformError(f"a picture shows one head; give --head 0 to {heads - 1}")
@@ -112,35 +113,48 @@ def show(view: "View", where: Where, out: Path | None) -> None:
     if out is None:
         click.echo(figure.svg)
     else:
-        keep(out, figure.svg)
+        write_file(out, figure.svg)
         click.echo(out)
 
 
-def tell(view: "View", where: Where) -> None:
+def print_json(view: "View", where: HeadPlace) -> None:
     click.echo(view.to_json() if where.head is None else where.of(view).to_json())
 
 
-def write(looker: "Looker", text: str, target: str, out: Path) -> None:
+def write(looker: "InspectionSession", text: str, target: str, out: Path) -> None:
+    """Writes the page about a text as one offline file."""
     from triform.extensions import find_lessons
-    from triform.page.export_html import page_file
-    from triform.page.requests import Run
+    from triform.page.export_html import render_file
+    from triform.page.requests import PageRun
 
     lessons = find_lessons()
-    keep(
-        out, page_file(looker, Run(text=text, target=target), lessons=None if lessons is None else lessons.everything())
+    write_file(
+        out,
+        render_file(
+            looker, PageRun(text=text, target=target), lessons=None if lessons is None else lessons.everything()
+        ),
     )
     click.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MiB; it opens from disk, without network)")
 
 
-def keep(out: Path, text: str) -> None:
+def write_file(out: Path, text: str) -> None:
+    """Writes text to a file; a path that cannot be written is one clear error."""
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TriformError(f"{out} cannot be written: {error.strerror}") from None
 
 
-def serve(looker: "Looker", text: str, target: str, *, browser: bool, port: int) -> None:
-    from triform.serve.page_routes import listen
+def serve(looker: "InspectionSession", text: str, target: str, *, browser: bool, port: int) -> None:
+    """Serves the page about a text on this machine until Ctrl-C."""
+    from triform.serve.page_routes import serve_page
 
-    seen(looker, text, target)  # what is wrong with the text is said before anything listens
-    listen(looker, text=text, target=target, port=port, opened=click.launch if browser else None, told=click.echo)
+    find_head(looker, text, target)  # what is wrong with the text is said before anything listens
+    serve_page(
+        looker,
+        text=text,
+        target=target,
+        port=port,
+        open_browser=click.launch if browser else None,
+        print_line=click.echo,
+    )

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.status import Status as Spinner
 
 from triform.cli import IS_QUIET
-from triform.train.progress_display import clock
+from triform.train.progress_display import format_clock
 
 SECONDS_BETWEEN_LINES = 30.0
 META = "triform.cli.progress"  # where click's context of a command keeps its heartbeat
@@ -46,7 +46,7 @@ class Heartbeat:
         if now >= self.due:
             self.due = now + SECONDS_BETWEEN_LINES
             for describe in self.works[-1:]:
-                self.write(f"[{clock(now - self.began)}] {describe()}")
+                self.write(f"[{format_clock(now - self.began)}] {describe()}")
         return self.due - now
 
     def keep_on(self, wait: Callable[[float], bool]) -> None:
@@ -69,7 +69,7 @@ class Heartbeat:
 
 
 @contextmanager
-def saying(describe: Callable[[], str]) -> Iterator[None]:
+def show_line(describe: Callable[[], str]) -> Iterator[None]:
     """While the work inside goes on, `describe` says now and then how far it is; on a terminal, nothing."""
     if sys.stderr.isatty() or is_silent():
         yield
@@ -78,7 +78,7 @@ def saying(describe: Callable[[], str]) -> Iterator[None]:
         yield
 
 
-class Shown:
+class ShownStatus:
     """What is being done; `update` changes it."""
 
     def __init__(self, text: str, spinner: Spinner | None) -> None:
@@ -91,12 +91,12 @@ class Shown:
 
 
 @contextmanager
-def status(text: str = "") -> Iterator[Shown]:
+def status(text: str = "") -> Iterator[ShownStatus]:
     """For work of which only the name is known."""
     console = Console(stderr=True)
     spinner = console.status(escape(text)) if console.is_terminal and not is_silent() else None
-    shown = Shown(text, spinner)
-    with saying(lambda: shown.text):
+    shown = ShownStatus(text, spinner)
+    with show_line(lambda: shown.text):
         if spinner is None:
             yield shown
         else:
@@ -104,7 +104,7 @@ def status(text: str = "") -> Iterator[Shown]:
                 yield shown
 
 
-class Counted:
+class CountedProgress:
     """How many are done, of how many where that is known."""
 
     def __init__(self, unit: str, *, now: Clock = time.monotonic) -> None:
@@ -136,23 +136,23 @@ class Counted:
         if self.total is None or made <= 0 or self.done >= self.total:
             return said
         left = (self.now() - self.began) / made * (self.total - self.done)
-        return f"{said}, about {clock(left)} left"
+        return f"{said}, about {format_clock(left)} left"
 
 
 @contextmanager
 def counting(
     unit: str, *, total: Callable[[], int | None] = lambda: None, beside: IO[str] | None = None
-) -> Iterator[Counted]:
+) -> Iterator[CountedProgress]:
     """For work that is counted. No bar where answers are written `beside` it on the same screen; `total` is counted
     only where it is shown."""
-    counted = Counted(unit)
+    counted = CountedProgress(unit)
     console = Console(stderr=True)
     if is_silent() or (console.is_terminal and beside is not None and beside.isatty()):
         yield counted
         return
     counted.total = total()
     if not console.is_terminal:
-        with saying(lambda: str(counted)):
+        with show_line(lambda: str(counted)):
             yield counted
         return
     with _bar(console) as bar:

@@ -13,7 +13,7 @@ import msgspec
 
 from triform.errors import TriformError
 from triform.files.atomic_file import put_in_place
-from triform.files.format_version import FORMAT, KEY, check_version
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_version
 from triform.files.locks import lock_beside
 
 BLOCK = 1 << 20
@@ -52,7 +52,7 @@ class OutFile:
             self.finished = True
         elif resume and self.part.exists():
             self._check_same_run()
-            self.done = max(0, whole_lines(self.part) - headed)
+            self.done = max(0, count_whole_lines(self.part) - headed)
             with self.part.open(encoding="utf-8", newline="") as file:
                 self.first_line = file.readline().rstrip("\n")
         elif self.part.exists():
@@ -63,7 +63,7 @@ class OutFile:
             then = msgspec.json.decode(self.note.read_bytes(), type=dict[str, Any])
         except (OSError, msgspec.MsgspecError):
             raise TriformError(f"{self.note} cannot be read, so {self.part} cannot go on; remove it") from None
-        check_version(then.pop(KEY, 1), what=self.note, otherwise="give another --out")
+        check_version(then.pop(FORMAT_KEY, 1), what=self.note, otherwise="give another --out")
         other = [
             f"{name} was {then.get(name)!r}, is {self.about.get(name)!r}"
             for name in sorted({*then, *self.about})
@@ -81,7 +81,7 @@ class OutFile:
     def lines(self) -> Iterator[IO[str]]:
         """Open for lines; the file gets its name when this ends well, and stays FILE.part when it does not."""
         try:
-            self.note.write_bytes(msgspec.json.encode({KEY: FORMAT} | self.about))
+            self.note.write_bytes(msgspec.json.encode({FORMAT_KEY: CURRENT_FORMAT} | self.about))
             with open(self.part, "a", encoding="utf-8", newline="") as file:
                 yield file
             put_in_place(self.part, self.path)
@@ -90,7 +90,7 @@ class OutFile:
             raise TriformError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
-def whole_lines(path: Path) -> int:
+def count_whole_lines(path: Path) -> int:
     """How many lines a file has; what stands behind the last of them is taken away."""
     count, end, read = 0, 0, 0
     with path.open("r+b") as file:

@@ -9,13 +9,13 @@ from triform.cli.models import open_model
 from triform.cli.task_command import answer_questions, is_about_context
 from triform.data import rows
 from triform.errors import TriformError
-from triform.tasks import named
+from triform.tasks import get_task
 
 
 @click.command()
 @click.argument("model")
-@task_io.options(rows.Text, rows.Asking)
-@task_io.url_option
+@task_io.add_input_options(rows.TextRow, rows.QuestionRow)
+@task_io.add_url_option
 @click.option("--context", help="For a model that answers questions: the file with the text they are about.")
 def run(model: str, url: str | None, context: str | None, **given: Any) -> None:
     """Run the task that MODEL was trained for, which its folder remembers.
@@ -27,7 +27,7 @@ def run(model: str, url: str | None, context: str | None, **given: Any) -> None:
       triform run models/xquad "Who led in sacks?" --context panthers.txt
     """
     name, run_task = run_here(model) if url is None else run_there(model, url)
-    task = named(name)
+    task = get_task(name)
     if context is not None and not is_about_context(task):
         raise TriformError(f"the task of this model is {name}: it takes no --context; leave it out")
     only_texts = not is_about_context(task)
@@ -51,6 +51,6 @@ def run_there(model: str, url: str) -> tuple[str, task_io.Run]:
     from triform.generate.settings import Settings
     from triform.serve.client import Client
 
-    task = Client(url).own_task(model)
+    task = Client(url).get_task_of(model)
     chosen = {"max_tokens": Settings().max_tokens} if task in ("complete", "chat") else {}
-    return task, task_io.runner(task, model, url=url, chosen=chosen)
+    return task, task_io.make_runner(task, model, url=url, chosen=chosen)

@@ -9,38 +9,50 @@ from triform.cli.models import open_model
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.data import rows
 from triform.errors import TriformError
-from triform.tasks import named
+from triform.tasks import get_task
 
 MODEL_HELP = "The model the index was made with, if it has moved."
 
 
 def make_search() -> click.Command:
-    task = named("search")
+    """`triform search`"""
+    task = get_task("search")
 
     @click.argument("index")
-    @task_io.options(rows.Text)
-    @task_io.url_option
+    @task_io.add_input_options(rows.TextRow)
+    @task_io.add_url_option
     @add_flags(task, k=5)
     @click.option("--model", help=MODEL_HELP)
-    def command(index: str, model: str | None, url: str | None, **given: Any) -> None:
+    @click.option("--rerank", "reranker", metavar="MODEL", help="Order the best passages again with this model.")
+    def command(index: str, model: str | None, reranker: str | None, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
-        run = run_here(index, model, chosen) if url is None else run_there(index, model, chosen, url=url)
-        answer_questions(task, run, about={"index": index, "url": url} | chosen, chosen=chosen, **given)
+        about = {"index": index, "url": url, "rerank": reranker} | chosen
+        if url is None:
+            run = run_here(index, model, reranker, chosen)
+        elif reranker is not None:
+            raise TriformError(
+                "--rerank is for a search on this machine; with --url, rerank what was found: /v1/rerank"
+            )
+        else:
+            run = run_there(index, model, chosen, url=url)
+        answer_questions(task, run, about=about, chosen=chosen, **given)
 
     return finish_command(task, command)
 
 
-def run_here(index: str, model: str | None, chosen: dict[str, Any]) -> task_io.Run:
-    from triform.tasks.vector_index import check_model, read
+def run_here(index: str, model: str | None, reranker: str | None, chosen: dict[str, Any]) -> task_io.Run:
+    """Searches on this machine, with the index and its models in memory."""
+    from triform.tasks.vector_index import check_model, read_index
 
-    task, found = named("search"), read(index)
+    task, found = get_task("search"), read_index(index)
     loaded = open_model(model or found.note.model)
     check_model(found, loaded, place=index)
-    options = task.options(index=found, **chosen)
+    options = task.options(index=found, reranker=None if reranker is None else open_model(reranker), **chosen)
     return lambda texts: task.run(texts, model=loaded, options=options)
 
 
 def run_there(index: str, model: str | None, chosen: dict[str, Any], *, url: str) -> task_io.Run:
+    """A function that searches an index of a running service."""
     if model is None:
         raise TriformError("with --url, --model names the model of the service that INDEX was made with")
     from triform.serve.client import Client

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError
 from triform.hints import Hint
 
@@ -31,6 +32,9 @@ from triform.hints import Hint
     "--cors", "origins", multiple=True, help="An origin whose pages may send requests, for example https://example.org."
 )
 @click.option("--index", "indexes", multiple=True, metavar="NAME=FOLDER", help="An index to search in.")
+@click.option(
+    "--adapter", "adapters", multiple=True, metavar="NAME=FOLDER", help="A LoRA adapter of MODEL, as a model beside it."
+)
 @click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
 @click.option("--memory", help="Memory the service may use, for example 4GB; default: all of this machine.")
 @click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
@@ -49,17 +53,18 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
-    from triform.serve.worker.memory_plan import check_fits, plan, sources
-    from triform.serve.worker.served_indexes import check_owners, described
+    from triform.serve.worker.memory_plan import check_fits, find_adapters, find_sources, plan_memory
+    from triform.serve.worker.served_indexes import check_owners, describe_index
 
-    bounds = limits_of(given["limits"])
-    keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.keys_in(file))]
-    access = auth.access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
-    found = sources(models)
-    indexes = dict(map(named_folder, given["indexes"]))
-    told = [described(name, place) for name, place in indexes.items()]
-    most = amount(given["memory"])
-    planned = plan(found, limits=bounds, indexes=told, most=most)
+    bounds = parse_limits(given["limits"])
+    keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.read_keys(file))]
+    access = auth.make_access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
+    found = find_sources(models, weights=chosen_weights())
+    found += find_adapters(given["adapters"], found)
+    indexes = dict(map(split_name, given["indexes"]))
+    told = [describe_index(name, place) for name, place in indexes.items()]
+    most = parse_amount(given["memory"])
+    planned = plan_memory(found, limits=bounds, indexes=told, most=most)
     if check:
         show(planned, bounds, as_json=as_json)
     elif not as_json:
@@ -72,23 +77,32 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
 
 
 def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, host: str, port: int) -> int:
+    """Binds the socket, loads indexes and serves until a signal; returns the exit code."""
     # Weights on huge pages, where the platform has them: read faster at each step, made slower once. PyTorch looks when
     # it makes its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    from triform.serve.process import bound, run
+    from triform.cli.ps import running_folder
+    from triform.serve.process import bind_socket, run_service
+    from triform.serve.running import note_running
+    from triform.serve.worker.memory_plan import load_sources
     from triform.serve.worker.service import Service
-    from triform.tasks.vector_index import read
+    from triform.tasks.vector_index import read_index
 
-    listening = bound(host, port)
+    listening = bind_socket(host, port)
     service = Service(
-        {one.name: one.load() for one in found},
-        indexes={name: read(place) for name, place in indexes.items()},
+        load_sources(found),
+        indexes={name: read_index(place) for name, place in indexes.items()},
         limits=bounds,
     )
-    return run(service, access=access, listening=listening)
+    name = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{listening.getsockname()[1]}"
+    click.echo(f"{address}/ is the page, {address}/docs the API; Ctrl-C ends it", err=True)
+    with note_running(running_folder(), address=address, models=list(service.models)):
+        return run_service(service, access=access, listening=listening)
 
 
-def limits_of(given: tuple[str, ...]) -> Any:
+def parse_limits(given: tuple[str, ...]) -> Any:
+    """The limits of `--limit NAME=VALUE`, checked."""
     from triform.errors import UnknownName
     from triform.serve.http.limits import Limits
     from triform.setting_values import convert, parse_value
@@ -102,7 +116,8 @@ def limits_of(given: tuple[str, ...]) -> Any:
     return convert(Limits, values)
 
 
-def named_folder(given: str) -> tuple[str, Path]:
+def split_name(given: str) -> tuple[str, Path]:
+    """NAME and FOLDER of `--index NAME=FOLDER`."""
     name, equals, place = given.partition("=")
     if not equals or not name or not Path(place).is_dir():
         raise TriformError(
@@ -111,16 +126,17 @@ def named_folder(given: str) -> tuple[str, Path]:
     return name, Path(place)
 
 
-def amount(given: str | None) -> int | None:
-    from triform.costs.fit_memory import bytes_of
+def parse_amount(given: str | None) -> int | None:
+    from triform.costs.fit_memory import parse_bytes
 
-    return None if given is None else bytes_of(given)
+    return None if given is None else parse_bytes(given)
 
 
 def show(planned: Any, bounds: Any, *, as_json: bool) -> None:
     """The plan, the bounds and the routes."""
     import msgspec
 
+    from triform.serve.http.limits import LIMIT_HELP
     from triform.serve.routes import ROUTES
 
     if as_json:
@@ -130,9 +146,11 @@ def show(planned: Any, bounds: Any, *, as_json: bool) -> None:
         return
     console = Console()
     console.print(planned)
-    limits = Table("bound", "value", title="bounds (--limit NAME=NUMBER)")
+    limits = Table("bound", title="bounds (--limit NAME=NUMBER)")
+    limits.add_column("value", justify="right")
+    limits.add_column("at most")
     for name in bounds.__struct_fields__:
-        limits.add_row(name, f"{getattr(bounds, name):,}")
+        limits.add_row(name, f"{getattr(bounds, name):,}", LIMIT_HELP[name])
     routes_table = Table("route", "what it does", title="routes")
     for route in ROUTES:
         routes_table.add_row(f"{route.method} {route.path}", route.says)

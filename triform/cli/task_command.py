@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.text import Text
 
 from triform.cli import input_rows, task_io
-from triform.cli.answer_formats import Item
+from triform.cli.answer_formats import InputItem
 from triform.data import rows
 from triform.errors import TriformError
-from triform.tasks import named
+from triform.tasks import get_task
 
 if TYPE_CHECKING:
     from triform.tasks.options import OptionField
@@ -33,20 +33,22 @@ def __getattr__(name: str) -> click.Command:
 
     if name not in TASKS:
         raise AttributeError(name)
-    return make_command(named(name))
+    return make_command(get_task(name))
 
 
 def make_command(task: "Task[Any, Any, Any]") -> click.Command:
+    """The command of a task: its flags come from the task's options."""
+
     def command(model: str, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
         about = {"model": model, "url": url} | chosen
-        run = task_io.runner(task.name, model, url=url, chosen=chosen)
+        run = task_io.make_runner(task.name, model, url=url, chosen=chosen)
         answer_questions(task, run, about=about, chosen=chosen, **given)
 
     command = add_flags(task)(command)
     if is_about_context(task):
         command = click.option("--context", help=CONTEXT_HELP)(command)
-    command = task_io.options(*task.input_rows)(task_io.url_option(command))
+    command = task_io.add_input_options(*task.input_rows)(task_io.add_url_option(command))
     if task.texts_are == "passages":
         command = click.argument("query")(command)
     return finish_command(task, click.argument("model")(command))
@@ -92,8 +94,16 @@ def make_flag(field: "OptionField", *, default: Any) -> Callable[[AnyCommand], A
     if get_origin(field.plain) is Literal:
         return click.option(*field.flags, field.name, type=click.Choice(get_args(field.plain)), **words)
     if get_origin(field.plain) is tuple:
-        return click.option(*field.flags, field.name, multiple=True, help=field.description)
+        separator = field.extra.get("separator")
+        split = None if separator is None else lambda ctx, param, values: split_values(values, separator)
+        return click.option(*field.flags, field.name, multiple=True, callback=split, help=field.description)
     return click.option(*field.flags, field.name, type=field.plain, **words)  # its range is checked by the task
+
+
+def split_values(values: tuple[str, ...], separator: str) -> tuple[str, ...]:
+    """All values of a flag that holds several at once."""
+    parts = (part.strip() for value in values for part in value.split(separator))
+    return tuple(part for part in parts if part)
 
 
 def take_options(task: "Task[Any, Any, Any]", given: dict[str, Any]) -> dict[str, Any]:
@@ -121,8 +131,8 @@ def answer_questions(
     **given: Any,
 ) -> None:
     """Reads the questions from where they are, and prints or writes the answers; `only_texts`: of files with texts."""
-    ask = task_io.Ask(**given)
-    kind: type[rows.Row] = rows.Text
+    ask = task_io.CommandInput(**given)
+    kind: type[rows.DataRow] = rows.TextRow
     of_row, of_text = task.question_of_row, task.question_of
     if only_texts:
         of_row = lambda row: of_text(row.text)  # noqa: E731
@@ -140,10 +150,10 @@ def answer_questions(
         old, new = ("text", "question") if context is None else ("question", "text")
         ask = ask._replace(layout=ask.layout.rename_field(old, new))
         if context is not None:
-            known, kind = input_rows.whole_text(context), rows.Text
+            known, kind = input_rows.read_whole_text(context), rows.TextRow
             of_text = lambda text: task.question_about(text, [known])  # noqa: E731
             of_row = lambda row: of_text(row.text)  # noqa: E731
-    task_io.answer(
+    task_io.answer_input(
         ask,
         run,
         about=about,
@@ -156,20 +166,21 @@ def answer_questions(
     )
 
 
-def read_passages(ask: task_io.Ask) -> list[str]:
+def read_passages(ask: task_io.CommandInput) -> list[str]:
     """All texts of the input, which together belong to one question."""
     if ask.texts and ask.file:
         raise TriformError(f"there are texts and the file {ask.file}; give one or the other")
-    here = [Item(number, text, input_rows.checked(text)) for number, text in enumerate(ask.texts, start=1)]
-    items, _ = task_io.asked_of(ask, here, kind=rows.Text, of_row=lambda row: row.text, of_text=lambda text: text)
+    here = [InputItem(number, text, input_rows.check_text(text)) for number, text in enumerate(ask.texts, start=1)]
+    items, _ = task_io.read_items(ask, here, kind=rows.TextRow, of_row=lambda row: row.text, of_text=lambda text: text)
     passages = [item.question for item in items]
     for passage in passages:
-        if isinstance(passage, rows.Bad) and passage.kind != "blank":
+        if isinstance(passage, rows.BadRow) and passage.kind != "blank":
             raise TriformError(str(passage))
     return [passage for passage in passages if isinstance(passage, str)]
 
 
 def print_parts(parts: Sequence[Any]) -> None:
+    """Prints strings and rich renderables, one below another."""
     for part in parts:
         if isinstance(part, str):
             click.echo(part)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triform.core.blocks import Flow
+from triform.core.blocks import PassContext
 from triform.core.cache import KeysValues
 from triform.core.masks import AnySight, Sight
 from triform.precision import at_least_float32
 from triform.shapes import BGSK, BHTK, BHTS, BTD, BTHK, RGSK
 
 
-class WrittenOut(NamedTuple):
+class AttentionSteps(NamedTuple):
     """Every step of the formula, for inspection and checks."""
 
     scores: BHTS
@@ -25,7 +25,7 @@ class WrittenOut(NamedTuple):
     mixed: BHTK
 
 
-def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> WrittenOut:
+def compute_attention_steps(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> AttentionSteps:
     """softmax(q kᵀ · scale + added) v, step by step, in float32 at least: the slow reference of `Attend`."""
     q, k, v = (at_least_float32(x) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
@@ -33,7 +33,7 @@ def written_out(q: BHTK, k: BGSK, v: BGSK, *, added: Tensor, scale: float) -> Wr
     scores = q @ k.transpose(-1, -2) * scale
     masked = scores + added.to(scores)
     weights = masked.softmax(dim=-1)
-    return WrittenOut(scores, masked, weights, weights @ v)
+    return AttentionSteps(scores, masked, weights, weights @ v)
 
 
 class Attend(nn.Module):
@@ -65,6 +65,7 @@ class SelfAttention(nn.Module):
         turn: nn.Module,
         attend: Attend,
         layer: int,
+        kind: int,
         head_width: int,
     ) -> None:
         super().__init__()
@@ -75,15 +76,17 @@ class SelfAttention(nn.Module):
         self.attend = attend
         self.out = out
         self.layer = layer
+        self.kind = kind
         self.head_width = head_width
         self.shares = count_qkv_heads(out.in_features // head_width, qkv.out_features // head_width)
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
-        q, k, v = torch.split(apart(self.qkv(x), self.head_width), self.shares, dim=2)
-        q = self.turn(self.q_norm(q), flow.angles)  # a no-op unless rotary
-        k = self.turn(self.k_norm(k), flow.angles)
-        k, v = flow.cache.put(self.layer, by_head(k), by_head(v))  # the identity while training
-        return self.out(join(self.attend(by_head(q), k, v, flow.sight)))
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
+        q, k, v = torch.split(split_heads(self.qkv(x), self.head_width), self.shares, dim=2)
+        angles = flow.angles[self.kind]
+        q = self.turn(self.q_norm(q), angles)  # a no-op unless rotary
+        k = self.turn(self.k_norm(k), angles)
+        k, v = flow.cache.put(self.layer, heads_first(k), heads_first(v))  # the identity while training
+        return self.out(merge_heads(self.attend(heads_first(q), k, v, flow.sights[self.kind])))
 
 
 class CrossAttention(nn.Module):
@@ -102,26 +105,26 @@ class CrossAttention(nn.Module):
 
     def project(self, source: BTD) -> KeysValues:
         """Keys and values of the source, once for all steps of the target."""
-        k, v = apart(self.kv(source), self.head_width).chunk(2, dim=2)
-        return by_head(k), by_head(v)
+        k, v = split_heads(self.kv(source), self.head_width).chunk(2, dim=2)
+        return heads_first(k), heads_first(v)
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
         k, v = flow.memory.layers[self.layer]
-        q = by_head(apart(self.q(x), self.head_width))
-        return self.out(join(self.attend(q, k, v, flow.source_sight)))
+        q = heads_first(split_heads(self.q(x), self.head_width))
+        return self.out(merge_heads(self.attend(q, k, v, flow.source_sight)))
 
 
-def apart(x: BTD, head_width: int) -> BTHK:
+def split_heads(x: BTD, head_width: int) -> BTHK:
     """[B, T, H·K] → [B, T, H, K], a view"""
     return x.view(*x.shape[:2], -1, head_width)
 
 
-def by_head(x: BTHK) -> BHTK:
+def heads_first(x: BTHK) -> BHTK:
     """[B, T, H, K] → [B, H, T, K], a view: the kernel reads it without a copy, and its output has the same layout"""
     return x.transpose(1, 2)
 
 
-def join(x: BHTK) -> BTD:
+def merge_heads(x: BHTK) -> BTD:
     """[B, H, T, K] → [B, T, H·K]"""
     return x.transpose(1, 2).flatten(2)
 

@@ -1,26 +1,29 @@
 """Blocks and stacks: the residual equation, repeated; the same block in the encoders and decoders of every form."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, CacheWriter, Memory, Uncached
-from triform.core.masks import AnySight, AnyView, View
+from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, CacheWriter, NoCache, SourceMemory
+from triform.core.masks import AnySight, AnyView, QueryKeyView
 from triform.core.positions import Angles
 from triform.core.texts import Text
-from triform.shapes import BT, BTD, Positions
+from triform.shapes import BT, BTD, BTE, Positions
 
 
-class Flow(NamedTuple):
-    """What every layer of a pass reads beside x: made once per pass by the stack, changed by none of them."""
+class PassContext(NamedTuple):
+    """What the layers of a pass read beside x: made once per pass by the stack, changed by none of them.
 
-    angles: Angles
-    sight: AnySight
-    memory: Memory
+    Angles and sights are per kind of layer.
+    """
+
+    angles: tuple[Angles, ...]
+    sights: tuple[AnySight, ...]
+    memory: SourceMemory
     source_sight: AnySight
-    cache: Uncached | CacheWriter
+    cache: NoCache | CacheWriter
 
 
 class Dropout(nn.Module):
@@ -38,8 +41,8 @@ class Dropout(nn.Module):
         return (x * kept).mul_(2**16 / (2**16 - self.limit))
 
 
-class Residual(nn.Module):
-    """y = outer(x + drop(after(f(before(x)))))"""
+class Addition(nn.Module):
+    """drop(after(f(before(x)))), and the norm behind the sum"""
 
     def __init__(self, f: nn.Module, *, before: nn.Module, after: nn.Module, outer: nn.Module, drop: nn.Module) -> None:
         super().__init__()
@@ -49,21 +52,53 @@ class Residual(nn.Module):
         self.drop = drop
         self.outer = outer
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
+
+class Residual(Addition):
+    """y = outer(x + drop(after(f(before(x)))))"""
+
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
         return self.outer(x + self.drop(self.after(self.f(self.before(x), flow))))
+
+
+class ParallelResidual(Addition):
+    """y = outer(x + drop(after(f(before(read))))), where `read` is what the block was given"""
+
+    def forward(self, x: BTD, flow: PassContext, read: BTD) -> BTD:
+        return self.outer(x + self.drop(self.after(self.f(self.before(read), flow))))
+
+
+class Scaled(nn.Module):
+    """x · factor"""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: BTD) -> BTD:
+        return x * self.factor
 
 
 class Block(nn.Module):
     """Self-attention, cross-attention where there is a source, feed-forward; each adds to x."""
 
-    def __init__(self, parts: dict[str, Residual]) -> None:
+    def __init__(self, parts: dict[str, Addition]) -> None:
         super().__init__()
         for name, part in parts.items():
             self.add_module(name, part)
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
         for part in self.children():
             x = part(x, flow)
+        return x
+
+
+class ParallelBlock(Block):
+    """The same parts, each of which reads what the block was given."""
+
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
+        read = x
+        for part in self.children():
+            x = part(x, flow, read)
         return x
 
 
@@ -85,11 +120,18 @@ class SegmentEmbedding(nn.Module):
         return x + nn.functional.embedding(kinds, self.weight)
 
 
-class Entry(nn.Module):
-    """The embedding layer: drop(norm(token · scale + segment + position))"""
+class EmbeddingLayer(nn.Module):
+    """The embedding layer: project(drop(norm(token · scale + segment + position)))"""
 
     def __init__(
-        self, *, scale: float, kinds: nn.Module, position: nn.Module, norm: nn.Module, drop: nn.Module
+        self,
+        *,
+        scale: float,
+        kinds: nn.Module,
+        position: nn.Module,
+        norm: nn.Module,
+        drop: nn.Module,
+        project: nn.Module,
     ) -> None:
         super().__init__()
         self.scale = scale
@@ -97,17 +139,23 @@ class Entry(nn.Module):
         self.position = position
         self.norm = norm
         self.drop = drop
+        self.project = project
 
-    def forward(self, x: BTD, kinds: BT, positions: Positions) -> BTD:
-        return self.drop(self.norm(self.position(self.kinds(x * self.scale, kinds), positions)))
+    def forward(self, x: BTE, kinds: BT, positions: Positions) -> BTD:
+        return self.project(self.drop(self.norm(self.position(self.kinds(x * self.scale, kinds), positions))))
 
 
 Pattern = Callable[[Text, tuple[int, ...]], AnyView]
 
 
-def see_both_sides(text: Text, past: tuple[int, ...]) -> AnyView:
-    """The pattern of an encoder: every position sees the whole text."""
-    return text.both_sides()
+class BothSides:
+    """The pattern of an encoder: a position sees the whole text, or less than `window` positions away from it."""
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+
+    def __call__(self, text: Text, past: tuple[int, ...]) -> AnyView:
+        return text.both_sides(self.window)
 
 
 class PastOnly:
@@ -129,12 +177,12 @@ class Stack(nn.Module):
     def __init__(
         self,
         *,
-        entry: Entry,
+        entry: EmbeddingLayer,
         angles: nn.Module,
         score_bias: nn.Module,
         blocks: Iterable[Block],
         final: nn.Module,
-        pattern: Pattern,
+        patterns: Sequence[Pattern],
         widen: Callable[[Tensor], Tensor],
     ) -> None:
         super().__init__()
@@ -143,20 +191,33 @@ class Stack(nn.Module):
         self.score_bias = score_bias
         self.blocks = nn.ModuleList(blocks)
         self.final = final
-        self.pattern = pattern
+        self.patterns = tuple(patterns)  # one per kind of layer
         self.widen = widen
 
-    def forward(self, x: BTD, text: Text, memory: Memory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
+    def order(self) -> Iterable[nn.Module]:
+        """The block of each layer."""
+        return self.blocks
+
+    def forward(self, x: BTE, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
         positions, dtype = text.positions(cache.lengths), x.dtype
-        flow = Flow(
+        flow = PassContext(
             angles=self.angles(positions, dtype),
-            sight=self.pattern(text, cache.lengths).through(self.score_bias, dtype),
+            sights=tuple(pattern(text, cache.lengths).through(self.score_bias, dtype) for pattern in self.patterns),
             memory=memory,
-            source_sight=memory.source.seen_by(text).through(View.sight, dtype),
+            source_sight=memory.source.seen_by(text).through(QueryKeyView.sight, dtype),
             cache=cache.open(x.shape[1]),
         )
-        x = self.entry(self.widen(x), text.kinds, positions)
-        for block in self.blocks:
+        x = self.entry(self.widen(x), text.segment_ids, positions)
+        for block in self.order():
             x = block(x, flow)
         cache.advance(x.shape[1])
         return self.final(x).to(dtype)
+
+
+class SharedStack(Stack):
+    """One block, `layers` times."""
+
+    layers = 1
+
+    def order(self) -> Iterable[nn.Module]:
+        return [self.blocks[0]] * self.layers

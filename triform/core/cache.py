@@ -19,12 +19,12 @@ from triform.shapes import BGTK
 KeysValues = tuple[Tensor, Tensor]
 
 
-class Uncached:
+class NoCache:
     """No cache, for training or a single pass: the past is empty, nothing is stored."""
 
     lengths: tuple[int, ...] = (0,)
 
-    def open(self, count: int) -> "Uncached":
+    def open(self, count: int) -> "NoCache":
         return self
 
     def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:
@@ -34,7 +34,7 @@ class Uncached:
         pass
 
 
-NO_CACHE = Uncached()
+NO_CACHE = NoCache()
 
 
 class Cache:
@@ -99,7 +99,7 @@ class Cache:
         for row in range(first, last):
             self._lengths[row] += count
 
-    def window(self, first: int, last: int) -> "CacheRows":
+    def view_rows(self, first: int, last: int) -> "CacheRows":
         """A view of neighbouring rows that works like a cache; nothing is copied."""
         if not 0 <= first < last <= self.rows:
             raise InputError(f"rows {first} to {last} are not in a cache of {self.rows} rows")
@@ -150,7 +150,7 @@ class CacheRows(NamedTuple):
         self.cache.advance_rows(self.first, self.last, count)
 
 
-AnyCache = Uncached | Cache | CacheRows
+AnyCache = NoCache | Cache | CacheRows
 
 
 class CacheWriter(NamedTuple):
@@ -187,20 +187,20 @@ class CacheWriter(NamedTuple):
 # --- the source -----------------------------------------------------------------------------------------------------
 
 
-class Memory(NamedTuple):
+class SourceMemory(NamedTuple):
     """The source's keys and values for every decoder layer, projected once for all steps."""
 
     layers: tuple[KeysValues, ...]
     source: DecoderSource
 
-    def in_rows(self) -> "Memory":
+    def in_rows(self) -> "SourceMemory":
         """One row per source, as generation needs it."""
         rows = self.source.to_rows
-        return Memory(tuple((rows(k), rows(v)) for k, v in self.layers), self.source.in_rows())
+        return SourceMemory(tuple((rows(k), rows(v)) for k, v in self.layers), self.source.in_rows())
 
     @property
     def bytes(self) -> int:
         return sum(x.numel() * x.element_size() for pair in self.layers for x in pair)
 
 
-NO_MEMORY = Memory((), NoSource())
+NO_MEMORY = SourceMemory((), NoSource())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from triform.core.blocks import Flow
+from triform.core.blocks import PassContext
 from triform.shapes import BTD
 
 
@@ -17,13 +17,13 @@ class FeedForward(nn.Module):
         self.act = act
         self.down = down
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
         return self.down(self.act(self.up(x)))
 
 
 class GatedFeedForward(FeedForward):
     """down(act(gate x) · up x); gate and up are the two halves of one matrix"""
 
-    def forward(self, x: BTD, flow: Flow) -> BTD:
+    def forward(self, x: BTD, flow: PassContext) -> BTD:
         gate, up = self.up(x).chunk(2, dim=-1)
         return self.down(self.act(gate) * up)

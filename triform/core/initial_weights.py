@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from triform import spec as s
-from triform.core.build import skeleton
+from triform.core.build import build_skeleton
 from triform.core.forms import Form, Network
-from triform.devices import usable_device
+from triform.devices import find_device
 
 
 @torch.inference_mode(False)
-def build(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
+def build_network(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
     """A network with initial weights, in eval mode; trainable also when built inside `torch.inference_mode()`."""
-    network = skeleton(spec).to_empty(device=usable_device(device)).to(dtype)
+    network = build_skeleton(spec).to_empty(device=find_device(device)).to(dtype)
     initialize(network, spec, seed=seed)
     return network.eval()
 
@@ -30,20 +30,25 @@ def initialize(network: Network, spec: s.ModelSpec, *, seed: int) -> None:
             if path.endswith(".bias") or path == "readout.free":
                 parameter.zero_()
             elif parameter.dim() == 1:
-                parameter.fill_(1.0)
+                parameter.fill_(0.0 if has_norms_from_one(spec) else 1.0)
             else:
                 # Drawn on the CPU in float64, so that every device and precision starts with the same weights.
                 drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.copy_(drawn * deviation(path, parameter, spec))
+                parameter.copy_(drawn * find_deviation(path, parameter, spec))
     for buffer in network.buffers():
         buffer.zero_()
 
 
-def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float:
+def has_norms_from_one(spec: s.ModelSpec) -> bool:
+    """The stored weight of a norm that leaves its input's scale is then 0, not 1."""
+    return any(stack.norm.from_one for stack in spec.stacks.values())
+
+
+def find_deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float:
     """The standard deviation of a matrix's initial weights; one per row where rows differ."""
     top = path.split(".", 1)[0]
     if path == "token.weight":
-        return embedding_deviation(spec)
+        return find_embedding_deviation(spec)
     if path == "readout.own" or ".entry." in path or path.endswith("score_bias.weight"):
         return 0.02
     sigma = torch.full((len(parameter), 1), 0.02 * math.sqrt(768 / parameter.shape[1]), dtype=torch.float64)
@@ -60,8 +65,8 @@ def deviation(path: str, parameter: Tensor, spec: s.ModelSpec) -> Tensor | float
     return sigma
 
 
-def embedding_deviation(spec: s.ModelSpec) -> float:
+def find_embedding_deviation(spec: s.ModelSpec) -> float:
     """Where the family scales embeddings or a tied head, the scaled values have deviation 1; else 0.02."""
-    if isinstance(spec.head, s.Tied) and spec.head.scale != 1.0:
-        return 1.0
-    return 0.02 if spec.embedding.scale == 1.0 else 1.0 / spec.embedding.scale
+    if spec.embedding.scale != 1.0:
+        return 1.0 / spec.embedding.scale
+    return 1.0 if isinstance(spec.head, s.Tied) and spec.head.scale != 1.0 else 0.02

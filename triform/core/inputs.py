@@ -21,7 +21,7 @@ Ids: TypeAlias = Tensor | Sequence[Sequence[int]]
 Keep: TypeAlias = Tensor | Sequence[Sequence[bool]]
 
 
-def logits(
+def compute_logits(
     network: Form,
     spec: ModelSpec,
     ids: Ids,
@@ -36,26 +36,27 @@ def logits(
         way = "logits(source, target=target)" if network.sides == 2 else "logits(ids)"
         raise InputError(f"this model has the form {spec.form!r}; use {way}")
     rows = check_inputs(ids, spec, keep=keep, kinds=kinds, what="ids" if target is None else "source")
-    rows = rows.to(network.token.weight.device)
+    rows = rows.to(network.device)
     if target is not None:
         goal = check_inputs(target, spec, keep=target_keep, kinds=None, what="target")
         return compute_pair_logits(network, rows, goal.to(rows.ids.device))
     if rows.full:
         return network(rows.dense())
-    order = by_length(rows.lengths)
+    order = sort_by_length(rows.lengths)
     text, unpack = rows.pack(order)
     scores = network(text)
-    return unpack.back(scores) if scores.dim() == 3 else unpack.back_rows(scores, order)
+    return unpack.restore(scores) if scores.dim() == 3 else unpack.restore_order(scores, order)
 
 
-def compute_pair_logits(network: Form, source: "Rows", target: "Rows") -> Tensor:
+def compute_pair_logits(network: Form, source: "TokenRows", target: "TokenRows") -> Tensor:
+    """Logits of an encoder-decoder, for rows of any lengths."""
     if len(source.ids) != len(target.ids):
         raise InputError(f"source has {len(source.ids)} rows, target has {len(target.ids)}; give one target per source")
     if source.full and target.full:
         return network(Pair(source.dense(), target.dense()))
-    order = by_length(source.lengths, target.lengths)
+    order = sort_by_length(source.lengths, target.lengths)
     packed, (text, unpack) = source.pack(order)[0], target.pack(order)
-    return unpack.back(network(Pair(packed, text)))
+    return unpack.restore(network(Pair(packed, text)))
 
 
 class Unpack(NamedTuple):
@@ -66,23 +67,23 @@ class Unpack(NamedTuple):
     rows: Tensor
     columns: Tensor
 
-    def back(self, x: BTD) -> Tensor:
+    def restore(self, x: BTD) -> Tensor:
         """[1, N, D] → [B, T, D], zeros where there was padding."""
         full = x.new_zeros(self.batch, self.width, x.shape[-1])
         full[self.rows, self.columns] = x[0]
         return full
 
-    def back_rows(self, x: Tensor, order: Sequence[int]) -> Tensor:
+    def restore_order(self, x: Tensor, order: Sequence[int]) -> Tensor:
         """[B, labels] in the order of the caller's rows."""
         return x[torch.tensor(order, device=x.device).argsort()]
 
 
-class Rows(NamedTuple):
+class TokenRows(NamedTuple):
     """Checked ids, which of them are real tokens (`keep`), and their segment ids; padding anywhere."""
 
     ids: BT
     keep: Tensor
-    kinds: BT
+    segment_ids: BT
 
     @property
     def full(self) -> bool:
@@ -92,11 +93,11 @@ class Rows(NamedTuple):
     def lengths(self) -> tuple[int, ...]:
         return tuple(self.keep.sum(1).tolist())
 
-    def to(self, device: torch.device) -> "Rows":
-        return Rows(self.ids.to(device), self.keep.to(device), self.kinds.to(device))
+    def to(self, device: torch.device) -> "TokenRows":
+        return TokenRows(self.ids.to(device), self.keep.to(device), self.segment_ids.to(device))
 
     def dense(self) -> Text:
-        return Text(self.ids, self.kinds)
+        return Text(self.ids, self.segment_ids)
 
     def pack(self, order: Sequence[int]) -> tuple[PackedText, Unpack]:
         """The real tokens of the rows, in this order of rows."""
@@ -105,12 +106,12 @@ class Rows(NamedTuple):
         rows = picked[at]
         lengths = self.lengths
         text = PackedText(
-            self.ids[rows, columns][None], self.kinds[rows, columns][None], tuple(lengths[row] for row in order)
+            self.ids[rows, columns][None], self.segment_ids[rows, columns][None], tuple(lengths[row] for row in order)
         )
         return text, Unpack(len(self.ids), self.ids.shape[1], rows, columns)
 
 
-def check_inputs(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | None, what: str) -> Rows:
+def check_inputs(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | None, what: str) -> TokenRows:
     """The rows, or an InputError that says what is wrong, where, and the way out."""
     tokens = to_ids(ids, what)
     real = torch.ones_like(tokens, dtype=torch.bool) if keep is None else to_mask(keep, tokens, what)
@@ -130,10 +131,11 @@ def check_inputs(ids: Ids, spec: ModelSpec, *, keep: Keep | None, kinds: Ids | N
         )
     _check_range(tokens, real, spec.vocab, f"{what}: token id", "the vocabulary")
     _check_range(segments, real, max(spec.embedding.kinds, 1), f"{what}: segment id", "the segments")
-    return Rows(tokens, real, segments)
+    return TokenRows(tokens, real, segments)
 
 
 def to_ids(values: Ids, what: str) -> Tensor:
+    """Token ids as a checked tensor [rows, tokens]."""
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -149,6 +151,7 @@ def to_ids(values: Ids, what: str) -> Tensor:
 
 
 def to_mask(keep: Keep, ids: Tensor, what: str) -> Tensor:
+    """`keep` as a checked boolean tensor of the same shape as the ids."""
     try:
         tensor = torch.as_tensor(keep, device=ids.device)
     except (TypeError, ValueError, RuntimeError):
@@ -167,7 +170,7 @@ def _check_range(values: Tensor, real: Tensor, limit: int, name: str, of: str) -
         raise InputError(f"{name} {int(found[bad][0])} is outside {of} of {limit}; use 0 to {limit - 1}")
 
 
-def by_length(*lengths: Iterable[int]) -> list[int]:
+def sort_by_length(*lengths: Iterable[int]) -> list[int]:
     """An order in which rows of equal length are neighbours, so that attention batches them."""
     sizes = list(zip(*lengths, strict=True))
     return sorted(range(len(sizes)), key=sizes.__getitem__)

@@ -26,7 +26,7 @@ class AnySight(Protocol):
 class AnyView(Protocol):
     """Which key a query may see, before a score bias is added."""
 
-    def through(self, bias: "Door", dtype: torch.dtype) -> AnySight: ...
+    def through(self, bias: "ScoreBiasFunction", dtype: torch.dtype) -> AnySight: ...
 
 
 class Sight(NamedTuple):
@@ -43,13 +43,13 @@ class Sight(NamedTuple):
         if self.added is not None:
             return self.added
         allowed = torch.ones(queries, keys, dtype=torch.bool)
-        return minus_infinity(allowed.tril() if self.causal else allowed, torch.float64)[None, None]
+        return to_additive_mask(allowed.tril() if self.causal else allowed, torch.float64)[None, None]
 
 
 Kernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, Sight], Tensor]
 
 
-class View(NamedTuple):
+class QueryKeyView(NamedTuple):
     """One rectangle: positions of queries and keys, and which keys a query may see (`allowed` is None: all)."""
 
     queries: Positions
@@ -60,20 +60,20 @@ class View(NamedTuple):
     def sight(self, dtype: torch.dtype) -> Sight:
         if self.allowed is None:
             return Sight(self.causal, None)
-        return Sight(False, minus_infinity(self.allowed, dtype))
+        return Sight(False, to_additive_mask(self.allowed, dtype))
 
     def sight_with(self, bias: Tensor, dtype: torch.dtype) -> Sight:
         """The score bias, and −inf where a query may not see a key."""
-        allowed = seen(self.queries, self.keys, window=None) if self.causal else self.allowed
+        allowed = allow_past(self.queries, self.keys, window=None) if self.causal else self.allowed
         if allowed is None:
             return Sight(False, bias.to(dtype))
         return Sight(False, bias.to(dtype).masked_fill(~allowed, float("-inf")))
 
-    def through(self, bias: "Door", dtype: torch.dtype) -> Sight:
+    def through(self, bias: "ScoreBiasFunction", dtype: torch.dtype) -> Sight:
         return bias(self, dtype)
 
 
-Door: TypeAlias = Callable[[View, torch.dtype], Sight]
+ScoreBiasFunction: TypeAlias = Callable[[QueryKeyView, torch.dtype], Sight]
 
 
 class Group(NamedTuple):
@@ -121,9 +121,9 @@ class DocumentViews(NamedTuple):
     """Views of packed texts, before a score bias is added."""
 
     groups: tuple[Group, ...]
-    views: tuple[View, ...]
+    views: tuple[QueryKeyView, ...]
 
-    def through(self, bias: Door, dtype: torch.dtype) -> Documents:
+    def through(self, bias: ScoreBiasFunction, dtype: torch.dtype) -> Documents:
         return Documents(self.groups, tuple(view.through(bias, dtype) for view in self.views))
 
 
@@ -138,12 +138,12 @@ def fold(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1, 2)[None]
 
 
-def minus_infinity(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+def to_additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where a query may see a key, −inf where not: added, never multiplied (a negative score times −inf is +inf)."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, float("-inf"))
 
 
-def seen(queries: Positions, keys: KeyPositions, *, window: int | None) -> Allowed:
+def allow_past(queries: Positions, keys: KeyPositions, *, window: int | None) -> Allowed:
     """query i sees key j where i − window < j ≤ i"""
     ahead = keys - queries[:, None, :, None]
     allowed = ahead <= 0
@@ -153,54 +153,65 @@ def seen(queries: Positions, keys: KeyPositions, *, window: int | None) -> Allow
 # --- the patterns, one for each situation ---------------------------------------------------------------------------
 
 
-def counting(length: int, device: torch.device) -> Tensor:
+def count_up(length: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device)
 
 
-def whole(queries: int, keys: int, device: torch.device) -> View:
+def full_view(queries: int, keys: int, device: torch.device) -> QueryKeyView:
     """Every query sees every key: an encoder, or cross-attention."""
-    return View(counting(queries, device)[None], counting(keys, device))
+    return QueryKeyView(count_up(queries, device)[None], count_up(keys, device))
 
 
-def triangle(length: int, device: torch.device, *, window: int | None) -> View:
-    """Each query sees itself and the past: a decoder without a cache."""
-    positions = counting(length, device)
+def two_sided_view(length: int, device: torch.device, *, window: int | None) -> QueryKeyView:
+    """An encoder: each query sees the keys less than `window` positions away, on both sides."""
     if window is None or length <= window:
-        return View(positions[None], positions, causal=True)
-    return View(positions[None], positions, allowed=seen(positions[None], positions, window=window))
+        return full_view(length, length, device)
+    positions = count_up(length, device)
+    allowed = (positions - positions[:, None]).abs() < window
+    return QueryKeyView(positions[None], positions, allowed=allowed[None, None])
 
 
-def cached_view(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> View:
+def causal_view(length: int, device: torch.device, *, window: int | None) -> QueryKeyView:
+    """Each query sees itself and the past: a decoder without a cache."""
+    positions = count_up(length, device)
+    if window is None or length <= window:
+        return QueryKeyView(positions[None], positions, causal=True)
+    return QueryKeyView(positions[None], positions, allowed=allow_past(positions[None], positions, window=window))
+
+
+def cached_view(past: tuple[int, ...], length: int, device: torch.device, *, window: int | None) -> QueryKeyView:
     """A decoder with a cache: row b has past[b] positions in the cache and `length` new ones.
 
     A slot of the cache is a position, so "no key after the query" also hides the slots after the end of a shorter row.
     """
     longest = max(past)
     if longest == 0:
-        return triangle(length, device, window=window)
+        return causal_view(length, device, window=window)
     level = min(past) == longest
-    keys = counting(longest + length, device)
+    keys = count_up(longest + length, device)
     starts = torch.tensor(past[:1] if level else past, device=device)
-    queries = starts[:, None] + counting(length, device)
+    queries = starts[:, None] + count_up(length, device)
     if level and length == 1 and (window is None or longest < window):
-        return View(queries, keys)
-    return View(queries, keys, allowed=seen(queries, keys, window=window))
+        return QueryKeyView(queries, keys)
+    return QueryKeyView(queries, keys, allowed=allow_past(queries, keys, window=window))
 
 
-def padded_view(lengths: tuple[int, ...], queries: int, device: torch.device) -> View:
+def padded_view(lengths: tuple[int, ...], queries: int, device: torch.device) -> QueryKeyView:
     """Rows of sources of unequal length, padded to the longest: the padding is not seen."""
-    keys = counting(max(lengths), device)
+    keys = count_up(max(lengths), device)
     within = keys < torch.tensor(lengths, device=device)[:, None]
-    return View(counting(queries, device)[None], keys, allowed=within[:, None, None, :])
+    return QueryKeyView(count_up(queries, device)[None], keys, allowed=within[:, None, None, :])
 
 
-def packed_views(lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], View]) -> DocumentViews:
+def packed_views(
+    lengths: tuple[int, ...], keys: tuple[int, ...], view: Callable[[int, int], QueryKeyView]
+) -> DocumentViews:
     """Packed texts; `view(queries, keys)` is the pattern within each of them."""
     groups = tuple(Group(len(list(same)), *size) for size, same in groupby(zip(lengths, keys, strict=True)))
     return DocumentViews(groups, tuple(view(group.queries, group.keys) for group in groups))
 
 
-def draw(view: View, queries: int) -> str:
+def draw(view: QueryKeyView, queries: int) -> str:
     """● where a query (row) sees a key (column)"""
     matrix = view.sight(torch.float64).matrix(queries, len(view.keys))[0, 0].expand(queries, -1)
     return "\n".join(" ".join("●" if cell == 0 else "·" for cell in row) for row in matrix.tolist())
@@ -209,10 +220,11 @@ def draw(view: View, queries: int) -> str:
 if __name__ == "__main__":
     cpu = torch.device("cpu")
     for name, view in {
-        "encoder: every query sees every key": whole(5, 5, cpu),
-        "decoder: itself and the past": triangle(5, cpu, window=None),
-        "decoder with a window of 2": triangle(5, cpu, window=2),
+        "encoder: every query sees every key": full_view(5, 5, cpu),
+        "encoder with a window of 2": two_sided_view(5, cpu, window=2),
+        "decoder: itself and the past": causal_view(5, cpu, window=None),
+        "decoder with a window of 2": causal_view(5, cpu, window=2),
         "decoder with 3 tokens in its cache and 2 new ones": cached_view((3,), 2, cpu, window=None),
-        "cross-attention: target of 2, source of 5": whole(2, 5, cpu),
+        "cross-attention: target of 2, source of 5": full_view(2, 5, cpu),
     }.items():
         print(f"{name}\n{draw(view, view.queries.shape[1])}\n")

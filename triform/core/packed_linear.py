@@ -8,22 +8,23 @@ which it holds a second time; it does not follow later changes of the weights.
 
 import copy
 from typing import TypeVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
 from triform.core.attention import CrossAttention, SelfAttention
-from triform.core.blocks import Residual
+from triform.core.blocks import ParallelResidual, Residual
 from triform.core.build import Linear, WideLinear
 from triform.core.feedforward import FeedForward
 from triform.core.forms import Network
 from triform.core.output_heads import LanguageHead
+from triform.core.quantized_network import QuantizedHead, is_quantized
 from triform.shapes import VD, XD, XV
 
-PLAIN_ROWS = 4
+PLAIN_ROW_MULTIPLE = 16
 # Parameters: smaller networks fit into the processor's cache, where calls cost more than reading.
-WORTH_PACKING = 2**22
+MIN_PACKED_PARAMETERS = 2**22
 
 
 class PackedLinear(nn.Module):
@@ -40,26 +41,41 @@ class PackedLinear(nn.Module):
         return self.product(x, self.packed, self.bias, "none", [], "")
 
 
+_PACKED_LAYERS: WeakValueDictionary[tuple[int, ...], PackedLinear] = WeakValueDictionary()
+
+
+def pack_linear(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+    """One packed copy of a matrix, however many networks share it: a base and those with adapters."""
+    tensors = (weight,) if bias is None else (weight, bias)
+    key = tuple(n for x in tensors for n in (x.data_ptr(), 0 if x.is_inference() else x._version, *x.shape))
+    known = _PACKED_LAYERS.get(key)
+    if known is None:
+        known = _PACKED_LAYERS[key] = PackedLinear(weight, bias)
+    return known
+
+
 class PackedHead(nn.Module):
     """logits = ready(x) Wᵀ + b"""
 
     def __init__(self, head: LanguageHead, table: VD) -> None:
         super().__init__()
         self.head = head
-        self.linear = PackedLinear(head.weight(table), head.bias())
+        self.linear = pack_linear(head.weight(table), head.bias())
 
     def forward(self, x: XD, table: VD) -> XV:
         return self.linear(self.head.ready(x))
 
 
 def can_pack(network: Network) -> bool:
-    """Whether this machine can pack weights of this dtype and device."""
-    weight = network.token.weight
-    return torch._C._has_mkldnn and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    """Whether this machine can pack weights of this dtype and device; matrices in few bits are packed already."""
+    return torch._C._has_mkldnn and network.dtype == torch.float32 and network.device.type == "cpu"
 
 
-def worth_packing(network: Network) -> bool:
-    return can_pack(network) and sum(p.numel() for p in network.parameters()) >= WORTH_PACKING
+def is_worth_packing(network: Network) -> bool:
+    """Large enough or quantised, and without hooks: a packed copy has none."""
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    large = sum(p.numel() for p in network.parameters()) >= MIN_PACKED_PARAMETERS
+    return not hooked and can_pack(network) and (large or is_quantized(network))
 
 
 _PACKED_COPIES: WeakKeyDictionary[Network, tuple[tuple[tuple[int, int], ...], Network]] = WeakKeyDictionary()
@@ -67,7 +83,7 @@ Module = TypeVar("Module", bound=nn.Module)
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 
-def packed(network: AnyNetwork) -> AnyNetwork:
+def pack_network(network: AnyNetwork) -> AnyNetwork:
     """The packed copy, made once per state of the weights; it is freed with its network."""
     numbers = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in network.parameters())
     known = _PACKED_COPIES.get(network)
@@ -76,21 +92,21 @@ def packed(network: AnyNetwork) -> AnyNetwork:
     return cast(AnyNetwork, known[1])
 
 
-def forget_twin(network: Network) -> None:
+def free_packed_copy(network: Network) -> None:
     """Free the packed copy before the weights change: it is as large as its network."""
     _PACKED_COPIES.pop(network, None)
 
 
 def _pack(network: Network) -> Network:
     copied = _copy_packed(network)
-    if isinstance(network.readout, LanguageHead):
-        copied.readout = PackedHead(_copy_packed(network.readout), network.token.weight)
+    if isinstance(network.readout, LanguageHead) and not isinstance(network.readout, QuantizedHead):
+        copied.readout = PackedHead(_copy_packed(network.readout), network.token.table)
     return copied
 
 
 # A packed copy has no hooks, so these modules call the `forward` of their parts directly. A decoding step of twelve
 # layers is about 270 such calls, and calling a module costs more than many of them compute.
-CALL_FORWARD_OF = (Residual, SelfAttention, CrossAttention, FeedForward)
+CALL_FORWARD_OF = (Residual, ParallelResidual, SelfAttention, CrossAttention, FeedForward)
 
 
 def _copy_packed(module: Module) -> Module:
@@ -107,5 +123,5 @@ def _copy_packed(module: Module) -> Module:
 
 def _copy_child(child: nn.Module) -> nn.Module:
     if type(child) is Linear or type(child) is WideLinear:
-        return PackedLinear(child.weight, child.bias)
+        return pack_linear(child.weight, child.bias)
     return _copy_packed(child)

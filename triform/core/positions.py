@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from triform.core.masks import Sight, View
+from triform.core.masks import QueryKeyView, Sight
 from triform.shapes import BHTS, BTD, BTHK, Angle, KeyPositions, Positions
 
 # --- added to the embeddings ----------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ class NoAddedPosition(nn.Module):
         return x
 
 
-class Sinusoid(nn.Module):
+class SinusoidalPositions(nn.Module):
     """x + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(the same)"""
 
     def forward(self, x: BTD, positions: Positions) -> BTD:
@@ -34,14 +34,30 @@ class Sinusoid(nn.Module):
         return torch.stack((sin, cos), dim=-1).flatten(-2)
 
 
-class SinusoidHalves(Sinusoid):
+class SinusoidalHalves(SinusoidalPositions):
     """The same numbers, all sines first: the order in which Marian's models were trained."""
 
     def order(self, sin: Tensor, cos: Tensor) -> Tensor:
         return torch.cat((sin, cos), dim=-1)
 
 
+class FairseqSinusoid(SinusoidalHalves):
+    """The exponent i/(D/2 − 1), and positions from `first` on: the numbers M2M-100 was trained with."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, x: BTD, positions: Positions) -> BTD:
+        half = x.shape[-1] // 2
+        exponents = torch.arange(half, dtype=torch.float64, device=positions.device) / (half - 1)
+        angles = (positions + self.first).unsqueeze(-1) * 10_000.0**-exponents
+        return x + self.order(angles.sin(), angles.cos()).to(x.dtype)
+
+
 class SinCos(NamedTuple):
+    """Sine and cosine of the rotary angles."""
+
     sin: Tensor
     cos: Tensor
 
@@ -97,6 +113,13 @@ class RotaryAngles(nn.Module):
         return Angles((angles.cos() * self.sharpen).to(dtype), (angles.sin() * self.sharpen).to(dtype))
 
 
+class LayerAngles(nn.ModuleList):
+    """The angles of each kind of layer."""
+
+    def forward(self, positions: Positions, dtype: torch.dtype) -> tuple[Angles, ...]:
+        return tuple(kind(positions, dtype) for kind in self)
+
+
 class NoRotation(nn.Module):
     """q or k, unchanged"""
 
@@ -104,7 +127,7 @@ class NoRotation(nn.Module):
         return x
 
 
-class Turn(nn.Module):
+class Rotation(nn.Module):
     """The pair (x[i], x[i + K/2]) rotated by angle i: the half-split layout of released Llama files."""
 
     def forward(self, x: BTHK, angles: Angles) -> BTHK:
@@ -113,7 +136,15 @@ class Turn(nn.Module):
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def frequencies(head_width: int, base: float) -> list[float]:
+class PartialRotation(Rotation):
+    """The first numbers of a head rotated, as many as there are angles for; the rest unchanged."""
+
+    def forward(self, x: BTHK, angles: Angles) -> BTHK:
+        rotated = 2 * angles.cos.shape[-1]
+        return torch.cat((super().forward(x[..., :rotated], angles), x[..., rotated:]), dim=-1)
+
+
+def rotary_frequencies(head_width: int, base: float) -> list[float]:
     """base^(−2i/K)"""
     return [base ** (-2 * i / head_width) for i in range(head_width // 2)]
 
@@ -158,20 +189,25 @@ def yarn_frequencies(plain: list[float], ramp: YarnRamp, *, factor: float) -> li
     return [scaled(i, frequency) for i, frequency in enumerate(plain)]
 
 
+def longrope_sharpen(stretched: int, trained: int) -> float:
+    """√(1 + ln(stretched / trained) / ln(trained)): longer texts spread the attention (Ding 2024)"""
+    return math.sqrt(1 + math.log(max(stretched / trained, 1.0)) / math.log(trained))
+
+
 # --- added to the scores --------------------------------------------------------------------------------------------
 
 
 class NoBias(nn.Module):
     """scores + mask, no bias"""
 
-    def forward(self, view: View, dtype: torch.dtype) -> Sight:
+    def forward(self, view: QueryKeyView, dtype: torch.dtype) -> Sight:
         return view.sight(dtype)
 
 
 class ScoreBias(nn.Module):
     """scores + bias(distance), one bias per head"""
 
-    def forward(self, view: View, dtype: torch.dtype) -> Sight:
+    def forward(self, view: QueryKeyView, dtype: torch.dtype) -> Sight:
         return view.sight_with(self.bias(view.queries, view.keys), dtype)
 
     def bias(self, queries: Positions, keys: KeyPositions) -> BHTS:

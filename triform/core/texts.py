@@ -36,7 +36,7 @@ class NoSource(DecoderSource):
     """A model with one stack has no source."""
 
     def seen_by(self, target: "Text") -> AnyView:
-        return masks.whole(1, 1, target.ids.device)
+        return masks.full_view(1, 1, target.ids.device)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Text(DecoderSource):
     """B texts of T tokens each."""
 
     ids: BT
-    kinds: BT
+    segment_ids: BT
     lengths: tuple[int, ...] = ()  # of the texts packed into one row; () here
 
     @staticmethod
@@ -64,23 +64,25 @@ class Text(DecoderSource):
     def positions(self, past: tuple[int, ...]) -> Positions:
         """Positions, starting at the cached length of each row."""
         starts = torch.tensor(past, device=self.ids.device)
-        return starts[:, None] + masks.counting(self.ids.shape[1], self.ids.device)
+        return starts[:, None] + masks.count_up(self.ids.shape[1], self.ids.device)
 
-    def both_sides(self) -> AnyView:
-        length = self.ids.shape[1]
-        return masks.whole(length, length, self.ids.device)
+    def both_sides(self, window: int | None) -> AnyView:
+        return masks.two_sided_view(self.ids.shape[1], self.ids.device, window=window)
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         return masks.cached_view(past, self.ids.shape[1], self.ids.device, window=window)
 
     def seen_by(self, target: "Text") -> AnyView:
-        return masks.whole(target.ids.shape[1], self.ids.shape[1], self.ids.device)
+        return masks.full_view(target.ids.shape[1], self.ids.shape[1], self.ids.device)
 
     def first(self, x: BTD) -> Tensor:
         return x[:, 0]
 
     def last(self, x: BTD) -> Tensor:
         return x[:, -1]
+
+    def mean(self, x: BTD) -> Tensor:
+        return x.mean(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,23 +96,25 @@ class PackedText(Text):
 
     def positions(self, past: tuple[int, ...]) -> Positions:
         device = self.ids.device
-        return torch.cat([masks.counting(length, device) for length in self.lengths])[None]
+        return torch.cat([masks.count_up(length, device) for length in self.lengths])[None]
 
-    def both_sides(self) -> AnyView:
+    def both_sides(self, window: int | None) -> AnyView:
         device = self.ids.device
-        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(
+            self.lengths, self.lengths, lambda t, s: masks.two_sided_view(t, device, window=window)
+        )
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         if past != (0,):
             raise InputError("packed texts cannot use a cache; prefill each text into a cache row of its own")
         device = self.ids.device
-        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.triangle(t, device, window=window))
+        return masks.packed_views(self.lengths, self.lengths, lambda t, s: masks.causal_view(t, device, window=window))
 
     def seen_by(self, target: Text) -> AnyView:
         if len(target.lengths) != len(self.lengths):
             raise InputError("a packed source needs a packed target with as many texts; or use memory.in_rows()")
         device = self.ids.device
-        return masks.packed_views(target.lengths, self.lengths, lambda t, s: masks.whole(t, s, device))
+        return masks.packed_views(target.lengths, self.lengths, lambda t, s: masks.full_view(t, s, device))
 
     def in_rows(self) -> DecoderSource:
         return UnequalRows(self.lengths)
@@ -124,6 +128,9 @@ class PackedText(Text):
 
     def last(self, x: BTD) -> Tensor:
         return x[0, self.ends() - 1]
+
+    def mean(self, x: BTD) -> Tensor:
+        return torch.stack([part.mean(0) for part in torch.split(x[0], list(self.lengths))])
 
     def ends(self) -> Tensor:
         return torch.tensor(self.lengths, device=self.ids.device).cumsum(0)

@@ -22,7 +22,7 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class PrecisionFit(msgspec.Struct, frozen=True, kw_only=True):
     """What fits in one precision; 0 if nothing does."""
 
     use: Use
@@ -38,7 +38,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     memory: int
     length: int
-    rooms: tuple[Room, ...]
+    rooms: tuple[PrecisionFit, ...]
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -54,28 +54,29 @@ def fit(spec: ModelSpec, *, memory: int, length: int | None = None) -> Fit:
     if memory < 1:
         raise InputError(f"memory={memory!r} bytes is too small; use e.g. {24 * 10**9}")
     length = spec.context if length is None else length
-    rooms = tuple(room(spec, use, dtype, memory, length) for use in USES for dtype in PRECISIONS)
+    rooms = tuple(fit_precision(spec, use, dtype, memory, length) for use in USES for dtype in PRECISIONS)
     return Fit(memory=memory, length=length, rooms=rooms)
 
 
-def room(spec: ModelSpec, use: Use, dtype: str, memory: int, length: int) -> Room:
+def fit_precision(spec: ModelSpec, use: Use, dtype: str, memory: int, length: int) -> PrecisionFit:
+    """What fits into the memory in one dtype: the largest batch and the longest text."""
     phase: Phase = "training" if use == "training" else "reading" if spec.decoder is None else "prefill"
 
     def count_bytes(batch: int, positions: int) -> int:
         source = positions if spec.form == "encoder-decoder" else None
         return cost(spec, phase=phase, batch=batch, length=positions, source=source, dtype=dtype).memory.total
 
-    return Room(
+    return PrecisionFit(
         use=use,
         dtype=dtype,
         weights=cost(spec, dtype=dtype).memory.weights,
         needed=count_bytes(1, length),
-        batch=largest(lambda batch: count_bytes(batch, length) <= memory, MAX_BATCH),
-        length=largest(lambda positions: count_bytes(1, positions) <= memory, spec.context),
+        batch=find_largest(lambda batch: count_bytes(batch, length) <= memory, MAX_BATCH),
+        length=find_largest(lambda positions: count_bytes(1, positions) <= memory, spec.context),
     )
 
 
-def largest(fits: Callable[[int], bool], limit: int) -> int:
+def find_largest(fits: Callable[[int], bool], limit: int) -> int:
     """The largest number up to the limit that fits, by bisection."""
     low, high = 0, limit
     while low < high:
@@ -84,7 +85,7 @@ def largest(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def bytes_of(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """`24GB`, `16GiB`, `512 MB`"""
     number = text.strip().rstrip("BbIiKkMmGgTt ")
     unit = text.strip()[len(number) :].strip().upper() or "B"

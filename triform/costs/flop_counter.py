@@ -19,48 +19,48 @@ Shape = tuple[int, ...]
 Hook = Callable[..., None]
 
 
-def kernel_flops(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
+def count_kernel_flops(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
     """q kᵀ and its product with v; masked scores are computed too."""
     batch, heads, queries, width = q
     return 2 * batch * heads * queries * k[2] * (width + v[3])
 
 
-def kernel_backward_flops(_: Shape, q: Shape, k: Shape, v: Shape, *__: object, **___: object) -> int:
+def count_kernel_backward_flops(_: Shape, q: Shape, k: Shape, v: Shape, *__: object, **___: object) -> int:
     """The scores again, then the gradients of weights, values, queries and keys: five products."""
     batch, heads, queries, width = q
     return 2 * batch * heads * queries * k[2] * (3 * width + 2 * v[3])
 
 
 KERNELS: dict[Any, Callable[..., int]] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: kernel_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: kernel_backward_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: count_kernel_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: count_kernel_backward_flops,
 }
 
 
-class ByPath(NamedTuple):
+class PathTotals(NamedTuple):
     """The total, and one number per module, submodules included."""
 
     total: float
     paths: dict[str, float]
 
-    def of(self, pattern: str) -> float:
+    def sum_over(self, pattern: str) -> float:
         """Sum over the paths that match: `decoder.blocks.*.attention.f.qkv`."""
         return sum(number for path, number in self.paths.items() if fnmatchcase(path, pattern))
 
 
-def count_flops(network: nn.Module, run: Callable[[], object]) -> ByPath:
+def count_flops(network: nn.Module, run: Callable[[], object]) -> PathTotals:
     """FLOPs of `run`, forward and backward: `count_flops(network, lambda: network(text).sum().backward())`"""
     counter = FlopCounterMode(display=False, custom_mapping=KERNELS)
     counter.mod_tracker = PathTracker(network)  # type: ignore[assignment]
     with counter:
         run()
     sums: dict[str, float] = {path: sum(kinds.values()) for path, kinds in counter.get_flop_counts().items()}
-    return ByPath(sums.pop("Global", 0), sums)
+    return PathTotals(sums.pop("Global", 0), sums)
 
 
-def count_kept(network: nn.Module, run: Callable[[], object], *, given: Iterable[Tensor] = ()) -> int:
-    """Bytes that autograd saves in `run`: each storage once, without the network's and the tensors of `given`."""
-    old = {x.untyped_storage().data_ptr() for x in (*network.parameters(), *network.buffers(), *given)}
+def count_saved_bytes(network: nn.Module, run: Callable[[], object], *, inputs: Iterable[Tensor] = ()) -> int:
+    """Bytes that autograd saves in `run`: each storage once, without the network's and the tensors of `inputs`."""
+    old = {x.untyped_storage().data_ptr() for x in (*network.parameters(), *network.buffers(), *inputs)}
     saved: dict[int, torch.UntypedStorage] = {}
 
     def save(x: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def count_kept(network: nn.Module, run: Callable[[], object], *, given: Iterable
     return sum(storage.nbytes() for storage in saved.values())
 
 
-def count_seconds(network: nn.Module, run: Callable[[], object]) -> ByPath:
+def count_seconds(network: nn.Module, run: Callable[[], object]) -> PathTotals:
     """Seconds of `run`, and of each module's forward pass."""
     seconds: dict[str, float] = defaultdict(float)
     starts: list[float] = []
@@ -86,7 +86,7 @@ def count_seconds(network: nn.Module, run: Callable[[], object]) -> ByPath:
         start = perf_counter()
         run()
         total = perf_counter() - start
-    return ByPath(total, dict(seconds))
+    return PathTotals(total, dict(seconds))
 
 
 def hook_modules(network: nn.Module, enter: Callable[[str], None], leave: Callable[[str], None]) -> ExitStack:

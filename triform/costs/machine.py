@@ -18,8 +18,8 @@ import msgspec
 from triform.control_groups import read_memory_limits
 from triform.errors import InputError
 from triform.files.atomic_file import write_file
-from triform.files.format_version import FORMAT, KEY, check_format
-from triform.weights.model_store import home
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_format
+from triform.weights.model_store import home_folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,12 +56,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return describe_machine(self)
 
 
-def keep(machine: Machine) -> None:
+def store_machine(machine: Machine) -> None:
     """Stored in the cache folder under the host name: several machines may share the folder."""
-    write_file(_path(), msgspec.json.encode({KEY: FORMAT} | msgspec.to_builtins(machine)))
+    write_file(_path(), msgspec.json.encode({FORMAT_KEY: CURRENT_FORMAT} | msgspec.to_builtins(machine)))
 
 
-def kept() -> Machine | None:
+def load_machine() -> Machine | None:
     """The stored measurement, or None if there is none or it cannot be read."""
     with suppress(OSError, msgspec.MsgspecError):
         data = _path().read_bytes()
@@ -71,7 +71,7 @@ def kept() -> Machine | None:
 
 
 def _path() -> Path:
-    return home() / f"machine-{platform.node() or 'here'}.json"
+    return home_folder() / f"machine-{platform.node() or 'here'}.json"
 
 
 @lru_cache(maxsize=1)
@@ -85,15 +85,16 @@ def measure() -> Machine:
 
     with torch.no_grad():
         peak = max(
-            2 * side**3 / best(product(side), seconds=SECONDS_PER_LIMIT / len(MATRIX_SIDES)) for side in MATRIX_SIDES
+            2 * side**3 / time_fastest(product(side), seconds=SECONDS_PER_LIMIT / len(MATRIX_SIDES))
+            for side in MATRIX_SIDES
         )
         matrix = torch.rand(READ_BYTES // 4 // 4096, 4096)
         vector = torch.rand(4096)
-        reading = best(lambda: matrix @ vector, seconds=SECONDS_PER_LIMIT)
-    return Machine(peak_flops=peak, bandwidth=READ_BYTES / reading, memory=memory())
+        reading = time_fastest(lambda: matrix @ vector, seconds=SECONDS_PER_LIMIT)
+    return Machine(peak_flops=peak, bandwidth=READ_BYTES / reading, memory=usable_memory())
 
 
-def best(run: Callable[[], object], *, seconds: float) -> float:
+def time_fastest(run: Callable[[], object], *, seconds: float) -> float:
     """Seconds of the fastest round, after one warm-up round."""
     run()
     end, fastest = perf_counter() + seconds, float("inf")
@@ -104,7 +105,7 @@ def best(run: Callable[[], object], *, seconds: float) -> float:
     return fastest
 
 
-def memory() -> int:
+def usable_memory() -> int:
     """Bytes this process may use: the machine's memory, or the smallest limit of its control groups."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *read_memory_limits()])

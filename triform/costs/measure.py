@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from triform.core.build import cache_for
-from triform.core.cache import NO_MEMORY, Cache, Memory
+from triform.core.build import make_cache
+from triform.core.cache import NO_MEMORY, Cache, SourceMemory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.core.texts import Pair, Text
-from triform.costs.flop_counter import ByPath, count_flops, count_seconds
+from triform.costs.flop_counter import PathTotals, count_flops, count_seconds
 from triform.costs.machine import Machine
 from triform.costs.predict import OPTIMIZER, Cost
 from triform.costs.roofline import roofline
 from triform.costs.stack_rows import Operation
-from triform.costs.workload import Load
+from triform.costs.workload import Workload
 from triform.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROUNDS = 5  # the fastest one is reported
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class PathCost(msgspec.Struct, frozen=True, kw_only=True):
     """One module path with all its operations. FLOPs are of forward and backward; times of the forward pass."""
 
     path: str
@@ -35,13 +35,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     measured: float  # seconds of the forward pass
 
 
-class Beside(msgspec.Struct, frozen=True):
+class MeasuredCost(msgspec.Struct, frozen=True):
     """One line per path, and the total: of a training step with its backward pass, without the optimizer."""
 
     form: str
-    load: Load
+    load: Workload
     machine: Machine
-    lines: tuple[Line, ...]
+    lines: tuple[PathCost, ...]
 
     @property
     def equal(self) -> bool:
@@ -56,23 +56,23 @@ class Beside(msgspec.Struct, frozen=True):
         return make_measured_table(self)
 
 
-def beside(costs: Cost, *, flops: ByPath, seconds: ByPath, machine: Machine) -> Beside:
+def compare_costs(costs: Cost, *, flops: PathTotals, seconds: PathTotals, machine: Machine) -> MeasuredCost:
     """Joins a predicted cost with FLOPs counted and seconds measured under the same workload."""
     rows = [row for row in costs.operations if row.stack != OPTIMIZER]
     lines = []
     for path in dict.fromkeys(row.path for row in rows if row.flops):
         operations = [row for row in rows if row.path == path]
         lines.append(
-            Line(
+            PathCost(
                 path=path,
                 names=", ".join(dict.fromkeys(row.name for row in operations)),
                 predicted=sum(row.flops for row in operations),
-                counted=int(flops.of(path)),
-                least=sum(least_forward(row, costs.load, machine) for row in operations),
-                measured=seconds.of(path),
+                counted=int(flops.sum_over(path)),
+                least=sum(min_forward_seconds(row, costs.load, machine) for row in operations),
+                measured=seconds.sum_over(path),
             )
         )
-    total = Line(
+    total = PathCost(
         path="",
         names="total",
         predicted=costs.total.flops,
@@ -80,10 +80,10 @@ def beside(costs: Cost, *, flops: ByPath, seconds: ByPath, machine: Machine) -> 
         least=sum(row.seconds for row in roofline(costs, machine=machine).rows if row.stack != OPTIMIZER),
         measured=seconds.total,
     )
-    return Beside(costs.form, costs.load, machine, (*lines, total))
+    return MeasuredCost(costs.form, costs.load, machine, (*lines, total))
 
 
-def least_forward(row: Operation, load: Load, machine: Machine) -> float:
+def min_forward_seconds(row: Operation, load: Workload, machine: Machine) -> float:
     """A training step moves three times the bytes of its forward pass."""
     moved = row.moved / (3 if load.training else 1)
     return max(row.forward / machine.peak_flops, moved / machine.bandwidth)
@@ -92,12 +92,14 @@ def least_forward(row: Operation, load: Load, machine: Machine) -> float:
 # --- running --------------------------------------------------------------------------------------------------------
 
 
-def run_beside(network: Form, *, spec: ModelSpec, costs: Cost, machine: Machine, rounds: int = ROUNDS) -> Beside:
+def measure_cost(
+    network: Form, *, spec: ModelSpec, costs: Cost, machine: Machine, rounds: int = ROUNDS
+) -> MeasuredCost:
     """Predicted | counted | measured. The network must have the precision the cost was predicted for."""
     load, was_training = costs.load, network.training
     network.train(load.training)
 
-    def measure_seconds() -> ByPath:
+    def measure_seconds() -> PathTotals:
         network.zero_grad(set_to_none=True)
         return count_seconds(network, run)
 
@@ -109,10 +111,10 @@ def run_beside(network: Form, *, spec: ModelSpec, costs: Cost, machine: Machine,
     finally:
         network.train(was_training)
         network.zero_grad(set_to_none=True)
-    return beside(costs, flops=flops, seconds=seconds, machine=machine)
+    return compare_costs(costs, flops=flops, seconds=seconds, machine=machine)
 
 
-def make_run(network: Form, spec: ModelSpec, load: Load) -> Callable[[], object]:
+def make_run(network: Form, spec: ModelSpec, load: Workload) -> Callable[[], object]:
     """A function that runs the workload once per call."""
     target, source = make_text(spec, load.batch, load.length), make_text(spec, load.batch, load.source)
     if not load.cached:
@@ -126,16 +128,16 @@ def make_run(network: Form, spec: ModelSpec, load: Load) -> Callable[[], object]
 
 
 def make_cached_run(
-    network: DecoderOnly | EncoderDecoder, spec: ModelSpec, load: Load, target: Text, source: Text
+    network: DecoderOnly | EncoderDecoder, spec: ModelSpec, load: Workload, target: Text, source: Text
 ) -> Callable[[], object]:
-    weight = network.token.weight
-    cache = cache_for(spec, rows=load.batch, capacity=load.positions, dtype=weight.dtype, device=weight.device)
+    """A function that runs what the workload says with a cache: a prefill, a step, or a generation."""
+    cache = make_cache(spec, rows=load.batch, capacity=load.positions, dtype=network.dtype, device=network.device)
     token = make_text(spec, load.batch, 1)
 
-    def encode() -> Memory:
+    def encode() -> SourceMemory:
         return network.encode(source) if isinstance(network, EncoderDecoder) else NO_MEMORY
 
-    def feed(more: Text, memory: Memory) -> None:
+    def feed(more: Text, memory: SourceMemory) -> None:
         """Decodes into the cache; computes only the last position's logits, as generation does."""
         network.head(decode(network, more, memory, cache)[:, -1:])
 
@@ -159,7 +161,7 @@ def make_cached_run(
     return step
 
 
-def decode(network: DecoderOnly | EncoderDecoder, more: Text, memory: Memory, cache: Cache) -> torch.Tensor:
+def decode(network: DecoderOnly | EncoderDecoder, more: Text, memory: SourceMemory, cache: Cache) -> torch.Tensor:
     if isinstance(network, EncoderDecoder):
         return network.decode(more, memory, cache)
     return network.decode(more, cache)

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from triform.charts import Curve, Figure, bars, draw, lines, stacked
+from triform.charts import Curve, Figure, bars, draw, lines, stack_figures
 from triform.costs.machine import Machine
 from triform.costs.operations import CROSS_SCORES, SCORES
 from triform.costs.predict import Cost, cost
-from triform.costs.roofline import Crossover, Turning, crossovers, roofline, turning_batch
+from triform.costs.roofline import Crossover, TurningBatch, crossovers, find_turning_batch, roofline
 from triform.costs.stack_rows import Operation
 from triform.costs.workload import DEFAULT_NEW_TOKENS, Phase
 from triform.errors import InputError
 from triform.spec import ModelSpec, replace
+from triform.weight_kinds import WeightKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class CostOverview(msgspec.Struct, frozen=True, kw_only=True):
     """One phase operation by operation, or all phases side by side; times only if a machine is known."""
 
     model: str
@@ -30,9 +31,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...]
     crossovers: tuple[Crossover, ...]
     machine: Machine | None
-    turning: Turning | None  # only for a decoder and a known machine
+    turning: TurningBatch | None  # only for a decoder and a known machine
 
-    def least(self, costs: Cost) -> float | None:
+    def min_seconds(self, costs: Cost) -> float | None:
         """The roofline's lower bound, in seconds."""
         return None if self.machine is None else roofline(costs, machine=self.machine).seconds
 
@@ -46,7 +47,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
             "crossovers": self.crossovers,
             "turning": self.turning,
             "phases": {
-                cost.load.phase: cost.to_builtins() | {"least_seconds": self.least(cost)} for cost in self.costs
+                cost.load.phase: cost.to_builtins() | {"least_seconds": self.min_seconds(cost)} for cost in self.costs
             },
         }
         return msgspec.json.encode(table).decode()
@@ -62,32 +63,37 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         if self.machine is not None:
             single = [cost for cost in self.costs if cost.load.phase != "generation"]  # it is a prefill and steps
             figures.append(plot_roofline(single or self.costs, machine=self.machine))
-        return stacked([*figures, plot_crossover(self.spec)])
+        return stack_figures([*figures, plot_crossover(self.spec)])
 
 
-def overview(
+def make_overview(
     spec: ModelSpec,
     *,
     model: str,
     phase: Phase | None = None,
     machine: Machine | None = None,
     **sizes: Any,
-) -> Overview:
+) -> CostOverview:
     """`overview(named("llama-3-8b"), model="llama-3-8b", batch=4, context=8192, dtype="float16")`"""
-    costs = tuple(cost_of(spec, phase=each, **sizes) for each in ([phase] if phase else phases(spec)))
+    phases = [each for each in list_phases(spec) if each != "training" or sizes.get("weights", "float32") == "float32"]
+    costs = tuple(cost_of_context(spec, phase=each, **sizes) for each in ([phase] if phase else phases))
     turning = None
     if machine is not None and spec.decoder is not None:
-        step = cost_of(spec, phase="step", **sizes).load
-        turning = Turning(step.length, turning_batch(spec, machine=machine, length=step.length, dtype=step.dtype))
-    return Overview(model=model, spec=spec, costs=costs, crossovers=crossovers(spec), machine=machine, turning=turning)
+        step = cost_of_context(spec, phase="step", **sizes).load
+        turning = TurningBatch(
+            step.length, find_turning_batch(spec, machine=machine, length=step.length, dtype=step.dtype)
+        )
+    return CostOverview(
+        model=model, spec=spec, costs=costs, crossovers=crossovers(spec), machine=machine, turning=turning
+    )
 
 
-def phases(spec: ModelSpec) -> tuple[Phase, ...]:
+def list_phases(spec: ModelSpec) -> tuple[Phase, ...]:
     """The phases of this form; a decoder's forward pass is its prefill."""
     return ("training", "reading") if spec.decoder is None else ("training", "prefill", "step", "generation")
 
 
-def cost_of(
+def cost_of_context(
     spec: ModelSpec,
     *,
     phase: Phase,
@@ -96,6 +102,7 @@ def cost_of(
     source: int | None = None,
     new: int | None = None,
     dtype: str = "float32",
+    weights: WeightKind = "float32",
 ) -> Cost:
     """`context` is the final length of the text: in a generation, the prompt and the new tokens together.
 
@@ -118,6 +125,7 @@ def cost_of(
         source=source,
         new=new if phase == "generation" else None,
         dtype=dtype,
+        weights=weights,
     )
 
 
@@ -166,7 +174,7 @@ def plot_roofline(costs: Sequence[Cost], *, machine: Machine) -> Figure:
     for one in costs:
         for row in one.operations:
             if row.flops:
-                name = group_of(row) if len(costs) == 1 else one.load.phase
+                name = name_group(row) if len(costs) == 1 else one.load.phase
                 attainable = min(machine.peak_flops, row.intensity * machine.bandwidth)
                 points.setdefault(name, []).append((row.intensity, attainable))
     intensities = [intensity for group in points.values() for intensity, _ in group]
@@ -185,7 +193,7 @@ def plot_roofline(costs: Sequence[Cost], *, machine: Machine) -> Figure:
     )
 
 
-def group_of(row: Operation) -> str:
+def name_group(row: Operation) -> str:
     return "attention" if row.path.endswith("attend") else "head" if row.name == "head" else "matrices"
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from triform.costs import activation_memory, operations
-from triform.costs.stack_rows import Operation, Walk, count_numbers
-from triform.costs.workload import Load, Phase, make_load, walks
+from triform.costs.stack_rows import Operation, StackPass, count_numbers, count_weight_bytes
+from triform.costs.workload import Phase, Workload, make_load, make_passes
 from triform.errors import UnknownName
 from triform.spec import ModelSpec
+from triform.weight_kinds import WeightKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +25,7 @@ MOMENTS = 2  # of AdamW, per parameter
 OPTIMIZER_MOVES = 7  # numbers per parameter: weight, gradient and moments read; weight and moments written
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryCost(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes held at once; in training, with accumulated gradients."""
 
     weights: int
@@ -40,7 +41,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return sum(getattr(self, field) for field in self.__struct_fields__)
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class CostTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over a stack or over all operations."""
 
     forward: int
@@ -52,10 +53,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     intensity: float
 
     @staticmethod
-    def of(operations: Iterable[Operation]) -> "Totals":
+    def of(operations: Iterable[Operation]) -> "CostTotals":
         rows = tuple(operations)
         flops, moved = sum(row.flops for row in rows), sum(row.moved for row in rows)
-        return Totals(
+        return CostTotals(
             forward=sum(row.forward for row in rows),
             backward=sum(row.backward for row in rows),
             flops=flops,
@@ -70,20 +71,20 @@ class Cost(msgspec.Struct, frozen=True):
     """The table: one row per operation, sums per stack and in total, and memory."""
 
     form: str
-    load: Load
+    load: Workload
     parameters: int
     operations: tuple[Operation, ...]
-    memory: Memory
+    memory: MemoryCost
 
     @property
-    def total(self) -> Totals:
-        return Totals.of(self.operations)
+    def total(self) -> CostTotals:
+        return CostTotals.of(self.operations)
 
     @property
-    def stacks(self) -> dict[str, Totals]:
+    def stacks(self) -> dict[str, CostTotals]:
         """Encoder, decoder, head; the steps of a generation separately."""
         names = dict.fromkeys(row.stack for row in self.operations)
-        return {name: Totals.of(row for row in self.operations if row.stack == name) for name in names}
+        return {name: CostTotals.of(row for row in self.operations if row.stack == name) for name in names}
 
     def row(self, name: str, *, stack: str) -> Operation:
         for row in self.operations:
@@ -117,20 +118,24 @@ def cost(
     source: int | None = None,
     new: int | None = None,
     dtype: str = "float32",
+    weights: WeightKind = "float32",
 ) -> Cost:
     """`cost(named("llama-3-8b"), phase="step", batch=4, length=8192, dtype="float16")`"""
-    load = make_load(spec, phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
-    rows = tuple(row for walk in walks(spec, load) for row in count_rows(walk))
+    load = make_load(
+        spec, phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype, weights=weights
+    )
+    rows = tuple(row for walk in make_passes(spec, load) for row in count_rows(walk))
     if load.training:
         rows += (count_optimizer(spec, load),)
-    return Cost(spec.form, load, parameters(spec), rows, count_memory(spec, load, rows))
+    return Cost(spec.form, load, count_parameters(spec), rows, count_memory(spec, load, rows))
 
 
-def parameters(spec: ModelSpec) -> int:
+def count_parameters(spec: ModelSpec) -> int:
     return count_numbers(spec, "*", trained=True)
 
 
-def count_rows(walk: Walk) -> Iterator[Operation]:
+def count_rows(walk: StackPass) -> Iterator[Operation]:
+    """The operations of a pass with the activations that each keeps."""
     kept = activation_memory.count_stack(walk)
     for row in operations.count_stack(walk):
         yield msgspec.structs.replace(row, kept=kept.get(row.name, 0))
@@ -139,29 +144,32 @@ def count_rows(walk: Walk) -> Iterator[Operation]:
             yield msgspec.structs.replace(row, kept=activation_memory.count_head(walk))
 
 
-def count_optimizer(spec: ModelSpec, load: Load) -> Operation:
+def count_optimizer(spec: ModelSpec, load: Workload) -> Operation:
     """Element-wise over all parameters: bytes, no FLOPs."""
-    moved = OPTIMIZER_MOVES * parameters(spec) * load.number
+    moved = OPTIMIZER_MOVES * count_parameters(spec) * load.bytes_per_number
     return Operation(stack=OPTIMIZER, name="AdamW", path="*", moved=moved)
 
 
-def cache_bytes_per_position(spec: ModelSpec, *, number: int = 4) -> int:
-    """Keys and values of one position in every decoder layer: 2·L·g·k numbers of `number` bytes; 0 for an encoder."""
+def cache_bytes_per_position(spec: ModelSpec, *, bytes_per_number: int = 4) -> int:
+    """Keys and values of one position in every decoder layer: 2·L·g·k numbers; 0 for an encoder."""
     if spec.decoder is None:
         return 0
     a = spec.decoder.attention
-    return 2 * spec.decoder.layers * a.kv_heads * a.head_width * number
+    return 2 * spec.decoder.layers * a.kv_heads * a.head_width * bytes_per_number
 
 
-def count_memory(spec: ModelSpec, load: Load, rows: tuple[Operation, ...]) -> Memory:
-    trained = parameters(spec) * load.number if load.training else 0
-    per_position = 0 if load.training else load.batch * cache_bytes_per_position(spec, number=load.number)
-    return Memory(
-        weights=count_numbers(spec, "*") * load.number,
+def count_memory(spec: ModelSpec, load: Workload, rows: tuple[Operation, ...]) -> MemoryCost:
+    """Bytes of weights, gradients, optimizer state, activations and caches."""
+    trained = count_parameters(spec) * load.bytes_per_number if load.training else 0
+    per_position = (
+        0 if load.training else load.batch * cache_bytes_per_position(spec, bytes_per_number=load.bytes_per_number)
+    )
+    return MemoryCost(
+        weights=count_weight_bytes(spec, "*", kind=load.weights, bytes_per_number=load.bytes_per_number),
         gradients=trained,
         optimizer=MOMENTS * trained,
         kept=sum(row.kept for row in rows),
-        passing=max(activation_memory.count_temporary(walk) for walk in walks(spec, load)),
+        passing=max(activation_memory.count_temporary(walk) for walk in make_passes(spec, load)),
         cache=per_position * load.positions if load.cached else 0,
         cross=per_position * load.source,
     )

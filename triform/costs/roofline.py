@@ -43,7 +43,7 @@ def crossovers(spec: ModelSpec) -> tuple[Crossover, ...]:
 # --- the roofline ---------------------------------------------------------------------------------------------------
 
 
-class Bound(msgspec.Struct, frozen=True):
+class TimeBound(msgspec.Struct, frozen=True):
     """max(FLOPs / peak, bytes / bandwidth): the lower bound of one operation's time."""
 
     stack: str
@@ -57,7 +57,7 @@ class Roofline(msgspec.Struct, frozen=True):
     """Lower bounds of all operations on a machine, run one after another."""
 
     machine: Machine
-    rows: tuple[Bound, ...]
+    rows: tuple[TimeBound, ...]
     seconds: float
 
     def to_json(self) -> str:
@@ -70,22 +70,23 @@ class Roofline(msgspec.Struct, frozen=True):
 
 
 def roofline(costs: Cost, *, machine: Machine) -> Roofline:
+    """A lower bound of the time of each operation on a machine: compute or bandwidth."""
     rows = []
     for row in costs.operations:
         computing, reading = row.flops / machine.peak_flops, row.moved / machine.bandwidth
         by: Limit = "compute" if computing > reading else "bandwidth"
-        rows.append(Bound(row.stack, row.name, row.path, max(computing, reading), by))
+        rows.append(TimeBound(row.stack, row.name, row.path, max(computing, reading), by))
     return Roofline(machine, tuple(rows), sum(row.seconds for row in rows))
 
 
-class Turning(msgspec.Struct, frozen=True):
+class TurningBatch(msgspec.Struct, frozen=True):
     """The batch from which a decoding step at `length` is limited by compute; None: no batch is large enough."""
 
     length: int
     batch: float | None
 
 
-def turning_batch(spec: ModelSpec, *, machine: Machine, length: int, dtype: str = "float32") -> float | None:
+def find_turning_batch(spec: ModelSpec, *, machine: Machine, length: int, dtype: str = "float32") -> float | None:
     """The batch from which a decoding step is limited by compute instead of bandwidth.
 
     Weights are read once per step, the cache once per sequence: if reading one sequence's cache takes longer than

@@ -13,11 +13,11 @@ import torch
 from triform import families
 from triform.charts import Curve, Figure, draw, lines
 from triform.core.forms import DecoderOnly, Form
-from triform.costs.machine import Machine, best
+from triform.costs.machine import Machine, time_fastest
 from triform.costs.measure import make_run, make_text
 from triform.costs.predict import cost
 from triform.costs.roofline import roofline
-from triform.costs.workload import Load, Phase
+from triform.costs.workload import Phase, Workload
 from triform.errors import InputError
 from triform.spec import ModelSpec
 
@@ -31,7 +31,7 @@ CONTEXTS = (*LENGTHS, 8192)
 LONG = families.llama(width=64, layers=2, heads=4, vocab=512, context=8192, tied=True)
 
 
-class Point(msgspec.Struct, frozen=True):
+class TimePoint(msgspec.Struct, frozen=True):
     """Seconds measured at so many positions, and the roofline's lower bound."""
 
     positions: int
@@ -39,33 +39,35 @@ class Point(msgspec.Struct, frozen=True):
     least: float
 
 
-class Growth(msgspec.Struct, frozen=True):
+class TimeGrowth(msgspec.Struct, frozen=True):
+    """Measured times of one kind of pass at several numbers of positions."""
+
     name: str
-    points: tuple[Point, ...]
+    points: tuple[TimePoint, ...]
 
     @property
     def exponent(self) -> float:
-        return slope([(point.positions, point.measured) for point in self.points])
+        return fit_exponent([(point.positions, point.measured) for point in self.points])
 
     @property
     def last(self) -> float:
         """Over the last three points: at small sizes call overhead dominates."""
-        return slope([(point.positions, point.measured) for point in self.points[-3:]])
+        return fit_exponent([(point.positions, point.measured) for point in self.points[-3:]])
 
     @property
     def least_exponent(self) -> float:
-        return slope([(point.positions, point.least) for point in self.points])
+        return fit_exponent([(point.positions, point.least) for point in self.points])
 
 
-class Growths(msgspec.Struct, frozen=True):
+class TimeGrowths(msgspec.Struct, frozen=True):
     """A prefill; one more token with the cache; one more token without it."""
 
-    prefill: Growth
-    cached: Growth
-    uncached: Growth
+    prefill: TimeGrowth
+    cached: TimeGrowth
+    uncached: TimeGrowth
 
     @property
-    def each(self) -> tuple[Growth, ...]:
+    def each(self) -> tuple[TimeGrowth, ...]:
         return self.prefill, self.cached, self.uncached
 
     def to_json(self) -> str:
@@ -96,35 +98,37 @@ def measure_growth(
     machine: Machine,
     lengths: Sequence[int] = LENGTHS,
     contexts: Sequence[int] = CONTEXTS,
-    said: Callable[[str], object] = str,
-) -> Growths:
+    on_progress: Callable[[str], object] = str,
+) -> TimeGrowths:
     """Prefills of `lengths`; one token after each of `contexts`; both up to the model's context."""
     if not isinstance(network, DecoderOnly):
         raise InputError(f"how time grows is measured on decoders; this model is the form {spec.form!r}")
     if sum(n <= spec.context for n in lengths) < 2:
         raise InputError(f"the model reads at most {spec.context} positions; growth needs at least {lengths[1]}")
 
-    def run_uncached(load: Load) -> Callable[[], object]:
+    def run_uncached(load: Workload) -> Callable[[], object]:
         text = make_text(spec, 1, load.length)
         return lambda: network.head(network.decode(text)[:, -1:])
 
-    def measure(name: str, phase: Phase, sizes: Sequence[int], *, cached: bool = True) -> Growth:
+    def measure(name: str, phase: Phase, sizes: Sequence[int], *, cached: bool = True) -> TimeGrowth:
         points = []
         for n in (size for size in sizes if size <= spec.context):
-            said(f"{name}, n = {n:,}")
+            on_progress(f"{name}, n = {n:,}")
             costs = cost(spec, phase=phase, length=n)
             run = make_run(network, spec, costs.load) if cached else run_uncached(costs.load)
-            points.append(Point(n, best(run, seconds=SECONDS_PER_POINT), roofline(costs, machine=machine).seconds))
-        return Growth(name, tuple(points))
+            points.append(
+                TimePoint(n, time_fastest(run, seconds=SECONDS_PER_POINT), roofline(costs, machine=machine).seconds)
+            )
+        return TimeGrowth(name, tuple(points))
 
-    return Growths(
+    return TimeGrowths(
         measure("prefill", "prefill", lengths),
         measure("one token, cached", "step", contexts),
         measure("one token, uncached", "prefill", contexts, cached=False),
     )
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
+def fit_exponent(points: Sequence[tuple[float, float]]) -> float:
     """The p of y = c · xᵖ, by least squares on the logarithms."""
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)

@@ -19,8 +19,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.parameters import inventory
-from triform.spec import Buckets, ModelSpec, StackSpec
+from triform.parameters import bytes_of_tensor, kinds_of_matrices, list_tensors
+from triform.spec import Buckets, LayerKind, ModelSpec, Rotary, StackSpec
+from triform.weight_kinds import WeightKind
 
 Sizes: TypeAlias = Mapping[str, int | Fraction]
 
@@ -51,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.flops / self.moved if self.moved else 0.0
 
 
-class Orders(NamedTuple):
+class LectureOrders(NamedTuple):
     """The lecture's two tables, a whole text and one token with a cache: FLOPs and memory access."""
 
     whole: str = ""
@@ -61,20 +62,20 @@ class Orders(NamedTuple):
 
 
 # Empty: not in the lecture.
-LECTURE: dict[str, Orders] = {
-    "QKV projection": Orders("O(bnd²)", "O(2bnd + d²)", "O(bd²)", "O(2bd + d²)"),
-    "scores": Orders("O(bn²d)", "O(2bnd + bhn²)", "O(bnd)", "O(bhn + bnd + bd)"),
-    "weighted values": Orders("O(bn²d)", "O(2bnd + bhn²)", "O(bnd)", "O(bhn + bnd + bd)"),
-    "output projection": Orders("O(bnd²)", "O(2bnd + d²)", "O(bd²)", "O(2bd + d²)"),
-    "cross scores": Orders("O(bnmd)", step="O(bmd)"),
-    "cross values": Orders("O(bnmd)", step="O(bmd)"),
-    "feed-forward": Orders("O(16bnd²)", "O(2bnd + 8d²)", "O(16bd²)", "O(2bd + 8d²)"),
-    "total": Orders("O(bnd² + bn²d)", "O(bnd + bhn² + d²)", "O(bd² + bnd)", "O(bhn + bnd + d²)"),
-    "total of a pair": Orders("O(n²d + nd² + m²d + md² + nmd)"),
+LECTURE: dict[str, LectureOrders] = {
+    "QKV projection": LectureOrders("O(bnd²)", "O(2bnd + d²)", "O(bd²)", "O(2bd + d²)"),
+    "scores": LectureOrders("O(bn²d)", "O(2bnd + bhn²)", "O(bnd)", "O(bhn + bnd + bd)"),
+    "weighted values": LectureOrders("O(bn²d)", "O(2bnd + bhn²)", "O(bnd)", "O(bhn + bnd + bd)"),
+    "output projection": LectureOrders("O(bnd²)", "O(2bnd + d²)", "O(bd²)", "O(2bd + d²)"),
+    "cross scores": LectureOrders("O(bnmd)", step="O(bmd)"),
+    "cross values": LectureOrders("O(bnmd)", step="O(bmd)"),
+    "feed-forward": LectureOrders("O(16bnd²)", "O(2bnd + 8d²)", "O(16bd²)", "O(2bd + 8d²)"),
+    "total": LectureOrders("O(bnd² + bn²d)", "O(bnd + bhn² + d²)", "O(bd² + bnd)", "O(bhn + bnd + d²)"),
+    "total of a pair": LectureOrders("O(n²d + nd² + m²d + md² + nmd)"),
 }
 
 
-class Walk(NamedTuple):
+class StackPass(NamedTuple):
     """One pass through one stack: all positions at once, one token, or c tokens one by one."""
 
     spec: ModelSpec
@@ -82,10 +83,11 @@ class Walk(NamedTuple):
     sizes: Sizes
     new: str  # the letter of the positions computed: n or m; "1" for one token; c for tokens decoded one by one
     seen: str  # the letter of the keys that each of them attends to: n, m or s
-    number: int  # bytes per number
+    bytes_per_number: int  # bytes per number
     training: bool
     cached: bool = False
     passes: int = 1
+    weights: WeightKind = "float32"  # of the matrices, where they have few bits
     allowed: tuple[int, int] | None = None  # how many keys a causal mask shows to the first and to the last query
 
     @property
@@ -126,29 +128,50 @@ class Walk(NamedTuple):
     @property
     def useful(self) -> Fraction:
         """The share of the scores that are not masked."""
-        if self.allowed is None:
-            return Fraction(1)
-        return Fraction(count_visible_pairs(*self.allowed, window=self.stack.attention.window), self.scores)
+        pairs = sum(self.count_visible(kind.window) for kind in self.kinds)
+        return Fraction(pairs, len(self.kinds) * self.scores)
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of every layer."""
+        return self.spec.layer_kinds(self.side)
+
+    @property
+    def rotated_layers(self) -> int:
+        return sum(isinstance(kind.rotary, Rotary) for kind in self.kinds)
+
+    def count_visible(self, window: int | None) -> int:
+        """Scores of one head of one text that are not masked, in a layer with this window."""
+        if self.allowed is not None:
+            return count_visible_pairs(*self.allowed, window=window)
+        length = int(self.size(self.new))
+        if self.new != self.seen or self.side != "encoder" or window is None or window >= length:
+            return self.scores
+        return 2 * count_visible_pairs(1, length, window=window) - length
 
     @property
     def written_out(self) -> bool:
         """The fused kernel has no gradient for a score bias: T5 in training uses plain matrix products."""
-        return self.training and isinstance(self.spec.position, Buckets)
+        return self.training and isinstance(self.spec.added_to_scores, Buckets)
 
-    def lecture(self, name: str) -> tuple[str, str]:
-        order = LECTURE.get(name, Orders())
+    def lecture_order(self, name: str) -> tuple[str, str]:
+        order = LECTURE.get(name, LectureOrders())
         if self.new == "c":
             return order.step and f"c · {order.step}", order.step_io and f"c · {order.step_io}"
         if self.new == "m":
             return order.whole.replace("n", "m"), order.whole_io.replace("n", "m")
         return (order.step, order.step_io) if self.new == "1" else (order.whole, order.whole_io)
 
-    def product(self, formula: str) -> tuple[str, int]:
+    def evaluate(self, formula: str) -> tuple[str, int]:
         """The product of the letters, as text and as number; N is the letter `new`, S the letter `seen`."""
         letters = [{"N": self.new, "S": self.seen}.get(letter, letter) for letter in formula.split()]
         value = prod(self.size(letter) for letter in letters)
         text = "·".join(letter for letter in letters if letter != "1")
         return text.replace("n·n", "n²").replace("m·m", "m²").replace("d·d", "d²"), int(value)
+
+    def weight_bytes(self, pattern: str) -> int:
+        """Of all tensors whose path matches."""
+        return count_weight_bytes(self.spec, pattern, kind=self.weights, bytes_per_number=self.bytes_per_number)
 
     def row(
         self,
@@ -160,9 +183,9 @@ class Walk(NamedTuple):
         weights: int = 0,
         backward: int = 2,
     ) -> Operation:
-        """Numbers: `activations` read and written, `weights` read per step; `backward`: products per forward one."""
-        lecture, lecture_io = self.lecture(name)
-        text, forward = self.product(formula) if formula else ("", 0)
+        """`activations`: numbers read and written; `weights`: bytes per step; `backward`: products per forward one."""
+        lecture, lecture_io = self.lecture_order(name)
+        text, forward = self.evaluate(formula) if formula else ("", 0)
         back = backward * forward if self.training else 0
         return Operation(
             stack=self.label,
@@ -174,7 +197,7 @@ class Walk(NamedTuple):
             forward=forward,
             backward=back,
             useful=forward + back,
-            moved=(activations + self.passes * weights) * self.number * (3 if self.training else 1),
+            moved=(activations * self.bytes_per_number + self.passes * weights) * (3 if self.training else 1),
             parameters=count_numbers(self.spec, f"{path}.*", trained=True),
         )
 
@@ -189,7 +212,17 @@ def count_visible_pairs(first: int, last: int, *, window: int | None) -> int:
 
 
 @lru_cache(maxsize=4096)
+def count_weight_bytes(spec: ModelSpec, pattern: str, *, kind: WeightKind, bytes_per_number: int) -> int:
+    """Bytes of all tensors whose path matches, the matrices among them in few bits unless `kind` is float32."""
+    if kind == "float32":
+        return count_numbers(spec, pattern) * bytes_per_number
+    kinds = kinds_of_matrices(spec, kind)
+    entries = [entry for entry in list_tensors(spec).values() if fnmatchcase(entry.path, pattern)]
+    return sum(bytes_of_tensor(entry, kinds.get(entry.path, "float32")) for entry in entries)
+
+
+@lru_cache(maxsize=4096)
 def count_numbers(spec: ModelSpec, pattern: str, *, trained: bool = False) -> int:
     """Size of all tensors whose path matches; only parameters that training changes, if `trained`."""
-    entries = (entry for entry in inventory(spec).values() if fnmatchcase(entry.path, pattern))
+    entries = (entry for entry in list_tensors(spec).values() if fnmatchcase(entry.path, pattern))
     return sum(entry.size for entry in entries if entry.trained or not trained)

@@ -9,17 +9,18 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from triform.costs.stack_rows import Sizes, Walk
+from triform.costs.stack_rows import Sizes, StackPass
 from triform.errors import InputError, UnknownName
-from triform.spec import LARGEST, Classify, ModelSpec
+from triform.spec import MAX_SIZE, Classify, ModelSpec, Tag
+from triform.weight_kinds import WeightKind
 
 Phase: TypeAlias = Literal["training", "reading", "prefill", "step", "generation"]
 
-BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+BYTES_PER_NUMBER = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DEFAULT_LENGTH, DEFAULT_NEW_TOKENS = 1024, 128  # if the model's context allows
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """`length` positions in each of `batch` sequences.
 
     training: forward, backward and the optimizer's step. reading: forward, logits at every position.
@@ -33,11 +34,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     source: int  # positions of an encoder-decoder's source, else 0
     new: int  # new tokens of a generation, else 0
     dtype: str
+    weights: WeightKind = "float32"  # other kinds: of the matrices; all else is float32
 
     @property
-    def number(self) -> int:
+    def bytes_per_number(self) -> int:
         """Bytes per number."""
-        return BYTES[self.dtype]
+        return BYTES_PER_NUMBER[self.dtype]
 
     @property
     def training(self) -> bool:
@@ -74,12 +76,13 @@ def make_load(
     source: int | None,
     new: int | None,
     dtype: str,
-) -> Load:
+    weights: WeightKind = "float32",
+) -> Workload:
     """A checked workload; missing sizes get defaults."""
     if phase not in get_args(Phase):
         raise UnknownName("phase", phase, get_args(Phase))
-    if dtype not in BYTES:
-        raise UnknownName("precision", dtype, BYTES)
+    if dtype not in BYTES_PER_NUMBER:
+        raise UnknownName("precision", dtype, BYTES_PER_NUMBER)
     usual = min(spec.context, DEFAULT_LENGTH)
     pair, writes = spec.form == "encoder-decoder", phase == "generation"
     if length is None:
@@ -88,12 +91,16 @@ def make_load(
         source = usual if pair else 0
     if new is None:
         new = max(min(DEFAULT_NEW_TOKENS, spec.context - length + 1), 1) if writes else 0
-    load = Load(phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype)
+    load = Workload(phase=phase, batch=batch, length=length, source=source, new=new, dtype=dtype, weights=weights)
     check_load(spec, load)
     return load
 
 
-def check_load(spec: ModelSpec, load: Load) -> None:
+def check_load(spec: ModelSpec, load: Workload) -> None:
+    """Refuses workloads that this form of model cannot have."""
+    if load.weights != "float32" and (load.training or load.dtype != "float32"):
+        wrong = "are not trained" if load.training else f"compute in float32, not in {load.dtype}"
+        raise InputError(f"weights in {load.weights} {wrong}", field="weights")
     pair, writes = spec.form == "encoder-decoder", load.phase == "generation"
     if load.cached and spec.decoder is None:
         raise InputError(
@@ -108,7 +115,7 @@ def check_load(spec: ModelSpec, load: Load) -> None:
         raise InputError(f"new={load.new} is for the phase 'generation'; this is {load.phase!r}", field="new")
     needed = {"batch": load.batch, "length": load.length} | ({"source": load.source} if pair else {})
     for name, size in (needed | ({"new": load.new} if writes else {})).items():
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= LARGEST:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_SIZE:
             raise InputError(f"{name}={size!r} is not a size; use a whole number from 1 up", field=name)
     for name, size in {"length": load.positions, "source": load.source}.items():
         if size > spec.context:
@@ -117,15 +124,23 @@ def check_load(spec: ModelSpec, load: Load) -> None:
             )
 
 
-def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:
+def make_passes(spec: ModelSpec, load: Workload) -> Iterator[StackPass]:
     """One pass per stack, in the order of the data; a generation has a second one for its steps."""
+    return (each._replace(weights=load.weights) for each in _make_float_passes(spec, load))
+
+
+def _make_float_passes(spec: ModelSpec, load: Workload) -> Iterator[StackPass]:
     if spec.encoder is not None and load.phase != "step":
         letter = "n" if spec.decoder is None else "m"
-        yield Walk(spec, "encoder", letter_sizes(spec, "encoder", load), letter, letter, load.number, load.training)
+        yield StackPass(
+            spec, "encoder", letter_sizes(spec, "encoder", load), letter, letter, load.bytes_per_number, load.training
+        )
     if spec.decoder is None:
         return
     letters, span = letter_sizes(spec, "decoder", load), (1, load.length)
-    whole = Walk(spec, "decoder", letters, "n", "n", load.number, load.training, cached=load.cached, allowed=span)
+    whole = StackPass(
+        spec, "decoder", letters, "n", "n", load.bytes_per_number, load.training, cached=load.cached, allowed=span
+    )
     if load.phase == "step":
         yield whole._replace(new="1", allowed=(load.length, load.length))
     else:
@@ -134,11 +149,11 @@ def walks(spec: ModelSpec, load: Load) -> Iterator[Walk]:
         yield whole._replace(new="c", seen="s", passes=load.steps, allowed=(load.length + 1, load.positions))
 
 
-def letter_sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
+def letter_sizes(spec: ModelSpec, side: str, load: Workload) -> Sizes:
     """The value of each letter in the formulas of one stack."""
     stack = spec.stacks[side]
     a = stack.attention
-    labels = spec.head.labels if isinstance(spec.head, Classify) else 0
+    labels = spec.head.labels if isinstance(spec.head, Classify | Tag) else 0
     return {
         "b": load.batch,
         "n": load.length,
@@ -146,6 +161,7 @@ def letter_sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
         "c": load.steps,
         "s": Fraction(load.length + 1 + load.positions, 2),
         "d": spec.width,
+        "e": spec.embedding_width,
         "h": a.heads,
         "g": a.kv_heads,
         "k": a.head_width,
@@ -155,4 +171,5 @@ def letter_sizes(spec: ModelSpec, side: str, load: Load) -> Sizes:
         "(h+2g)": a.heads + 2 * a.kv_heads,
         "(V+d)": spec.vocab + spec.width,
         f"({labels}+d)": labels + spec.width,
+        "(2+d)": 2 + spec.width,
     }

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triform.data.line_reader import DataError
-from triform.files.format_version import FORMAT, KEY, check_format
-from triform.files.locks import NAME as LOCK
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_format
+from triform.files.locks import LOCK_NAME as LOCK
 from triform.files.locks import FolderBusy, lock_leftover
 from triform.files.replace_folder import create_folder, delete_folder
 
@@ -129,7 +129,7 @@ class RaggedWriter:
         self.offsets.close()
 
 
-def narrow(folder: Path, *, name: str) -> None:
+def narrow_to_16_bits(folder: Path, *, name: str) -> None:
     """Rewrite uint32 numbers as uint16, where all fit."""
     wide = folder / f"{name}.uint32"
     numbers = StoredNumbers(wide, "uint32")
@@ -152,7 +152,7 @@ def create_atomically(folder: Path) -> Iterator[Path]:
         ) from error
 
 
-class Cache:
+class FolderCache:
     """A folder of entries computed from data, each under a name made from the hash of its input. `made` and `reused`
     list the requested names, in order."""
 
@@ -178,7 +178,7 @@ class Cache:
                     return value
             with create_atomically(place) as filling:
                 fill(filling)
-                (filling / VERSION).write_bytes(msgspec.json.encode({KEY: FORMAT}))
+                (filling / VERSION).write_bytes(msgspec.json.encode({FORMAT_KEY: CURRENT_FORMAT}))
             with suppress(DataError):
                 value = use(place)
                 self.made.append(name)

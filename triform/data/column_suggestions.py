@@ -33,7 +33,7 @@ LONG_TEXT_CHARACTERS = 60  # surely more than a name
 MAX_LABEL_CHARACTERS = 40
 
 
-def option_of(field: str) -> str:
+def name_option(field: str) -> str:
     """The command-line option that names the column of a field."""
     return f"--{'label' if field == 'labels' else field}-column"
 
@@ -44,7 +44,7 @@ def suggest_options(
     """`name them: --text-column subject --label-column queue`, from each column's name and some of its values."""
     fields = tuple(missing)
     likely = suggest_columns(fields, {name: held for name, held in values.items() if name not in set(taken)})
-    options = [f"{option_of(field)} {shlex.quote(likely[field]) if field in likely else 'NAME'}" for field in fields]
+    options = [f"{name_option(field)} {shlex.quote(likely[field]) if field in likely else 'NAME'}" for field in fields]
     return f"name {'it' if len(fields) == 1 else 'them'}: {' '.join(options)}"
 
 

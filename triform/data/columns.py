@@ -14,7 +14,7 @@ import msgspec
 
 from triform.data.column_suggestions import looks_like_header, suggest_options
 from triform.data.line_reader import DataError, Fault
-from triform.data.rows import Fields, Row
+from triform.data.rows import DataRow, Fields
 from triform.errors import UnknownName
 
 Records: TypeAlias = Iterator[tuple[int, Fields | Fault]]  # what every format yields: numbered fields, or a Fault
@@ -47,21 +47,25 @@ class Layout(msgspec.Struct, frozen=True):
 
     columns: dict[str, str | int] = {}
     format: str | None = None
+    keep: tuple[str, ...] = ()  # columns to keep beside the row, as text
+    longest: int | None = None  # characters of a passage, where texts are cut into passages
 
     def rename_field(self, old: str, new: str) -> "Layout":
         """The same layout with the field `old` named `new`."""
         columns = {new if field == old else field: column for field, column in self.columns.items()}
-        return Layout(columns, self.format)
+        return Layout(columns, self.format, self.keep, self.longest)
 
 
+KEPT = "keep:"  # before the name of a kept column
 ID = "id"  # of a row, used to match its answer; optional in all rows
 
 
 class RowRequest(NamedTuple):
     """What to read from a file: the type of row, and the columns that the user named for some of its fields."""
 
-    kind: type[Row]
+    kind: type[DataRow]
     columns: tuple[tuple[str, str | int], ...] = ()
+    keep: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -71,9 +75,9 @@ class RowRequest(NamedTuple):
         return tuple(field for field in self.kind.needs if field not in found)
 
 
-def make_request(kind: type[Row], layout: Layout) -> RowRequest:
+def make_request(kind: type[DataRow], layout: Layout) -> RowRequest:
     """The request of `read(path, kind=..., layout=...)` to every file."""
-    request = RowRequest(kind, tuple(layout.columns.items()))
+    request = RowRequest(kind, tuple(layout.columns.items()), layout.keep)
     for field, _ in request.columns:
         if field not in request.fields:
             raise UnknownName(f"field of {kind.title} rows", field, request.fields)
@@ -93,13 +97,20 @@ def find_columns(names: tuple[str, ...], request: RowRequest) -> dict[str, str]:
                 found[field] = column
         elif usual := next((name for name in USUAL_NAMES[field] if name in plain), None):
             found[field] = plain[usual]
-    return found | ({ID: plain[ID]} if ID in plain else {})
+    kept = {f"{KEPT}{name}": name for name in request.keep if name in names}
+    return found | ({ID: plain[ID]} if ID in plain else {}) | kept
 
 
 def get_id(fields: Fields) -> str:
     """The id of the row, on one line; empty without one."""
     value = fields.get(ID)
     return " ".join(str(value).split()) if isinstance(value, str | int) else ""
+
+
+def get_kept(fields: Fields) -> dict[str, str]:
+    """The columns that `Layout.keep` names, on one line each."""
+    found = {name.removeprefix(KEPT): value for name, value in fields.items() if name.startswith(KEPT)}
+    return {name: " ".join(str(value).split()) for name, value in found.items() if value not in (None, "")}
 
 
 def pick_fields(record: object, request: RowRequest) -> Fields | Fault:
@@ -131,7 +142,7 @@ def place_columns(
     if numbers and len(numbers) == len(request.columns) and not request.missing(numbers):
         return numbers, False
     by_name = RowRequest(
-        request.kind, tuple((field, column) for field, column in request.columns if field not in numbers)
+        request.kind, tuple((field, column) for field, column in request.columns if field not in numbers), request.keep
     )
     found = {field: column for field, column in find_columns(tuple(header), by_name).items() if column in header}
     at = {field: header.index(column) for field, column in found.items()} | numbers

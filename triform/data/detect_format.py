@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from triform.data.line_reader import UTF8_BOM, UTF16_BOMS, DataError, opened
+from triform.data.line_reader import UTF8_BOM, UTF16_BOMS, DataError, open_file
 from triform.data.text_rows import split_word
 from triform.data.values import is_bio
 
@@ -17,10 +17,10 @@ MIN_TAGGED_SHARE = 0.9
 PARQUET_MAGIC = b"PAR1"
 
 
-def sniff_key(path: Path) -> str | None:
+def detect_format_key(path: Path) -> str | None:
     """`parquet`, `json`, `jsonl` or `conll`; None if the content does not show it."""
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             head = file.read(HEAD_BYTES)
     except DataError:
         return None  # the reader raises the error

@@ -20,7 +20,7 @@ PART_ROWS = 1 << 20  # compared at once, in about 85 MiB
 BUFFER_ROWS = 1 << 13  # collected before they are written
 
 
-class Repeats:
+class DuplicateFinder:
     """(hash, place) of every row: 16 bytes per row in a temporary file."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Repeats:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def note(self, row: bytes, *, place: int) -> None:
+    def add(self, row: bytes, *, place: int) -> None:
         """Add a row; places must increase from row to row."""
         self._buffer.append(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little"))
         self._buffer.append(place)
@@ -42,7 +42,7 @@ class Repeats:
         if len(self._buffer) >= 2 * BUFFER_ROWS:
             self._flush()
 
-    def again(self) -> Iterator[tuple[Places, Places]]:
+    def find_duplicates(self) -> Iterator[tuple[Places, Places]]:
         """The places of duplicates, and the first place of each."""
         self._flush()
         parts = self._count // PART_ROWS + 1

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from triform.data.rows import Row
+from triform.data.rows import DataRow
 
 
-def number_folds(rows: Sequence[Row], *, folds: int) -> list[int]:
+def assign_folds(rows: Sequence[DataRow], *, folds: int) -> list[int]:
     """The fold of each row, from 0: rows sorted by label are assigned in turn."""
     shown = [msgspec.json.encode(row.shown) for row in rows]
     first: dict[bytes, tuple[tuple[str, ...], bytes]] = {}

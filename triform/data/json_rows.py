@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 
 from triform.data.columns import Records, RowRequest, pick_fields
-from triform.data.line_reader import LONGEST, DataError, Fault, decoded, lines, opened, strip_bom
+from triform.data.line_reader import MAX_LINE_BYTES, DataError, Fault, decode_line, open_file, read_lines, strip_bom
 
 BLOCK = 1 << 18  # bytes read at once
 MAX_DEPTH = 1000
@@ -20,7 +20,7 @@ MAX_DEPTH = 1000
 
 def read_json_lines(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Each line is a JSON object."""
-    for number, line in lines(files[0]):
+    for number, line in read_lines(files[0]):
         yield number, pick_fields(_parse(line), request)
 
 
@@ -29,7 +29,7 @@ def read_json(files: tuple[Path, ...], request: RowRequest) -> Records:
 
     Objects are numbered from 1, not by lines: one line may have many.
     """
-    with opened(files[0]) as file:
+    with open_file(files[0]) as file:
         head = strip_bom(file.read(BLOCK), files[0])
         inside = _find_nesting(head)
         if not inside:
@@ -75,7 +75,7 @@ def _split_elements(file: IO[bytes], head: bytes, *, inside: bytes, name: str) -
         line += buffer.count(b"\n", 0, keep)
         block = file.read(BLOCK)
         buffer, scanned, start = buffer[keep:] + block, scanned - keep, None if start is None else 0
-        if len(buffer) > LONGEST + BLOCK or len(stack) > MAX_DEPTH:
+        if len(buffer) > MAX_LINE_BYTES + BLOCK or len(stack) > MAX_DEPTH:
             raise DataError(
                 f"{name} has an object that does not end, after line {line}; is a quote or bracket missing?"
             )
@@ -96,7 +96,7 @@ def _split_records(element: object) -> list[object]:
 def _parse(raw: bytes | Fault) -> object:
     """The JSON value, or a Fault."""
     try:
-        text = decoded(raw)
+        text = decode_line(raw)
     except Fault as fault:
         return fault
     if not text or text.isspace():

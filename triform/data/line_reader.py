@@ -12,7 +12,7 @@ from typing import IO, Literal, TypeAlias, cast
 
 from triform.errors import TriformError
 
-LONGEST = 1 << 24  # bytes of one line or record: bounds memory when a newline or a quote is missing
+MAX_LINE_BYTES = 1 << 24  # bytes of one line or record: bounds memory when a newline or a quote is missing
 UTF8_BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -20,7 +20,7 @@ FaultKind: TypeAlias = Literal[
     "invalid UTF-8", "NUL", "blank", "too long", "not JSON", "broken CSV", "wrong columns", "missing field",
     "wrong type", "not a number", "not BIO", "answer not in context", "unequal files",
 ]  # fmt: skip
-Unit: TypeAlias = Literal["line", "item", "row"]  # what the number of a place counts
+Unit: TypeAlias = Literal["line", "item", "row", "page"]  # what the number of a place counts
 
 
 class DataError(TriformError):
@@ -42,7 +42,7 @@ def name_place(file: str, number: int, unit: Unit) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, decompressed if it ends in .gz; every failure is a DataError."""
     try:
         with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
@@ -53,23 +53,23 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes | Fault]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes | Fault]]:
     """Line numbers from 1 and lines without their ends. Only \\n and \\r\\n end a line: U+2028 and others are text."""
-    with opened(path) as file:
-        yield from numbered(file, path)
+    with open_file(path) as file:
+        yield from number_lines(file, path)
 
 
-def numbered(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | Fault]]:
+def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | Fault]]:
     """The lines of an open file; `path` is its name in errors."""
     number = 0
-    while line := file.readline(LONGEST):
+    while line := file.readline(MAX_LINE_BYTES):
         number += 1
         if number == 1:
             line = strip_bom(line, path)
-        if len(line) == LONGEST and not line.endswith(b"\n"):
-            while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-            yield number, Fault("too long", f"a line of more than {LONGEST >> 20} MiB")
+            yield number, Fault("too long", f"a line of more than {MAX_LINE_BYTES >> 20} MiB")
         else:
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
@@ -81,7 +81,7 @@ def strip_bom(head: bytes, path: Path) -> bytes:
     return head.removeprefix(UTF8_BOM)
 
 
-def decoded(line: bytes | Fault, *, name: str = "the line") -> str:
+def decode_line(line: bytes | Fault, *, name: str = "the line") -> str:
     """The text of a line; raises a Fault if it is one or is not UTF-8."""
     if isinstance(line, Fault):
         raise line

@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 
 from triform.data.columns import Layout
-from triform.data.duplicate_rows import Places, Repeats
-from triform.data.input_paths import Paths, name_paths, sources
-from triform.data.line_reader import UTF8_BOM, DataError, FaultKind, Unit, name_place, opened
-from triform.data.readers import AS_NAMED, Placed, scan
-from triform.data.rows import Chat, Labelled, R, Row, Scored, Tagged
+from triform.data.duplicate_rows import DuplicateFinder, Places
+from triform.data.input_paths import Paths, find_inputs, name_paths
+from triform.data.line_reader import UTF8_BOM, DataError, FaultKind, Unit, name_place, open_file
+from triform.data.readers import DEFAULT_LAYOUT, PlacedRow, scan
+from triform.data.rows import ChatRow, DataRow, LabelledRow, R, ScoredPairRow, TaggedRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +42,7 @@ class Problem(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class LintReport(msgspec.Struct, frozen=True):
     """Number of good rows, and problems from frequent to rare."""
 
     rows: int
@@ -88,26 +88,26 @@ class Report(msgspec.Struct, frozen=True):
 def lint(
     paths: Paths,
     *,
-    kind: type[Row],
-    layout: Layout = AS_NAMED,
+    kind: type[DataRow],
+    layout: Layout = DEFAULT_LAYOUT,
     valid: Paths | None = None,
     labels: Collection[str] | None = None,
     longest: int | None = None,
-) -> Report:
+) -> LintReport:
     """Count the problems of training data, and of validation data.
 
     `labels` are the known classes (default: those of the training data); `longest` is in characters.
     """
     tally = _Tally()
-    with Repeats() as whole, Repeats() as inputs:
+    with DuplicateFinder() as whole, DuplicateFinder() as inputs:
         classes: Counter[str] = Counter()
         first: dict[str, int] = {}  # first place of each class
         for place, row in tally.rows(paths, kind=kind, layout=layout):
             classes.update(row.classes)
             for name in row.classes:
                 first.setdefault(name, place)
-            whole.note(msgspec.json.encode(row), place=place)
-            inputs.note(msgspec.json.encode(row.shown), place=place)
+            whole.add(msgspec.json.encode(row), place=place)
+            inputs.add(msgspec.json.encode(row.shown), place=place)
             tally.add_all(_check_row(row, longest=longest, known=labels), place)
         if not tally.files:
             raise DataError(f"{name_paths(paths)} has no rows")
@@ -117,13 +117,13 @@ def lint(
             tally.add(problem, tally.where(first[name]), detail, count=count)
         held_out, learned = len(tally.files) << LINE_BITS, tally.good
         for place, row in tally.rows(valid, kind=kind, layout=layout) if valid is not None else ():
-            inputs.note(msgspec.json.encode(row.shown), place=place)
+            inputs.add(msgspec.json.encode(row.shown), place=place)
             tally.add_all(_check_row(row, longest=longest, known=classes if labels is None else labels), place)
-        tally.add_repeats("duplicate", whole.again())
-        tally.add_repeats("leak", (_find_leaks(*found, held_out) for found in inputs.again()))
+        tally.add_repeats("duplicate", whole.find_duplicates())
+        tally.add_repeats("leak", (_find_leaks(*found, held_out) for found in inputs.find_duplicates()))
     good = [(paths, learned)] + ([] if valid is None else [(valid, tally.good - learned)])
     without_rows = tuple(name_paths(named) for named, rows in good if not rows)
-    return Report(tally.good, dict(classes), tally.problems(), without_rows)
+    return LintReport(tally.good, dict(classes), tally.problems(), without_rows)
 
 
 class _Tally:
@@ -138,8 +138,8 @@ class _Tally:
 
     def rows(self, paths: Paths, *, kind: type[R], layout: Layout) -> Iterator[tuple[int, R]]:
         """Good rows and their places, as increasing numbers; bad ones are counted."""
-        for path in (path for source in sources(paths, kind=kind, format=layout.format) for path in source.files):
-            with opened(path) as head:
+        for path in (path for source in find_inputs(paths, kind=kind, format=layout.format) for path in source.files):
+            with open_file(path) as head:
                 if head.read(len(UTF8_BOM)) == UTF8_BOM:
                     self.add("BOM", f"{path}:1", "the file begins with a BOM; it is removed")
         file = ""
@@ -149,7 +149,7 @@ class _Tally:
                 self.files.append(file)
                 self.units.append(found.unit)
             place = (len(self.files) - 1 << LINE_BITS) + found.line
-            if isinstance(found, Placed):
+            if isinstance(found, PlacedRow):
                 self.good += 1
                 yield place, found.row
             else:
@@ -187,7 +187,7 @@ class _Tally:
         )
 
 
-def _check_row(row: Row, *, longest: int | None, known: Collection[str] | None) -> Iterator[tuple[str, str]]:
+def _check_row(row: DataRow, *, longest: int | None, known: Collection[str] | None) -> Iterator[tuple[str, str]]:
     """Problems of a readable row: kind and detail."""
     if any(text.startswith("\ufeff") for text in row.texts):
         yield "BOM", "a BOM in the middle of the file; it stays in the text"
@@ -195,15 +195,15 @@ def _check_row(row: Row, *, longest: int | None, known: Collection[str] | None) 
         yield "over-long", f"{length:,} characters, more than {longest:,}"
     if known is not None and (strange := next((name for name in row.classes if name not in known), None)):
         yield "unknown label", f"{strange!r} is not one of the {len(known)} known labels"
-    if isinstance(row, Tagged) and not _entities_begin(row.tags):
+    if isinstance(row, TaggedRow) and not _entities_begin(row.tags):
         yield "I- without B-", "an entity continues that has not begun"
-    if isinstance(row, Chat) and all(message.role != "assistant" for message in row.messages):
+    if isinstance(row, ChatRow) and all(message.role != "assistant" for message in row.messages):
         yield "no answer", "the conversation has no message of the assistant to learn from"
-    if isinstance(row, Scored) and not SCORE_RANGE[0] <= row.score <= SCORE_RANGE[1]:
+    if isinstance(row, ScoredPairRow) and not SCORE_RANGE[0] <= row.score <= SCORE_RANGE[1]:
         yield "score out of range", f"{row.score:g} is not from {SCORE_RANGE[0]:g} to {SCORE_RANGE[1]:g}"
 
 
-def _check_classes(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[str, int, str, str]]:
+def _check_classes(classes: Counter[str], *, kind: type[DataRow]) -> Iterator[tuple[str, int, str, str]]:
     """Problems of the classes: kind, number of rows, class, detail."""
     spellings: defaultdict[str, list[str]] = defaultdict(list)
     for name in classes:
@@ -217,7 +217,7 @@ def _check_classes(classes: Counter[str], *, kind: type[Row]) -> Iterator[tuple[
                 name,
                 f"{name!r} and {usual!r}: two classes, or two spellings of one?",
             )
-    if kind is Labelled:
+    if kind is LabelledRow:
         for name, count in classes.items():
             if count == 1:
                 yield "class of one row", 1, name, f"{name!r}: one row is too few to learn a class"

@@ -9,15 +9,15 @@ A damaged row is a `BadRow` in its place, so that it can be skipped and counted;
 from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
-from triform.data.columns import Layout, RowRequest, get_id, make_request
-from triform.data.input_paths import InputFiles, Paths, name_paths, sources
+from triform.data.columns import Layout, RowRequest, get_id, get_kept, make_request
+from triform.data.input_paths import InputFiles, Paths, find_inputs, name_paths
 from triform.data.line_reader import DataError, Fault, Unit
-from triform.data.rows import Bad, R
+from triform.data.rows import BadRow, R
 
-AS_NAMED = Layout()  # for files whose names and headers say everything
+DEFAULT_LAYOUT = Layout()  # for files whose names and headers say everything
 
 
-class Placed(NamedTuple, Generic[R]):
+class PlacedRow(NamedTuple, Generic[R]):
     """A row and its place."""
 
     file: str
@@ -25,45 +25,48 @@ class Placed(NamedTuple, Generic[R]):
     row: R
     unit: Unit
     id: str = ""  # the id in the row, if it has one
+    kept: dict[str, str] = {}  # noqa: RUF012  (never changed) other columns, by `Layout.keep`
 
 
-def read(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[R | Bad]:
+def read(paths: Paths, *, kind: type[R], layout: Layout = DEFAULT_LAYOUT) -> Iterator[R | BadRow]:
     """Rows in the order of the files; of a folder, the training rows.
 
     `layout` names unusual columns: read("a.tsv", kind=LabelledRow, layout=Layout({"text": "phrase"})).
     """
-    rows = placed(paths, kind=kind, layout=layout)
-    return (row.row if isinstance(row, Placed) else row for row in rows)
+    rows = read_placed(paths, kind=kind, layout=layout)
+    return (row.row if isinstance(row, PlacedRow) else row for row in rows)
 
 
-def placed(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
+def read_placed(paths: Paths, *, kind: type[R], layout: Layout = DEFAULT_LAYOUT) -> Iterator[PlacedRow[R] | BadRow]:
     """Rows with their places."""
     return _check_rows(scan(paths, kind=kind, layout=layout), kind=kind, paths=paths)
 
 
-def scan(paths: Paths, *, kind: type[R], layout: Layout = AS_NAMED) -> Iterator[Placed[R] | Bad]:
+def scan(paths: Paths, *, kind: type[R], layout: Layout = DEFAULT_LAYOUT) -> Iterator[PlacedRow[R] | BadRow]:
     """Rows with their places, without the checks of `read`: for linting."""
-    return _read_inputs(sources(paths, kind=kind, format=layout.format), make_request(kind, layout), kind)
+    return _read_inputs(find_inputs(paths, kind=kind, format=layout.format), make_request(kind, layout), kind)
 
 
-def _read_inputs(inputs: tuple[InputFiles, ...], request: RowRequest, kind: type[R]) -> Iterator[Placed[R] | Bad]:
+def _read_inputs(inputs: tuple[InputFiles, ...], request: RowRequest, kind: type[R]) -> Iterator[PlacedRow[R] | BadRow]:
     for source in inputs:
         file, unit = str(source.files[0]), source.format.unit
         for line, fields in source.format.read(source.files, request):
             try:
                 if isinstance(fields, Fault):
                     raise fields
-                yield Placed(file, line, kind.of(fields), unit, get_id(fields))
+                yield PlacedRow(file, line, kind.of(fields), unit, get_id(fields), get_kept(fields))
             except Fault as fault:
                 own_id = "" if isinstance(fields, Fault) else get_id(fields)
-                yield Bad(file, line, fault.kind, fault.detail, unit, own_id)
+                yield BadRow(file, line, fault.kind, fault.detail, unit, own_id)
 
 
-def _check_rows(rows: Iterator[Placed[R] | Bad], *, kind: type[R], paths: Paths) -> Iterator[Placed[R] | Bad]:
+def _check_rows(
+    rows: Iterator[PlacedRow[R] | BadRow], *, kind: type[R], paths: Paths
+) -> Iterator[PlacedRow[R] | BadRow]:
     """Raises for parallel files of unequal length, and for files without a single good row."""
     good, problem = 0, None
     for row in rows:
-        if isinstance(row, Placed):
+        if isinstance(row, PlacedRow):
             good += 1
         elif row.kind == "unequal files":
             raise DataError(f"{row.detail}; parallel files need the same number of lines")

@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.array_store import Cache, Ragged, RaggedWriter, narrow
-from triform.data.chunks import portions
+from triform.data.array_store import FolderCache, Ragged, RaggedWriter, narrow_to_16_bits
+from triform.data.chunks import split_chunks
 from triform.data.columns import Layout
-from triform.data.input_paths import Paths, sources
+from triform.data.input_paths import Paths, find_inputs
 from triform.data.line_reader import DataError, name_place
-from triform.data.readers import AS_NAMED, Placed, placed
-from triform.data.rows import Bad, R
+from triform.data.readers import DEFAULT_LAYOUT, PlacedRow, read_placed
+from triform.data.rows import BadRow, R
 from triform.data.shuffle import Indices
 from triform.errors import UnknownName
 
@@ -52,23 +52,23 @@ class RowSequence(Sequence[R]):
         raise NotImplementedError
 
 
-class Rows(RowSequence[R]):
+class CachedRows(RowSequence[R]):
     """Every good row of some files, with random access.
 
     A copy as JSON lines in the cache: every format, also .gz, becomes one with an offset per row.
     """
 
-    def __init__(self, paths: Paths, *, kind: type[R], cache: Cache, layout: Layout = AS_NAMED) -> None:
-        found = sources(paths, kind=kind, format=layout.format)
-        self.hashes = {str(file): file_hash(file) for source in found for file in source.files}
+    def __init__(self, paths: Paths, *, kind: type[R], cache: FolderCache, layout: Layout = DEFAULT_LAYOUT) -> None:
+        found = find_inputs(paths, kind=kind, format=layout.format)
+        self.hashes = {str(file): hash_file(file) for source in found for file in source.files}
         content = [(source.format.name, [self.hashes[str(file)] for file in source.files]) for source in found]
         self.files = [str(source.files[0]) for source in found]
         self.units = [source.format.unit for source in found]
-        self.fingerprint = digest(code_of(Path(__file__).parent), kind.__name__, layout.columns, content)
+        self.fingerprint = digest(hash_code(Path(__file__).parent), kind.__name__, layout.columns, content)
         self._decode = msgspec.json.Decoder(tuple[int, int, kind]).decode  # type: ignore[valid-type]
         self._rows, self.bad = cache.get(
             f"rows-{self.fingerprint[:16]}",
-            fill=lambda filling: _write_rows(placed(paths, kind=kind, layout=layout), self.files, filling),
+            fill=lambda filling: _write_rows(read_placed(paths, kind=kind, layout=layout), self.files, filling),
             use=lambda made: (Ragged(made, name="rows"), _read_bad_counts(made)),
         )
 
@@ -83,7 +83,7 @@ class Rows(RowSequence[R]):
         return name_place(self.files[file], line, self.units[file])
 
 
-class Part(RowSequence[R]):
+class RowSubset(RowSequence[R]):
     """Some rows by their numbers; those in `instead` are replaced."""
 
     def __init__(self, rows: Sequence[R], numbers: Sequence[int] | Indices, *, instead: Mapping[int, R]) -> None:
@@ -97,10 +97,10 @@ class Part(RowSequence[R]):
         return self._instead[number] if number in self._instead else self._rows[number]
 
     def where(self, index: int) -> str:
-        return place_of(self._rows, int(self._numbers[index]))
+        return describe_place(self._rows, int(self._numbers[index]))
 
 
-def place_of(rows: Sequence[R], index: int) -> str:
+def describe_place(rows: Sequence[R], index: int) -> str:
     """`train.csv:17`, or the number of a row that is not from a file."""
     return rows.where(index) if isinstance(rows, RowSequence) else f"row {index}"
 
@@ -114,7 +114,7 @@ class TokenCache:
             raise DataError(f"the cache {folder} is damaged: its columns have different lengths")
 
     @classmethod
-    def build(cls, rows: Iterable[R], encode: Encode[R], *, cache: Cache, fingerprint: str) -> Self:
+    def build(cls, rows: Iterable[R], encode: Encode[R], *, cache: FolderCache, fingerprint: str) -> Self:
         """From an earlier run if the fingerprint is the same: digest(rows.fingerprint, tokenizer, settings).
 
         `encode` gets many rows at once and returns named lists of ids per row.
@@ -142,7 +142,7 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-def file_hash(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """SHA-256 of a file, as sha256sum prints it."""
     try:
         with path.open("rb") as file:
@@ -152,22 +152,22 @@ def file_hash(path: Path) -> str:
 
 
 @cache
-def code_of(*folders: Path) -> str:
+def hash_code(*folders: Path) -> str:
     """SHA-256 of the Python files of these folders: entries made by other code are not reused."""
     return digest(
-        *((folder.name, path.name, file_hash(path)) for folder in folders for path in sorted(folder.glob("*.py")))
+        *((folder.name, path.name, hash_file(path)) for folder in folders for path in sorted(folder.glob("*.py")))
     )
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(rows: Iterable[Placed[R] | Bad], files: Sequence[str], folder: Path) -> None:
+def _write_rows(rows: Iterable[PlacedRow[R] | BadRow], files: Sequence[str], folder: Path) -> None:
     number = {file: index for index, file in enumerate(files)}
     bad: Counter[str] = Counter()
     with RaggedWriter(folder, name="rows", dtype="uint8") as writer:
         for row in rows:
-            if isinstance(row, Bad):
+            if isinstance(row, BadRow):
                 bad[row.kind] += 1
             else:
                 writer.add(msgspec.json.encode((number[row.file], row.line, row.row)) + b"\n")
@@ -179,7 +179,7 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
     writers: dict[str, RaggedWriter] = {}
     largest: Counter[str] = Counter()
     with ExitStack() as files:
-        for chunk in portions(rows, count=ENCODE_ROWS):
+        for chunk in split_chunks(rows, count=ENCODE_ROWS):
             for _, lists in zip(chunk, encode(chunk), strict=True):
                 for name, ids in lists.items():
                     if name not in writers:
@@ -191,7 +191,7 @@ def _write_tokens(rows: Iterable[R], encode: Encode[R], folder: Path) -> None:
         raise DataError("there are no rows to encode")
     for name in writers:
         if largest[name] < 2**16:
-            narrow(folder, name=name)
+            narrow_to_16_bits(folder, name=name)
 
 
 def _check_ids(ids: Sequence[int], *, name: str) -> npt.NDArray[np.uint32]:

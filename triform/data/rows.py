@@ -15,7 +15,7 @@ from triform.data.values import find_start, is_bio, to_answers, to_label, to_tex
 Fields: TypeAlias = Mapping[str, object]
 
 
-class Row(msgspec.Struct, frozen=True):
+class DataRow(msgspec.Struct, frozen=True):
     """One example. `needs` are its required fields, `may` its optional ones; `title` names its type in messages."""
 
     title: ClassVar[str]
@@ -43,10 +43,10 @@ class Row(msgspec.Struct, frozen=True):
         return ()
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=DataRow)
 
 
-class Bad(msgspec.Struct, frozen=True):
+class BadRow(msgspec.Struct, frozen=True):
     """A skipped row: its place and what is wrong with it."""
 
     file: str
@@ -60,7 +60,7 @@ class Bad(msgspec.Struct, frozen=True):
         return f"{name_place(self.file, self.line, self.unit)}: {self.kind}: {self.detail}"
 
 
-class Text(Row, frozen=True):
+class TextRow(DataRow, frozen=True):
     """A text: a line, a JSON value, a cell."""
 
     title: ClassVar[str] = "text"
@@ -76,7 +76,7 @@ class Text(Row, frozen=True):
         return (self.text,)
 
 
-class Document(Text, frozen=True):
+class DocumentRow(TextRow, frozen=True):
     """A whole text, blank lines included. A long file is split into pieces that, joined, are the file again."""
 
     title = "document"
@@ -94,7 +94,7 @@ class Message(msgspec.Struct, frozen=True):
     content: str
 
 
-class Chat(Row, frozen=True):
+class ChatRow(DataRow, frozen=True):
     """A conversation: messages with role and content."""
 
     title = "chat"
@@ -118,7 +118,7 @@ class Chat(Row, frozen=True):
         return tuple(message.content for message in self.messages)
 
 
-class Pair(Row, frozen=True):
+class PairRow(DataRow, frozen=True):
     """A source and its target: a sentence and its translation, a document and its summary."""
 
     title = "pair"
@@ -146,7 +146,7 @@ class Pair(Row, frozen=True):
         return (self.source,)
 
 
-class Labelled(Row, frozen=True):
+class LabelledRow(DataRow, frozen=True):
     """A text and its label; a list of labels (also an empty one) if several can apply."""
 
     title = "labelled"
@@ -169,7 +169,7 @@ class Labelled(Row, frozen=True):
         return self.labels
 
 
-class Tagged(Row, frozen=True):
+class TaggedRow(DataRow, frozen=True):
     """Tokens and their BIO tags: O outside, B-x where an entity x begins, I-x where it continues."""
 
     title = "tagged"
@@ -200,14 +200,14 @@ class Tagged(Row, frozen=True):
         return self.tags
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerInContext(msgspec.Struct, frozen=True):
     """context[start : start + len(text)] == text"""
 
     text: str
     start: int
 
 
-class Asking(Row, frozen=True):
+class QuestionRow(DataRow, frozen=True):
     """A question and a context, without answers."""
 
     title: ClassVar[str] = "question"
@@ -224,13 +224,13 @@ class Asking(Row, frozen=True):
         return (self.question, self.context)
 
 
-class Question(Asking, frozen=True):
+class AnsweredQuestionRow(QuestionRow, frozen=True):
     """A question, a context, and the answers in it; none if it cannot be answered."""
 
     title = "answered question"
     needs = ("question", "context", "answers")
     may = ("starts",)
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerInContext, ...]
 
     @classmethod
     def of(cls, fields: Fields) -> Self:
@@ -238,11 +238,11 @@ class Question(Asking, frozen=True):
         answers = []
         for answer, start in to_answers(fields["answers"], starts=fields.get("starts")):
             text = to_text(answer, name="answer")
-            answers.append(Answer(text, find_start(start, text=text, context=context)))
+            answers.append(AnswerInContext(text, find_start(start, text=text, context=context)))
         return cls(to_text(fields["question"], name="question"), context, tuple(answers))
 
 
-class Scored(Row, frozen=True):
+class ScoredPairRow(DataRow, frozen=True):
     """Two texts and their similarity."""
 
     title = "scored pair"
@@ -266,4 +266,14 @@ class Scored(Row, frozen=True):
         return (self.first, self.second)
 
 
-ROWS: tuple[type[Row], ...] = (Text, Document, Chat, Pair, Labelled, Tagged, Asking, Question, Scored)
+ROW_TYPES: tuple[type[DataRow], ...] = (
+    TextRow,
+    DocumentRow,
+    ChatRow,
+    PairRow,
+    LabelledRow,
+    TaggedRow,
+    QuestionRow,
+    AnsweredQuestionRow,
+    ScoredPairRow,
+)

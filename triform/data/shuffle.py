@@ -20,7 +20,7 @@ ROUNDS = 12  # with 8, some orders of five rows are twice as frequent as others;
 BLOCK = 1 << 14  # positions computed at once
 
 
-class Order(msgspec.Struct, frozen=True):
+class RowOrder(msgspec.Struct, frozen=True):
     """A permutation of range(count)."""
 
     count: int
@@ -51,14 +51,14 @@ class Order(msgspec.Struct, frozen=True):
         return (high << low_bits) | low
 
 
-def order(count: int, *, seed: int, epoch: int) -> Order:
+def make_order(count: int, *, seed: int, epoch: int) -> RowOrder:
     """The order of `count` rows in this epoch of a run with this seed."""
     if not all(0 <= number < 2**63 for number in (count, seed, epoch)):
         raise TriformError(f"count={count}, seed={seed}, epoch={epoch}: use numbers from 0 to 2^63 - 1")
-    return Order(count, seed, epoch)
+    return RowOrder(count, seed, epoch)
 
 
-def _derive_keys(order: Order) -> Words:
+def _derive_keys(order: RowOrder) -> Words:
     """One key per pair of rounds, different for every seed and epoch."""
     seed, epoch = np.array([order.seed], np.uint64), np.array([order.epoch], np.uint64)
     rounds: Words = np.arange(ROUNDS // 2, dtype=np.uint64)

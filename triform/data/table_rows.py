@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from triform.data.columns import Records, RowRequest, pick_fields, place_columns
-from triform.data.line_reader import LONGEST, DataError, Fault, decoded, lines, opened
+from triform.data.line_reader import MAX_LINE_BYTES, DataError, Fault, decode_line, open_file, read_lines
 
 Line: TypeAlias = tuple[int, bytes | Fault]
 Cells: TypeAlias = tuple[int, list[str] | Fault]
@@ -48,17 +48,17 @@ def _read_table(rows: Iterator[Cells], request: RowRequest, *, file: str) -> Rec
 
 
 def _read_tsv_cells(path: Path) -> Iterator[Cells]:
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         try:
-            yield number, _refuse_blank(decoded(line).split("\t"))
+            yield number, _refuse_blank(decode_line(line).split("\t"))
         except Fault as fault:
             yield number, fault
 
 
 def _read_csv_cells(path: Path) -> Iterator[Cells]:
     """A quote that is never closed spoils only its own line: the lines after it are read again."""
-    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # the default refuses cells of 128 KiB
-    ahead = lines(path)
+    csv.field_size_limit(max(MAX_LINE_BYTES, csv.field_size_limit()))  # the default refuses cells of 128 KiB
+    ahead = read_lines(path)
     again: deque[Line] = deque(islice(ahead, 1))
     delimiter = _find_delimiter(again)
     while True:
@@ -68,7 +68,7 @@ def _read_csv_cells(path: Path) -> Iterator[Cells]:
             if cells is None:
                 return
             for _, line in taken:
-                decoded(line)
+                decode_line(line)
             yield taken[0][0], _refuse_blank(cells)
         except csv.Error as error:
             again.extendleft(reversed(taken[1:]))
@@ -80,7 +80,7 @@ def _read_csv_cells(path: Path) -> Iterator[Cells]:
 def _feed(again: deque[Line], ahead: Iterator[Line], taken: list[Line]) -> Iterator[str]:
     """Lines for one record, collected in `taken`; they end when a record is too long."""
     size = 0
-    while size <= LONGEST and (item := again.popleft() if again else next(ahead, None)):
+    while size <= MAX_LINE_BYTES and (item := again.popleft() if again else next(ahead, None)):
         taken.append(item)
         line = b"" if isinstance(item[1], Fault) else item[1]
         size += len(line) + 1
@@ -105,7 +105,7 @@ def read_parquet(files: tuple[Path, ...], request: RowRequest) -> Records:
     except ImportError:
         raise DataError(f"reading {files[0]} needs pyarrow: pip install pyarrow") from None
     number = 0
-    with opened(files[0]) as file:
+    with open_file(files[0]) as file:
         try:
             for batch in reader.ParquetFile(file).iter_batches(batch_size=1024):
                 for record in batch.to_pylist():

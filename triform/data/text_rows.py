@@ -9,7 +9,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from triform.data.columns import Records, RowRequest
-from triform.data.line_reader import LONGEST, Fault, decoded, lines
+from triform.data.line_reader import MAX_LINE_BYTES, Fault, decode_line, read_lines
 from triform.data.values import is_bio
 
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)?:")  # before a token or a tag, as in WikiAnn
@@ -19,22 +19,22 @@ PIECE = 1 << 16  # characters per row of a document
 
 def read_text_lines(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Each line is a text."""
-    for number, line in lines(files[0]):
+    for number, line in read_lines(files[0]):
         yield number, {"text": line}
 
 
 def read_document(files: tuple[Path, ...], request: RowRequest) -> Records:
     """The whole file is one text, in pieces that begin with a line that is not blank."""
     start, piece, size = 1, list[str](), 0
-    for number, line in lines(files[0]):
+    for number, line in read_lines(files[0]):
         try:
-            text = decoded(line)
+            text = decode_line(line)
             if "\0" in text:
                 raise Fault("NUL", f"a NUL at character {text.index(chr(0)) + 1}")
         except Fault as fault:
             yield number, fault
             continue
-        if size >= PIECE and (text.strip() or size >= LONGEST):
+        if size >= PIECE and (text.strip() or size >= MAX_LINE_BYTES):
             yield start, {"text": "".join(piece), "goes_on": True}
             start, piece, size = number, [], 0
         piece.append(text + "\n")
@@ -47,7 +47,7 @@ def read_parallel(files: tuple[Path, ...], request: RowRequest) -> Records:
     """Line n of one file is the translation of line n of the other."""
     source, target = files
     sources = targets = 0
-    for left, right in zip_longest(lines(source), lines(target)):
+    for left, right in zip_longest(read_lines(source), read_lines(target)):
         sources, targets = left[0] if left else sources, right[0] if right else targets
         if left and right:
             yield sources, {"source": left[1], "target": right[1]}
@@ -66,7 +66,7 @@ def read_conll(files: tuple[Path, ...], request: RowRequest) -> Records:
         words = list[tuple[str, str]]()
         for number, line in sentence:
             try:
-                words += _parse_word(decoded(line), language=language)
+                words += _parse_word(decode_line(line), language=language)
             except Fault as fault:
                 yield number, fault
                 break
@@ -78,24 +78,29 @@ def read_conll(files: tuple[Path, ...], request: RowRequest) -> Records:
 def _split_sentences(path: Path) -> Iterator[list[tuple[int, bytes | Fault]]]:
     sentence: list[tuple[int, bytes | Fault]] = []
     size = 0
-    for number, line in chain(lines(path), [(0, b"")]):
+    for number, line in chain(read_lines(path), [(0, b"")]):
         if isinstance(line, bytes) and not line.strip():
             if sentence:
                 yield sentence
             sentence, size = [], 0
             continue
         size += len(line) if isinstance(line, bytes) else 0
-        if size <= LONGEST:
+        if size <= MAX_LINE_BYTES:
             sentence.append((number, line))
         else:
             sentence[-1:] = [
-                (number, Fault("too long", f"a sentence of more than {LONGEST >> 20} MiB; is a blank line missing?"))
+                (
+                    number,
+                    Fault("too long", f"a sentence of more than {MAX_LINE_BYTES >> 20} MiB; is a blank line missing?"),
+                )
             ]
 
 
 def _find_language(path: Path) -> str:
     """The `en:` that all of the first tokens begin with, or an empty string."""
-    head = (line.decode(errors="replace") for _, line in islice(lines(path), FIRST_LINES) if isinstance(line, bytes))
+    head = (
+        line.decode(errors="replace") for _, line in islice(read_lines(path), FIRST_LINES) if isinstance(line, bytes)
+    )
     tokens = [cells[0] for cells in map(split_word, head) if len(cells) > 1]
     prefix = LANGUAGE.match(tokens[0]) if len(tokens) > 1 else None
     return prefix[0] if prefix and all(token.startswith(prefix[0]) for token in tokens) else ""

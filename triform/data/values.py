@@ -3,7 +3,7 @@
 import re
 from itertools import zip_longest
 
-from triform.data.line_reader import Fault, decoded
+from triform.data.line_reader import Fault, decode_line
 from triform.spec import is_tag
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -12,7 +12,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def to_text(value: object, *, name: str) -> str:
     """Every text is checked here: decodable, without NUL, not blank; otherwise unchanged."""
     if isinstance(value, bytes | Fault):
-        value = decoded(value, name=name)
+        value = decode_line(value, name=name)
     if not isinstance(value, str):
         raise Fault("wrong type", f"{name} is {repr(value)[:40]}, not text")
     if "\0" in value:

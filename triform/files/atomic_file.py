@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def write_file(path: Path, data: bytes) -> None:
         with replace_file(path) as file:
             file.write(data)
     except OSError as error:
-        raise WeightsError(f"cannot write {path}: {error.strerror or error}") from error
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def put_in_place(draft: Path, path: Path) -> None:

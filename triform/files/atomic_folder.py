@@ -14,14 +14,14 @@ from pathlib import Path
 
 from triform.files import manifest
 from triform.files.atomic_file import make_folder, sync, sync_tree
-from triform.files.errors import WeightsError, listed
+from triform.files.errors import FileError, list_names
 from triform.files.locks import lock_beside, lock_inside
-from triform.files.replace_folder import clear_leftovers, drafting
-from triform.files.safe_folder import Box
+from triform.files.replace_folder import clear_leftovers, draft_folder
+from triform.files.safe_folder import SafeFolder
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[Path]:
+def lock_folder(folder: Path) -> Iterator[Path]:
     """No other process writes the folder while the block runs; leftovers of killed ones are deleted."""
     target = Path(os.path.abspath(folder))
     with _say_where(folder):
@@ -38,11 +38,11 @@ def writing(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
+def write_folder(folder: Path) -> Iterator[Path]:
     """A draft to write into; it takes the folder's name when the block ends without an error. One writer at a time."""
-    with writing(folder) as target, _say_where(folder):
+    with lock_folder(folder) as target, _say_where(folder):
         check_free(folder)
-        with drafting(target) as draft:
+        with draft_folder(target) as draft:
             yield draft
             check_free(folder)  # again: meanwhile others may have written something there
 
@@ -52,15 +52,15 @@ def _say_where(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WeightsError(f"cannot write {folder}: {error.strerror or error}; nothing was left there") from error
+        raise FileError(f"cannot write {folder}: {error.strerror or error}; nothing was left there") from error
 
 
 @contextmanager
-def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
+def write_into_folder(folder: Path, *, last_files: tuple[str, ...]) -> Iterator[Path]:
     """A draft whose files move into a folder when the block ends without an error; what else is there stays.
 
-    Without the files named `last` the folder is no model: they go first and come last, in this order, each file whole.
-    So whenever this is killed there is no model or a whole one, and it can be done again.
+    Without the files named `last_files` the folder is no model: they go first and come last, in this order, each
+    file whole. So whenever this is killed there is no model or a whole one, and it can be done again.
     """
     draft = folder / f".moving-in.{secrets.token_hex(4)}"
     try:
@@ -71,11 +71,11 @@ def moving_in(folder: Path, *, last: tuple[str, ...]) -> Iterator[Path]:
             try:
                 yield draft
                 sync_tree(draft)
-                _move_in(draft, folder, last=last)
+                _move_in(draft, folder, last=last_files)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        raise WeightsError(f"cannot write {folder}: {error.strerror or error}; what was there before stays") from error
+        raise FileError(f"cannot write {folder}: {error.strerror or error}; what was there before stays") from error
 
 
 def _move_in(draft: Path, folder: Path, *, last: tuple[str, ...]) -> None:
@@ -94,11 +94,11 @@ def check_free(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise WeightsError(f"{folder} is not a folder; give another name")
+        raise FileError(f"{folder} is not a folder; give another name")
     files = [
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()
     ]
-    ours = manifest.read(Box(folder))
+    ours = manifest.read(SafeFolder(folder))
     known = {manifest.NAME, *ours.files} if ours else set()
     if strange := [name for name in files if name not in known]:
-        raise WeightsError(f"{folder} already holds {listed(sorted(strange))}; give another name, or empty it first")
+        raise FileError(f"{folder} already holds {list_names(sorted(strange))}; give another name, or empty it first")

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from triform.errors import TriformError
-from triform.files.errors import shown
+from triform.files.errors import show_value
 
-FORMAT = 1  # of all kinds of files; a kind that changes gets a number of its own
-KEY = "format_version"
+CURRENT_FORMAT = 1  # of all kinds of files; a kind that changes gets a number of its own
+FORMAT_KEY = "format_version"
 
 
 class NewerFormat(TriformError):
@@ -21,7 +21,7 @@ class NewerFormat(TriformError):
 
 
 class _Versioned(msgspec.Struct):
-    format_version: Any = FORMAT
+    format_version: Any = CURRENT_FORMAT
 
 
 def check_format(content: bytes, *, what: str | Path, otherwise: str) -> None:
@@ -34,8 +34,8 @@ def check_format(content: bytes, *, what: str | Path, otherwise: str) -> None:
 
 def check_version(version: object, *, what: str | Path, otherwise: str) -> None:
     """`otherwise`: what to do without a newer Triform."""
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= FORMAT:
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= CURRENT_FORMAT:
         raise NewerFormat(
-            f"{what} has format {shown(version)}, this Triform reads up to {FORMAT}; "
+            f"{what} has format {show_value(version)}, this Triform reads up to {CURRENT_FORMAT}; "
             f"install a newer Triform, or {otherwise}"
         )

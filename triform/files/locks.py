@@ -21,7 +21,7 @@ from typing import Self
 
 from triform.errors import TriformError
 
-NAME = ".lock"
+LOCK_NAME = ".lock"
 LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 MAX_COMMAND_CHARS = 200
 BYTE_ON_WINDOWS = 1 << 30  # behind the file's end: a locked byte cannot be read, its content must stay readable
@@ -31,7 +31,7 @@ class FolderBusy(TriformError):
     """Another process, or another thread of this one, writes there."""
 
 
-class Lock:
+class WriterLock:
     """Held until `release`, or until the process ends."""
 
     def __init__(self, path: Path, handle: int, *, made: Sequence[Path]) -> None:
@@ -63,37 +63,37 @@ class Lock:
 
 
 _GUARD = threading.Lock()
-_HELD: dict[Path, Lock] = {}
+_HELD: dict[Path, WriterLock] = {}
 
 
-def lock_beside(target: Path) -> Lock:
+def lock_beside(target: Path) -> WriterLock:
     """For a folder or file that is replaced as a whole."""
     place = Path(os.path.abspath(target))
-    return _take(place.with_name(f".{place.name}{NAME}"), target, made=())
+    return _take(place.with_name(f".{place.name}{LOCK_NAME}"), target, made=())
 
 
-def lock_leftover(target: Path) -> Lock:
+def lock_leftover(target: Path) -> WriterLock:
     """For what a killed process may have left: refused while anything writes it, also this thread."""
     place = Path(os.path.abspath(target))
-    path = place.with_name(f".{place.name}{NAME}")
+    path = place.with_name(f".{place.name}{LOCK_NAME}")
     if path in _HELD:
         raise FolderBusy(f"{target} is being written by this process")
     return _take(path, target, made=())
 
 
-def lock_inside(folder: Path) -> Lock:
+def lock_inside(folder: Path) -> WriterLock:
     """For a folder that stays and whose files are written one by one; it is made where it is not there."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TriformError(f"cannot write {folder}: {error.strerror or error}") from error
-    return _take(Path(os.path.realpath(folder)) / NAME, folder, made=made)
+    return _take(Path(os.path.realpath(folder)) / LOCK_NAME, folder, made=made)
 
 
-def writer_inside(folder: Path) -> str:
+def find_writer_inside(folder: Path) -> str:
     """The other process that holds the folder's lock; nothing where there is none."""
-    path = Path(os.path.realpath(folder)) / NAME
+    path = Path(os.path.realpath(folder)) / LOCK_NAME
     with _GUARD:
         if path in _HELD:
             return ""
@@ -109,7 +109,7 @@ def writer_inside(folder: Path) -> str:
             os.close(handle)
 
 
-def _take(path: Path, target: Path, *, made: Sequence[Path]) -> Lock:
+def _take(path: Path, target: Path, *, made: Sequence[Path]) -> WriterLock:
     with _GUARD:
         held = _HELD.get(path)
         if held is not None and held.process == os.getpid():
@@ -122,7 +122,7 @@ def _take(path: Path, target: Path, *, made: Sequence[Path]) -> Lock:
             _write_owner(handle)
         except OSError as error:
             raise TriformError(f"cannot write {target}: {error.strerror or error}") from error
-        _HELD[path] = lock = Lock(path, handle, made=made)
+        _HELD[path] = lock = WriterLock(path, handle, made=made)
         return lock
 
 

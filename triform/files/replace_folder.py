@@ -28,7 +28,7 @@ PAUSE_SECONDS, MAX_PAUSES = 0.02, 50  # while the writer of a folder has put it 
 
 
 @contextmanager
-def drafting(target: Path) -> Iterator[Path]:
+def draft_folder(target: Path) -> Iterator[Path]:
     """A draft to write into, which takes the target's place when the block ends without an error. The caller holds the
     lock."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -62,6 +62,7 @@ def create_folder(target: Path) -> Iterator[Path]:
 
 
 def take_place(draft: Path, target: Path) -> None:
+    """The draft takes the target's name in one step; what was there is the draft afterwards."""
     if not target.exists():
         os.rename(draft, target)
         sync(target.parent)
@@ -103,7 +104,7 @@ def exchange(one: Path, other: Path) -> bool:
 # --- what killed processes leave ------------------------------------------------------------------------------------
 
 
-def leftovers(target: Path) -> list[Path]:
+def find_leftovers(target: Path) -> list[Path]:
     """Drafts and folders put aside, the newest last."""
     known = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}({re.escape(ASIDE)})?")
     with suppress(OSError, ValueError):
@@ -115,15 +116,15 @@ def leftovers(target: Path) -> list[Path]:
 def clear_leftovers(target: Path) -> None:
     """For the writer that holds the target's lock: any leftover is of a process that was killed."""
     _put_back(target)
-    for path in leftovers(target):
+    for path in find_leftovers(target):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def restore(folder: Path) -> None:
+def restore_folder(folder: Path) -> None:
     """Puts back a folder that a killed process has put aside; waits a moment while a live one replaces it."""
     target = Path(os.path.abspath(folder))
     for _ in range(MAX_PAUSES):
-        if os.path.lexists(target) or not any(path.name.endswith(ASIDE) for path in leftovers(target)):
+        if os.path.lexists(target) or not any(path.name.endswith(ASIDE) for path in find_leftovers(target)):
             return
         try:
             with lock_beside(target):
@@ -136,7 +137,7 @@ def restore(folder: Path) -> None:
 
 
 def _put_back(target: Path) -> None:
-    aside = [path for path in leftovers(target) if path.name.endswith(ASIDE)]
+    aside = [path for path in find_leftovers(target) if path.name.endswith(ASIDE)]
     if aside and not os.path.lexists(target):
         os.rename(aside[-1], target)
         sync(target.parent)

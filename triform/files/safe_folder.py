@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triform.errors import TriformError
-from triform.files.errors import WeightsError, shown
-from triform.files.replace_folder import restore
+from triform.files.errors import FileError, show_value
+from triform.files.replace_folder import restore_folder
 from triform.files.strict_json import parse_json
 
 MiB = 1 << 20
@@ -21,24 +21,26 @@ MAX_JSON_BYTES = 4 * MiB  # of a config, an index or a header: far more than any
 T = TypeVar("T")
 
 
-class LeadsOut(TriformError):
+class OutsideFolder(TriformError):
     """A file that lies outside its folder."""
 
 
-class Box:
+class SafeFolder:
+    """A folder whose files are opened by name, never outside of it."""
+
     def __init__(self, folder: str | Path) -> None:
         try:
-            restore(Path(folder))
+            restore_folder(Path(folder))
             self.root = Path(folder).resolve(strict=True)
         except (OSError, RuntimeError, ValueError):
-            raise WeightsError(f"there is no folder {shown(str(folder))}") from None
+            raise FileError(f"there is no folder {show_value(str(folder))}") from None
         if not self.root.is_dir():
-            raise WeightsError(f"{shown(str(folder))} is not a folder; give the folder that holds config.json")
+            raise FileError(f"{show_value(str(folder))} is not a folder; give the folder that holds config.json")
 
     def has(self, name: str) -> bool:
         return os.path.lexists(self.root / name)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         return sorted(os.listdir(self.root))
 
     def open(self, name: str) -> io.BufferedReader:
@@ -48,17 +50,17 @@ class Box:
             handle = os.open(self._resolve(name), flags)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or "it is a link that leads nowhere"
-            raise WeightsError(f"cannot read {shown(name)} in {self.root}: {reason}") from None
+            raise FileError(f"cannot read {show_value(name)} in {self.root}: {reason}") from None
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise WeightsError(f"{shown(name)} in {self.root} is not a regular file")
+            raise FileError(f"{show_value(name)} in {self.root} is not a regular file")
         return os.fdopen(handle, "rb")
 
     def _resolve(self, name: str) -> Path:
         real = (self.root / name).resolve(strict=True)
         blobs = self.root.parent.parent / "blobs" if self.root.parent.name == "snapshots" else None
         if not real.is_relative_to(self.root) and real.parent != blobs:
-            raise LeadsOut(f"{name!r} leads out of {self.root}; copy the file itself into the folder")
+            raise OutsideFolder(f"{name!r} leads out of {self.root}; copy the file itself into the folder")
         return real
 
     def read(self, name: str, *, limit: int = MAX_JSON_BYTES) -> bytes:
@@ -66,17 +68,17 @@ class Box:
         with self.open(name) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise WeightsError(f"{name} in {self.root} is larger than the {limit:,} bytes such a file may have")
+            raise FileError(f"{name} in {self.root} is larger than the {limit:,} bytes such a file may have")
         return data
 
     def parse(self, name: str, kind: type[T]) -> T:
         return parse_json(self.read(name), type=kind, what=name, unique_keys=True)
 
-    def json(self, name: str) -> Any:
+    def parse_object(self, name: str) -> Any:
         return self.parse(name, dict[str, Any])
 
 
 def read_inside(folder: Path, *, name: str, limit: int) -> bytes | None:
     """The bytes of `folder/name`, or None where there is no such file."""
-    box = Box(folder)
+    box = SafeFolder(folder)
     return box.read(name, limit=limit) if box.has(name) else None

@@ -10,17 +10,17 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from triform.files.errors import WeightsError, listed, one_line, shown
-from triform.files.safe_folder import MAX_JSON_BYTES, Box
+from triform.files.errors import FileError, list_names, show_value, to_one_line
+from triform.files.safe_folder import MAX_JSON_BYTES, SafeFolder
 from triform.files.strict_json import parse_json
 
-ONE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 MAX_SHARDS = 4096
 MAX_AXES = 8
 MAX_TENSORS = 16_384  # per file; a Llama of 405 billion numbers has 1,138 in all
 
-FLOATS = ("F64", "F32", "F16", "BF16")
+FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 DTYPE_BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 
@@ -28,7 +28,7 @@ PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 OTHER_ENDINGS = (".gguf", ".h5", ".msgpack", ".onnx")
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """Where a tensor's numbers are: bytes `start` to `stop` of a file."""
 
     file: str
@@ -52,46 +52,50 @@ class _Index(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-def read_headers(box: Box) -> dict[str, Stored]:
+def read_headers(box: SafeFolder) -> dict[str, StoredTensor]:
     """Every tensor of the folder, by its name in the files."""
-    if box.has(ONE):
-        return read_header(box, ONE)
-    if box.has(INDEX):
+    if box.has(WEIGHTS_FILE):
+        return read_header(box, WEIGHTS_FILE)
+    if box.has(INDEX_FILE):
         return _read_shard_headers(box)
-    raise WeightsError(_explain_missing(box))
+    raise FileError(_explain_missing(box))
 
 
-def _explain_missing(box: Box) -> str:
-    names = box.names()
+def _explain_missing(box: SafeFolder) -> str:
+    names = box.list_names()
     if pickled := [name for name in names if name.endswith(PICKLE_ENDINGS)]:
         return (
-            f"{box.root} holds its weights in {listed(pickled)}, a kind of file that can run code when it is opened; "
-            f"only safetensors are read: where you trust its maker, load it once with the library it was made with "
+            f"{box.root} holds its weights in {list_names(pickled)}, a kind of file that can run code "
+            f"when it is opened; only safetensors are read: where you trust its maker, load it once with "
+            f"the library it was made with "
             f"and save it as safetensors (save_pretrained)"
         )
     if others := [name for name in names if name.endswith(OTHER_ENDINGS)]:
-        return f"{box.root} holds its weights in {listed(others)}; only {ONE} (or its shards) is read: import it first"
-    return f"{box.root} holds no {ONE} and no {INDEX}; is this a model folder?"
+        return (
+            f"{box.root} holds its weights in {list_names(others)}; "
+            f"only {WEIGHTS_FILE} (or its shards) is read: import it first"
+        )
+    return f"{box.root} holds no {WEIGHTS_FILE} and no {INDEX_FILE}; is this a model folder?"
 
 
-def _read_shard_headers(box: Box) -> dict[str, Stored]:
+def _read_shard_headers(box: SafeFolder) -> dict[str, StoredTensor]:
     """The shards an index names: plain names in the same folder, holding exactly what the index says."""
-    where = box.parse(INDEX, _Index).weight_map
+    where = box.parse(INDEX_FILE, _Index).weight_map
     files = sorted(set(where.values()))
     strange = [name for name in files if not _is_file_name(name)]
     if strange or not files or len(files) > MAX_SHARDS:
-        raise WeightsError(
-            f"{INDEX} names {listed(map(shown, strange)) or f'{len(files)} files'}; "
+        raise FileError(
+            f"{INDEX_FILE} names {list_names(map(show_value, strange)) or f'{len(files)} files'}; "
             f"it may name only .safetensors files beside it, 1 to {MAX_SHARDS} of them"
         )
-    tensors: dict[str, Stored] = {}
+    tensors: dict[str, StoredTensor] = {}
     for file in files:  # compared one by one: many shards of many tensors are refused at the first that is too many
         head = read_header(box, file)
         if wrong := [name for name in head if where.get(name) != file]:
-            raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, wrong))}")
+            raise FileError(f"{INDEX_FILE} and the files do not agree about {list_names(map(show_value, wrong))}")
         tensors |= head
     if missing := [name for name in where if name not in tensors]:
-        raise WeightsError(f"{INDEX} and the files do not agree about {listed(map(shown, missing))}")
+        raise FileError(f"{INDEX_FILE} and the files do not agree about {list_names(map(show_value, missing))}")
     return tensors
 
 
@@ -99,16 +103,16 @@ def _is_file_name(name: str) -> bool:
     return name.isascii() and name.isprintable() and name.endswith(".safetensors") and not set(name) & set('/\\:*?"<>|')
 
 
-def read_header(box: Box, name: str) -> dict[str, Stored]:
+def read_header(box: SafeFolder, name: str) -> dict[str, StoredTensor]:
     """Every tensor of one file, by its name."""
     with box.open(name) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(MAX_JSON_BYTES, size - 8):
-            raise WeightsError(f"{name} is damaged: {size} bytes with a header of {length}; fetch it again")
+            raise FileError(f"{name} is damaged: {size} bytes with a header of {length}; fetch it again")
         head = file.read(length)
     if head.count(b"{") > MAX_TENSORS:  # before it is decoded: each tensor has one
-        raise WeightsError(f"the header of {name} describes more than {MAX_TENSORS:,} tensors; no model has so many")
+        raise FileError(f"the header of {name} describes more than {MAX_TENSORS:,} tensors; no model has so many")
     raw = parse_json(head, type=dict[str, msgspec.Raw], what=f"the header of {name}", unique_keys=True)
     base = 8 + length
     places = {key: _place(name, base, key, value) for key, value in raw.items() if key != "__metadata__"}
@@ -116,35 +120,35 @@ def read_header(box: Box, name: str) -> dict[str, Stored]:
     return places
 
 
-def _place(file: str, base: int, key: str, raw: msgspec.Raw) -> Stored:
+def _place(file: str, base: int, key: str, raw: msgspec.Raw) -> StoredTensor:
     try:
         entry = _ENTRY.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WeightsError(f"the header of {file} is damaged at {shown(key)}: {one_line(error)}") from None
+        raise FileError(f"the header of {file} is damaged at {show_value(key)}: {to_one_line(error)}") from None
     start, stop = entry.data_offsets
-    return Stored(file, entry.dtype, tuple(entry.shape), base + start, base + stop)
+    return StoredTensor(file, entry.dtype, tuple(entry.shape), base + start, base + stop)
 
 
-def _check_places(places: dict[str, Stored], name: str, base: int, size: int) -> None:
+def _check_places(places: dict[str, StoredTensor], name: str, base: int, size: int) -> None:
     end = base
     for key, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].stop)):
         possible = place.dtype in DTYPE_BYTES and len(place.shape) <= MAX_AXES and min(place.shape, default=0) >= 0
         if not possible or DTYPE_BYTES[place.dtype] * math.prod(place.shape) != place.stop - place.start:
-            raise WeightsError(
-                f"{name} is damaged: {shown(key)} is {shown(place.dtype)} {shown(list(place.shape))} "
+            raise FileError(
+                f"{name} is damaged: {show_value(key)} is {show_value(place.dtype)} {show_value(list(place.shape))} "
                 f"in {place.stop - place.start} bytes; fetch it again"
             )
         if place.start != end:
-            raise WeightsError(f"{name} is damaged: {shown(key)} does not begin where the tensor before it ends")
+            raise FileError(f"{name} is damaged: {show_value(key)} does not begin where the tensor before it ends")
         end = place.stop
     if end != size:
-        raise WeightsError(f"{name} is damaged: its tensors end at byte {end}, the file at {size}; fetch it again")
+        raise FileError(f"{name} is damaged: its tensors end at byte {end}, the file at {size}; fetch it again")
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-class Outgoing(NamedTuple):
+class OutgoingTensor(NamedTuple):
     """A tensor to be written: its bytes are computed only when its turn comes, in one or several pieces."""
 
     name: str
@@ -159,16 +163,18 @@ class Outgoing(NamedTuple):
 
 
 def write_safetensors(
-    file: BinaryIO, tensors: Sequence[Outgoing], *, metadata: Mapping[str, str] | None = None
+    file: BinaryIO, tensors: Sequence[OutgoingTensor], *, metadata: Mapping[str, str] | None = None, align: int = 8
 ) -> None:
-    """Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it."""
+    """The numbers begin at a multiple of `align` bytes.
+
+    Not by the safetensors package: it makes a temporary file that only its owner may read, and renames it."""
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
     for tensor in tensors:
         start, end = end, end + tensor.size
         entries[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, end)}
     head = msgspec.json.encode(entries)
-    head += b" " * (-len(head) % 8)
+    head += b" " * (-(8 + len(head)) % align)
     file.write(len(head).to_bytes(8, "little") + head)
     for tensor in tensors:
         for piece in tensor.pieces():

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from triform.errors import TriformError
-from triform.files.errors import WeightsError
-from triform.files.locks import writer_inside
+from triform.files.errors import FileError
+from triform.files.locks import find_writer_inside
 
 MAX_ATTEMPTS = 50
 T = TypeVar("T")
@@ -23,12 +23,12 @@ def read_steadily(folder: str | Path, read: Callable[[], T]) -> T:
             except TriformError as error:
                 if _folder_id(folder) != before:
                     continue
-                if writer := writer_inside(Path(folder)):
-                    raise WeightsError(f"{error}; it is being written meanwhile by {writer}") from error
+                if writer := find_writer_inside(Path(folder)):
+                    raise FileError(f"{error}; it is being written meanwhile by {writer}") from error
                 raise
             if _folder_id(folder) == before:
                 return result
-    raise WeightsError(f"{folder} was replaced {MAX_ATTEMPTS} times while it was read; load it when its writer is done")
+    raise FileError(f"{folder} was replaced {MAX_ATTEMPTS} times while it was read; load it when its writer is done")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from triform.files.errors import WeightsError, one_line, shown
+from triform.files.errors import FileError, show_value, to_one_line
 
 T = TypeVar("T")
 
@@ -27,17 +27,18 @@ def parse_json(data: bytes, *, type: type[T], what: str | Path, unique_keys: boo
         value = msgspec.json.decode(data, type=type)
         duplicate = find_duplicate_key(data) if unique_keys else None
     except (ValueError, RecursionError) as error:  # the errors of msgspec, json and UTF-8 are ValueErrors
-        raise WeightsError(f"{what} is damaged: {one_line(error)}") from None
+        raise FileError(f"{what} is damaged: {to_one_line(error)}") from None
     if duplicate is not None:
-        raise WeightsError(f"{what} is damaged: it has the key {shown(duplicate)} twice; keep one of them")
+        raise FileError(f"{what} is damaged: it has the key {show_value(duplicate)} twice; keep one of them")
     return value
 
 
 def parse_text(data: bytes, *, what: str | Path) -> str:
+    """Bytes as text; what is not UTF-8 is an error that says where."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise WeightsError(f"{what} is not UTF-8 at byte {error.start}") from error
+        raise FileError(f"{what} is not UTF-8 at byte {error.start}") from error
 
 
 def find_duplicate(pairs: Iterable[tuple[str, Any]]) -> str | None:

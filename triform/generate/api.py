@@ -14,15 +14,15 @@ from triform.generate import beam_search
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
 from triform.generate.sequence import NoText, TextStream, finish_reason
-from triform.generate.settings import EarlyStopping, Plan, Request, Settings, SettingsError
-from triform.generate.validate import check_defaults, settings_over
+from triform.generate.settings import BeamSettings, EarlyStopping, Request, Settings, SettingsError
+from triform.generate.validate import check_defaults, merge_settings
 from triform.model import Model
 
 Prompt: TypeAlias = str | Sequence[int]
-ROWS = 8  # sequences generated in parallel
+PARALLEL_SEQUENCES = 8  # sequences generated in parallel
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class GeneratedText(msgspec.Struct, frozen=True, kw_only=True):
     """One generated text; `tokens` include the final eos, `logprob` is the sum over them."""
 
     prompt: int
@@ -38,8 +38,8 @@ def stream(
     model: Model, prompt: Prompt, *, start: int | None = None, pack: bool | None = None, **settings: Any
 ) -> Iterator[Event]:
     """Events as they come: `for event in stream(model, "Once"): print(event.text, end="")`. No beam search."""
-    request = Request(prompt=tokens_of(model, prompt), settings=settings_of(model, settings))
-    engine = engine_of(model, rows=min(ROWS, request.settings.n), start=start, pack=pack)
+    request = Request(prompt=encode_prompt(model, prompt), settings=resolve_settings(model, settings))
+    engine = make_engine(model, rows=min(PARALLEL_SEQUENCES, request.settings.n), start=start, pack=pack)
     engine.add(request)
     return _run(engine)
 
@@ -53,9 +53,9 @@ def complete(
     early_stopping: EarlyStopping | None = None,
     start: int | None = None,
     pack: bool | None = None,
-    rows: int = ROWS,
+    rows: int = PARALLEL_SEQUENCES,
     **settings: Any,
-) -> list[Answer]:
+) -> list[GeneratedText]:
     """Whole texts, n per prompt, in the order of the prompts; with several beams, the n best of a beam search.
 
     Settings that are not given are the model's generation defaults. `rows` sequences (or searches) run in parallel:
@@ -63,28 +63,31 @@ def complete(
     """
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         raise InputError('complete takes a list of prompts, each a text or a list of ids: complete(["a", "b"])')
-    plan = plan_of(model, settings, beams=beams, length_penalty=length_penalty, early_stopping=early_stopping)
-    resolved = settings_of(model, settings if plan.width == 1 else {"temperature": 0.0} | settings)
-    requests = [Request(prompt=tokens_of(model, prompt), settings=resolved) for prompt in prompts]
+    plan = resolve_beam_settings(
+        model, settings, beams=beams, length_penalty=length_penalty, early_stopping=early_stopping
+    )
+    resolved = resolve_settings(model, settings if plan.width == 1 else {"temperature": 0.0} | settings)
+    requests = [Request(prompt=encode_prompt(model, prompt), settings=resolved) for prompt in prompts]
     if plan.width != 1:
         first, width = _start_token(model, start), rows * plan.width
         results = beam_search.search(model.network, model.spec, requests, plan=plan, start=first, rows=width, pack=pack)
         return [_decode(model, resolved, at, *one) for at, endings in enumerate(results) for one in enumerate(endings)]
-    engine = engine_of(model, rows=min(rows, resolved.n * len(requests)), start=start, pack=pack)
+    engine = make_engine(model, rows=min(rows, resolved.n * len(requests)), start=start, pack=pack)
     numbers = {engine.add(request): at for at, request in enumerate(requests)}
     events: dict[tuple[int, int], list[Event]] = {(at, n): [] for at in numbers.values() for n in range(resolved.n)}
     for event in _run(engine):
         events[numbers[event.request], event.sample].append(event)
-    return [answer_of(at, some) for (at, _), some in events.items()]
+    return [join_events(at, some) for (at, _), some in events.items()]
 
 
-def engine_of(model: Model, *, start: int | None = None, **options: Any) -> Engine:
+def make_engine(model: Model, *, start: int | None = None, **options: Any) -> Engine:
     """An engine with the model's tokenizer and start token: `make_engine(model, rows=16)`."""
     tokenizer = None if model.tokenizer is None else model.tokenizer.target
     return Engine(model.network, model.spec, tokenizer, start=_start_token(model, start), **options)
 
 
-def tokens_of(model: Model, prompt: Prompt) -> tuple[int, ...]:
+def encode_prompt(model: Model, prompt: Prompt) -> tuple[int, ...]:
+    """The prompt's token ids."""
     if not isinstance(prompt, str):
         return tuple(prompt)
     if model.tokenizer is None:
@@ -92,13 +95,13 @@ def tokens_of(model: Model, prompt: Prompt) -> tuple[int, ...]:
     return model.tokenizer.encode(prompt).ids
 
 
-def settings_of(model: Model, given: dict[str, Any]) -> Settings:
+def resolve_settings(model: Model, given: dict[str, Any]) -> Settings:
     """The caller's settings, over the checked generation defaults of the model's folder, over its tokenizer's eos."""
-    check_folder(model)
-    return settings_over(model.generation, given, spec=model.spec, eos=_eos(model))
+    check_model_defaults(model)
+    return merge_settings(model.generation, given, spec=model.spec, eos=_eos(model))
 
 
-def check_folder(model: Model) -> None:
+def check_model_defaults(model: Model) -> None:
     """Checks the model's generation defaults; errors name the file and the field."""
     check_defaults(model.generation, spec=model.spec, eos=_eos(model), config=model.config)
 
@@ -107,14 +110,14 @@ def _eos(model: Model) -> int | None:
     return None if model.tokenizer is None else model.tokenizer.target.eos
 
 
-def plan_of(
+def resolve_beam_settings(
     model: Model,
     given: Mapping[str, Any],
     *,
     beams: int | None = None,
     length_penalty: float | None = None,
     early_stopping: EarlyStopping | None = None,
-) -> Plan:
+) -> BeamSettings:
     """The caller's beam settings, or the model's defaults unless the caller's settings exclude a beam search."""
     defaults = model.generation
     if beams is None and not any(given.get(name) for name in ("temperature", "stop", "lookup")):
@@ -124,7 +127,7 @@ def plan_of(
                 f"this model's generation defaults use beam sampling (do_sample with num_beams={beams}), which is "
                 "not supported; give beams=1 to sample, or temperature=0 to search"
             )
-    return Plan(
+    return BeamSettings(
         1 if beams is None else beams,
         _first_set(length_penalty, defaults.length_penalty, 1.0),
         _first_set(early_stopping, defaults.early_stopping, False),
@@ -145,10 +148,10 @@ def _run(engine: Engine) -> Iterator[Event]:
         yield from engine.step()
 
 
-def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
+def join_events(prompt: int, events: Sequence[Event]) -> GeneratedText:
     """The events of one sequence, joined."""
     last = events[-1]
-    return Answer(
+    return GeneratedText(
         prompt=prompt,
         sample=last.sample,
         tokens=tuple(event.token for event in events if event.token is not None),
@@ -159,11 +162,13 @@ def answer_of(prompt: int, events: Sequence[Event]) -> Answer:
     )
 
 
-def _decode(model: Model, settings: Settings, prompt: int, sample: int, result: beam_search.Ending) -> Answer:
+def _decode(
+    model: Model, settings: Settings, prompt: int, sample: int, result: beam_search.Hypothesis
+) -> GeneratedText:
     text: TextStream = NoText() if model.tokenizer is None else model.tokenizer.target.stream()
     finish = finish_reason(settings, result.tokens[-1]) or "length"
     pieces = [text.push(token) for token in (result.tokens if finish == "length" else result.tokens[:-1])]
-    return Answer(
+    return GeneratedText(
         prompt=prompt,
         sample=sample,
         tokens=result.tokens,

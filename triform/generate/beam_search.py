@@ -17,18 +17,18 @@ from torch import Tensor
 
 from triform.cooperative import pause
 from triform.core.forms import Form
-from triform.generate.model_runner import Passes
-from triform.generate.sampling import History, Untouched
-from triform.generate.settings import Plan, Request, Settings
-from triform.generate.validate import PromptTokens, check_settings, sides
+from triform.generate.model_runner import ModelRunner
+from triform.generate.sampling import History, PlainHistory
+from triform.generate.settings import BeamSettings, Request, Settings
+from triform.generate.validate import PromptTokens, check_settings, split_prompt
 from triform.precision import check_scores
 from triform.spec import ModelSpec
 
-CHUNK = 128  # tokens of a long prompt prefilled per pass: more is no faster and needs more memory
-TOGETHER = 2048  # tokens of several prompts prefilled per pass
+CHUNK_TOKENS = 128  # tokens of a long prompt prefilled per pass: more is no faster and needs more memory
+MAX_PREFILL_TOKENS = 2048  # tokens of several prompts prefilled per pass
 
 
-class Ending(NamedTuple):
+class Hypothesis(NamedTuple):
     """A finished hypothesis: its tokens (with the final eos), the sum of their log-probabilities, its score."""
 
     tokens: tuple[int, ...]
@@ -42,22 +42,22 @@ class Beam(NamedTuple):
     row: int
     tokens: tuple[int, ...]
     logprob: float
-    history: Untouched
+    history: PlainHistory
 
 
 Continuation: TypeAlias = tuple[float, int, int]  # of a beam by one token: log-probability, index of the beam, token
 
 
-class Search:
+class PromptBeams:
     """The beams of one prompt."""
 
-    def __init__(self, plan: Plan, settings: Settings, *, first: Beam, limit: int) -> None:
+    def __init__(self, plan: BeamSettings, settings: Settings, *, first: Beam, limit: int) -> None:
         self.plan, self.settings, self.limit = plan, settings, limit
         self.ends = {*(() if settings.ignore_eos else settings.eos), *settings.stop_ids}
         self.beams = [first]
         self.rows = range(first.row, first.row + 1)  # of the cache
         self.source = first.row  # row of its source
-        self.endings: list[Ending] = []
+        self.hypotheses: list[Hypothesis] = []
         self.keep = max(2, 1 + len(self.ends)) * plan.width
 
     def advance(self, ranked: Sequence[Continuation]) -> None:
@@ -70,28 +70,28 @@ class Search:
             beam = self.beams[which]
             if token not in self.ends and length < self.limit:
                 if len(running) < self.plan.width:
-                    running.append(grown(logprob, beam, token))
+                    running.append(extend_beam(logprob, beam, token))
             elif rank < self.plan.width:
-                self.endings.append(Ending((*beam.tokens, token), logprob, self.score(logprob, length)))
-        self.endings = nlargest(self.plan.width, self.endings, key=lambda ending: ending.score)
+                self.hypotheses.append(Hypothesis((*beam.tokens, token), logprob, self.score(logprob, length)))
+        self.hypotheses = nlargest(self.plan.width, self.hypotheses, key=lambda ending: ending.score)
         self.beams = running
-        if self.over(length):
+        if self.is_finished(length):
             self.beams = []
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / length**self.plan.length_penalty
 
-    def over(self, length: int) -> bool:
+    def is_finished(self, length: int) -> bool:
         """early_stopping=True: with `width` finished hypotheses. False: when the best beam, if it ended here, would not
         be among them. "never": when it would not be among them even at its best possible length."""
-        if not self.beams or (len(self.endings) == self.plan.width and self.plan.early_stopping is True):
+        if not self.beams or (len(self.hypotheses) == self.plan.width and self.plan.early_stopping is True):
             return True
         never = self.plan.early_stopping == "never" and self.plan.length_penalty > 0
         best = self.score(self.beams[0].logprob, self.limit if never else length)
-        return len(self.endings) == self.plan.width and best <= self.endings[-1].score
+        return len(self.hypotheses) == self.plan.width and best <= self.hypotheses[-1].score
 
 
-def grown(logprob: float, beam: Beam, token: int) -> Beam:
+def extend_beam(logprob: float, beam: Beam, token: int) -> Beam:
     history = beam.history.fork()
     history.add(token)
     return Beam(beam.row, (*beam.tokens, token), logprob, history)
@@ -103,53 +103,55 @@ def search(
     spec: ModelSpec,
     requests: Sequence[Request],
     *,
-    plan: Plan,
+    plan: BeamSettings,
     rows: int = 64,
     start: int | None = None,
     pack: bool | None = None,
-) -> list[list[Ending]]:
+) -> list[list[Hypothesis]]:
     """The n best hypotheses of each request, the best first; as many prompts in parallel as `rows` allows."""
-    prompts = [sides(request, spec, start=start, positions=spec.context) for request in requests]
+    prompts = [split_prompt(request, spec, start=start, positions=spec.context) for request in requests]
     for request in requests:
         plan.check(request.settings)
         check_settings(request.settings, spec)
-    results: list[list[Ending]] = []
+    results: list[list[Hypothesis]] = []
     work, parallel = [*zip(requests, prompts, strict=True)], max(1, rows // plan.width)
-    passes = Passes(network, spec, rows=min(parallel, len(work)) * plan.width, pack=pack, beams=plan.width)
+    passes = ModelRunner(network, spec, rows=min(parallel, len(work)) * plan.width, pack=pack, beams=plan.width)
     for at in range(0, len(work), parallel):
         results += _search_batch(passes, plan, work[at : at + parallel])
-        passes.forget(0, passes.cache.rows)
+        passes.clear_rows(0, passes.cache.rows)
     return results
 
 
-def _search_batch(passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, PromptTokens]]) -> list[list[Ending]]:
+def _search_batch(
+    passes: ModelRunner, plan: BeamSettings, prompts: Sequence[tuple[Request, PromptTokens]]
+) -> list[list[Hypothesis]]:
     searches, logits = _start_searches(passes, plan, prompts)
     running = searches
     while running:
         for one, ranked in zip(running, _rank_continuations(logits, running), strict=True):
             one.advance(ranked)
-        if running := place(passes, [one for one in running if one.beams]):
+        if running := assign_cache_rows(passes, [one for one in running if one.beams]):
             pause()
             passes.reserve(1 + max(passes.cache.lengths))  # few texts reach their limit
             last = [beam.tokens[-1:] for one in running for beam in one.beams]
             logits = passes.decode_beams(last, [len(one.beams) for one in running])[:, 0]
-    return [one.endings[: one.settings.n] for one in searches]
+    return [one.hypotheses[: one.settings.n] for one in searches]
 
 
-def _rank_continuations(logits: Tensor, searches: Sequence[Search]) -> list[list[Continuation]]:
+def _rank_continuations(logits: Tensor, searches: Sequence[PromptBeams]) -> list[list[Continuation]]:
     """The `keep` most likely continuations per search."""
     logprobs = logits.log_softmax(-1)
     check_scores(logits)
     beams = [beam for one in searches for beam in one.beams]
-    if not all(one.settings.untouched for one in searches):
+    if not all(one.settings.keeps_logits for one in searches):
         rows = zip(beams, logprobs, strict=True)
-        logprobs = torch.stack([beam.history.changed(row) for beam, row in rows])
+        logprobs = torch.stack([beam.history.change_logits(row) for beam, row in rows])
     values, tokens = logprobs.topk(min(max(one.keep for one in searches), logprobs.shape[-1]))
     so_far = torch.tensor([beam.logprob for beam in beams], dtype=torch.float64, device=logits.device)
     return [*_merge_beams(so_far[:, None] + values, tokens, searches)]
 
 
-def _merge_beams(values: Tensor, tokens: Tensor, searches: Sequence[Search]) -> Iterator[list[Continuation]]:
+def _merge_beams(values: Tensor, tokens: Tensor, searches: Sequence[PromptBeams]) -> Iterator[list[Continuation]]:
     """Ranks the continuations of all beams of a search, [beams, keep]; searches with equally many beams at once."""
     at, keep = 0, values.shape[-1]
     for count, same in groupby(searches, key=lambda one: len(one.beams)):
@@ -166,29 +168,29 @@ def _merge_beams(values: Tensor, tokens: Tensor, searches: Sequence[Search]) -> 
 
 
 def _start_searches(
-    passes: Passes, plan: Plan, prompts: Sequence[tuple[Request, PromptTokens]]
-) -> tuple[list[Search], Tensor]:
+    passes: ModelRunner, plan: BeamSettings, prompts: Sequence[tuple[Request, PromptTokens]]
+) -> tuple[list[PromptBeams], Tensor]:
     """Prefills every prompt into its own row; the logits after them are [prompts, V]."""
     for _, tokens in prompts:
         passes.reserve(len(tokens.prompt), source=len(tokens.source))
     logits = torch.cat([*_prefill(passes, [tokens for _, tokens in prompts])])
     searches = []
     for row, (request, (source, prompt)) in enumerate(prompts):
-        settings, history = request.settings, Untouched()
-        limit = settings.most_new(read=len(prompt), positions=passes.positions)
-        if not settings.untouched:
-            history = History(settings, read=prompt, source=source, limit=limit, like=logits[row])
-        searches.append(Search(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
+        settings, history = request.settings, PlainHistory()
+        limit = settings.max_new_tokens(prompt_tokens=len(prompt), positions=passes.positions)
+        if not settings.keeps_logits:
+            history = History(settings, prompt=prompt, source=source, limit=limit, like=logits[row])
+        searches.append(PromptBeams(plan, settings, first=Beam(row, (), 0.0, history), limit=limit))
     return searches, logits
 
 
-def _prefill(passes: Passes, prompts: Sequence[PromptTokens]) -> Iterator[Tensor]:
+def _prefill(passes: ModelRunner, prompts: Sequence[PromptTokens]) -> Iterator[Tensor]:
     """Short prompts together in one pass; a long one in chunks."""
     first = 0
     for group in _group_prompts(prompts):
         pause()
-        if sum(tokens.total for tokens in group) <= TOGETHER:
-            yield passes.read_fresh(first, [tokens.prompt for tokens in group], [tokens.source for tokens in group])
+        if sum(tokens.total for tokens in group) <= MAX_PREFILL_TOKENS:
+            yield passes.prefill_batch(first, [tokens.prompt for tokens in group], [tokens.source for tokens in group])
         else:
             yield _prefill_in_chunks(passes, first, group[0])
         first += len(group)
@@ -198,32 +200,32 @@ def _group_prompts(prompts: Sequence[PromptTokens]) -> Iterator[list[PromptToken
     """Neighbouring prompts of at most TOGETHER tokens in all, or a single longer one."""
     group: list[PromptTokens] = []
     for tokens in prompts:
-        if group and sum(one.total for one in (*group, tokens)) > TOGETHER:
+        if group and sum(one.total for one in (*group, tokens)) > MAX_PREFILL_TOKENS:
             yield group
             group = []
         group.append(tokens)
     yield group
 
 
-def _prefill_in_chunks(passes: Passes, row: int, tokens: PromptTokens) -> Tensor:
+def _prefill_in_chunks(passes: ModelRunner, row: int, tokens: PromptTokens) -> Tensor:
     if tokens.source:
         passes.encode(row, tokens.source)
-    for at in range(0, len(tokens.prompt), CHUNK):
+    for at in range(0, len(tokens.prompt), CHUNK_TOKENS):
         pause()
-        logits = passes.read(row, tokens.prompt[at : at + CHUNK])
+        logits = passes.prefill(row, tokens.prompt[at : at + CHUNK_TOKENS])
     return logits[None]
 
 
 # --- cache rows -----------------------------------------------------------------------------------------------------
 
 
-def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
+def assign_cache_rows(passes: ModelRunner, searches: Sequence[PromptBeams]) -> list[PromptBeams]:
     """Gives each beam a row, the beams of a prompt neighbouring rows, and frees the rows of finished prompts.
 
     Moves as few rows as possible: a prompt keeps its rows if it can, and a beam its row. Returns searches by row."""
     order = list(range(passes.cache.rows))
-    for one, rows in zip(searches, blocks(searches), strict=True):
-        one.beams, one.rows = seated(one.beams, rows), rows
+    for one, rows in zip(searches, allocate_rows(searches), strict=True):
+        one.beams, one.rows = assign_rows(one.beams, rows), rows
         for row, beam in zip(rows, one.beams, strict=True):
             order[row] = beam.row
         one.beams = [beam._replace(row=row) for row, beam in zip(rows, one.beams, strict=True)]
@@ -231,11 +233,11 @@ def place(passes: Passes, searches: Sequence[Search]) -> list[Search]:
     passes.reorder(order, sources=[one.source for one in placed])
     for source, one in enumerate(placed):
         one.source = source
-    passes.leave(sum(len(one.beams) for one in placed))
+    passes.free_rows_from(sum(len(one.beams) for one in placed))
     return placed
 
 
-def blocks(searches: Sequence[Search]) -> list[range]:
+def allocate_rows(searches: Sequence[PromptBeams]) -> list[range]:
     """Rows for the beams of each prompt, from row 0 on without a gap."""
     ends = list(accumulate((len(one.beams) for one in searches), initial=0))
     rows = [range(*bounds) for bounds in pairwise(ends)]
@@ -245,7 +247,7 @@ def blocks(searches: Sequence[Search]) -> list[range]:
     return [one.rows if one.rows in rows else free.pop() for one in searches]
 
 
-def seated(beams: Sequence[Beam], rows: range) -> list[Beam]:
+def assign_rows(beams: Sequence[Beam], rows: range) -> list[Beam]:
     """The beams in the order of their rows: the first one of a row stays there."""
     stays: dict[int, Beam] = {}
     moves = [beam for beam in beams if beam.row not in rows or stays.setdefault(beam.row, beam) is not beam]

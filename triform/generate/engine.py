@@ -17,14 +17,14 @@ from torch import Tensor
 from triform.core.forms import Form
 from triform.errors import InputError
 from triform.generate.events import Event
-from triform.generate.model_runner import Passes
+from triform.generate.model_runner import ModelRunner
 from triform.generate.prefix_cache import PrefixCache, hash_prefix
 from triform.generate.sequence import Extremes, NoText, RunningSequence, TextStream, failure_event
 from triform.generate.settings import Request
-from triform.generate.validate import PromptTokens, check_settings, check_tokens, sides
+from triform.generate.validate import PromptTokens, check_settings, check_tokens, split_prompt
 from triform.spec import ModelSpec
 
-DRAFT = 7  # draft tokens per pass; with the certain one, eight
+DRAFT_TOKENS = 7  # draft tokens per pass; with the certain one, eight
 MAX_DRAFT_ROWS = 4  # with more running sequences the machine has no idle time for drafts
 
 
@@ -76,24 +76,26 @@ class Engine:
             if value < 1:
                 raise InputError(f"{name}={value} is not a size; use 1 or more")
         check_tokens(spec.vocab, start=() if start is None else (start,))
-        self.passes = Passes(network, spec, rows=rows, positions=positions, pack=pack)
+        self.runner = ModelRunner(network, spec, rows=rows, positions=positions, pack=pack)
         self.spec, self.tokenizer = spec, tokenizer
         self.rows, self.chunk, self.start = rows, chunk, start
-        self.prefixes = PrefixCache(prefix_bytes)
+        self.prefix_cache = PrefixCache(prefix_bytes)
         self.waiting: deque[SequenceGroup] = deque()
-        self.reading: SequenceGroup | None = None
-        self.writing: list[tuple[SequenceGroup, RunningSequence]] = []
-        self.read: list[tuple[int, int]] = []  # spans prefilled in the last step, without those from the prefix cache
+        self.prefilling: SequenceGroup | None = None
+        self.running: list[tuple[SequenceGroup, RunningSequence]] = []
+        self.prefilled: list[
+            tuple[int, int]
+        ] = []  # spans prefilled in the last step, without those from the prefix cache
         self._next_id = 0
 
     @property
     def busy(self) -> bool:
-        return bool(self.writing or self.reading or self.waiting)
+        return bool(self.running or self.prefilling or self.waiting)
 
     @property
-    def untouched(self) -> frozenset[int]:
+    def only_waiting(self) -> frozenset[int]:
         """Requests that only wait: nothing is prefilled and no sample runs."""
-        started = {group.id for group, _ in self.writing}
+        started = {group.id for group, _ in self.running}
         waiting = {group.id for group in self.waiting if len(group.samples) == group.request.settings.n}
         return frozenset(waiting - started)
 
@@ -101,7 +103,7 @@ class Engine:
 
     def add(self, request: Request) -> int:
         """Checks a request before anything is allocated for it; its events carry the id."""
-        tokens = sides(request, self.spec, start=self.start, positions=self.passes.positions)
+        tokens = split_prompt(request, self.spec, start=self.start, positions=self.runner.positions)
         check_settings(request.settings, self.spec)
         if request.settings.stop and self.tokenizer is None:
             raise InputError("stop strings need a tokenizer and this model has none; use stop_ids")
@@ -114,9 +116,9 @@ class Engine:
     def cancel(self, id: int) -> None:
         """Removes a request with all its samples; an unknown or finished id is no error."""
         self.waiting = deque(group for group in self.waiting if group.id != id)
-        if self.reading is not None and self.reading.id == id:
+        if self.prefilling is not None and self.prefilling.id == id:
             self._abort_prefill()
-        for group, sequence in self.writing:
+        for group, sequence in self.running:
             sequence.finished = sequence.finished or group.id == id
         self._clear_finished()
 
@@ -125,13 +127,13 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Event]:
         """Decodes one token per running sequence, then prefills a chunk of prompt."""
-        self.read = []
-        events = self._decode() if self.writing else []
+        self.prefilled = []
+        events = self._decode() if self.running else []
         budget = self.chunk
         while budget > 0:
             if groups := self._schedule_short():
                 budget -= self._prefill_together(groups, events)
-            elif group := self.reading or self._admit():
+            elif group := self.prefilling or self._admit():
                 budget -= self._prefill(group, events)
             else:
                 break
@@ -140,53 +142,53 @@ class Engine:
     def _decode(self) -> list[Event]:
         drafts = self._make_drafts()
         width = 1 + max(map(len, drafts))
-        sequences = [sequence for _, sequence in self.writing]
+        sequences = [sequence for _, sequence in self.running]
         pairs = [*zip(sequences, drafts, strict=True)]
         ids = [(one.last, *draft, *(0,) * (width - 1 - len(draft))) for one, draft in pairs]
-        logits = self.passes.next(ids)
+        logits = self.runner.decode(ids)
         values, tokens, lowest = (x.tolist() for x in (*logits.max(-1), logits.amin(-1)))
         events = []
         for row, (sequence, draft) in enumerate(pairs):
             extremes = [Extremes(*each) for each in zip(values[row], tokens[row], lowest[row], strict=True)]
             taken = take(sequence, logits[row], extremes, draft)
-            self.passes.step_back(row, width - len(taken))
+            self.runner.drop_last_tokens(row, width - len(taken))
             events += taken
         self._clear_finished()
         return events
 
     def _make_drafts(self) -> list[Sequence[int]]:
         """A draft per running sequence; empty where it would not pay or not fit."""
-        longest = max(self.passes.cache.lengths[: len(self.writing)])
-        limit = min(self.passes.cache.capacity, self.spec.context)
-        if len(self.writing) > MAX_DRAFT_ROWS or longest + 1 + DRAFT > limit:
-            return [()] * len(self.writing)
-        return [() if sequence.lookup is None else sequence.lookup.draft(DRAFT) for _, sequence in self.writing]
+        longest = max(self.runner.cache.lengths[: len(self.running)])
+        limit = min(self.runner.cache.capacity, self.spec.context)
+        if len(self.running) > MAX_DRAFT_ROWS or longest + 1 + DRAFT_TOKENS > limit:
+            return [()] * len(self.running)
+        return [() if sequence.lookup is None else sequence.lookup.draft(DRAFT_TOKENS) for _, sequence in self.running]
 
     def _clear_finished(self) -> None:
         """Moves the last running sequences to the rows of finished ones, and the prefill row after them."""
-        total = len(self.writing)
-        count = sum(not sequence.finished for _, sequence in self.writing)
+        total = len(self.running)
+        count = sum(not sequence.finished for _, sequence in self.running)
         if count == total:
             return
-        order = list(range(self.passes.cache.rows))
-        last = (row for row in range(count, total) if not self.writing[row][1].finished)
+        order = list(range(self.runner.cache.rows))
+        last = (row for row in range(count, total) if not self.running[row][1].finished)
         for row in range(count):
-            if self.writing[row][1].finished:
+            if self.running[row][1].finished:
                 order[row] = next(last)
-        prefilling = self.reading is not None
+        prefilling = self.prefilling is not None
         if prefilling:
             order[count] = total
-        self.writing = [self.writing[order[row]] for row in range(count)]
-        self.passes.reorder(order)
-        self.passes.forget(count + prefilling, total + prefilling)
+        self.running = [self.running[order[row]] for row in range(count)]
+        self.runner.reorder(order)
+        self.runner.clear_rows(count + prefilling, total + prefilling)
 
     # --- prompts ----------------------------------------------------------------------------------------------------
 
     def _admit(self) -> SequenceGroup | None:
         """The next waiting request gets the row after the running sequences, if one is free."""
-        if self.waiting and len(self.writing) < self.rows:
-            self.reading = self.waiting.popleft()
-        return self.reading
+        if self.waiting and len(self.running) < self.rows:
+            self.prefilling = self.waiting.popleft()
+        return self.prefilling
 
     def _schedule_short(self) -> list[SequenceGroup]:
         """The waiting requests whose prompts fit into one chunk together, at most one per free row.
@@ -194,10 +196,10 @@ class Engine:
         A short prompt always goes this way, alone or not, so its bits do not depend on the others.
         """
         groups: list[SequenceGroup] = []
-        if self.reading is not None or not self.passes.joins:
+        if self.prefilling is not None or not self.runner.can_batch_prompts:
             return groups
         budget = self.chunk
-        for group in islice(self.waiting, self.rows - len(self.writing)):
+        for group in islice(self.waiting, self.rows - len(self.running)):
             budget -= group.tokens.total
             if group.alone or budget < 0:
                 break
@@ -208,19 +210,21 @@ class Engine:
         """Prefills short prompts in one pass and takes their first tokens; returns the number of prompt tokens."""
         for _ in groups:
             self.waiting.popleft()
-        row = len(self.writing)
+        row = len(self.running)
         try:
             for group in groups:
                 self._reserve(group)
-            logits = self.passes.read_fresh(row, [group.prompt for group in groups], [group.source for group in groups])
+            logits = self.runner.prefill_batch(
+                row, [group.prompt for group in groups], [group.source for group in groups]
+            )
         except Exception:  # prefilled one by one, the request that causes it fails alone
-            self.passes.forget(row, row + len(groups))
+            self.runner.clear_rows(row, row + len(groups))
             for group in groups:
                 group.alone = True
             self.waiting.extendleft(reversed(groups))
             return 0
         for group, last in zip(groups, logits, strict=True):
-            self.read.append((0, len(group.source or group.prompt)))
+            self.prefilled.append((0, len(group.source or group.prompt)))
             events += self._start_decoding(group, last)
         self._clear_finished()
         return sum(group.tokens.total for group in groups)
@@ -230,7 +234,7 @@ class Engine:
         try:
             count = self._restore(group) if group.at == 0 or group.logits is not None else 0
             if group.logits is None:
-                count += self._read_piece(group)
+                count += self._prefill_chunk(group)
             if group.logits is not None:
                 events += self._start_decoding(group, group.logits)
                 self._clear_finished()
@@ -242,53 +246,53 @@ class Engine:
 
     def _restore(self, group: SequenceGroup) -> int:
         """Reuses what is cached of the prompt: the row of another sample, or chunks of the prefix cache."""
-        row = len(self.writing)
+        row = len(self.running)
         if group.logits is not None:  # prefilled before, but there were not enough rows for all samples
-            donor = next((at for at, (owner, _) in enumerate(self.writing) if owner is group), None)
+            donor = next((at for at, (owner, _) in enumerate(self.running) if owner is group), None)
             if donor is not None:
-                self.passes.copy(donor, row)
-                self.passes.step_back(row, self.passes.cache.lengths[row] - len(group.prompt))
+                self.runner.copy_row(donor, row)
+                self.runner.drop_last_tokens(row, self.runner.cache.lengths[row] - len(group.prompt))
                 return 0
             group.reset()
         self._reserve(group)
         if group.source:
-            self.passes.encode(row, group.source)
-            self.read.append((0, len(group.source)))
+            self.runner.encode(row, group.source)
+            self.prefilled.append((0, len(group.source)))
         while group.at + self.chunk < len(group.prompt):
             hash = hash_prefix(group.hash, group.prompt[group.at : group.at + self.chunk])
-            cached = self.prefixes.get(hash)
+            cached = self.prefix_cache.get(hash)
             if cached is None:
                 break
-            self.passes.recall(row, cached)
+            self.runner.restore_prefix(row, cached)
             group.at, group.hash = group.at + self.chunk, hash
         return len(group.source)
 
-    def _read_piece(self, group: SequenceGroup) -> int:
+    def _prefill_chunk(self, group: SequenceGroup) -> int:
         """Prefills up to the next multiple of the chunk: a prompt is always cut at the same positions."""
-        row, at = len(self.writing), group.at
+        row, at = len(self.running), group.at
         chunk = group.prompt[at : at + self.chunk]
-        logits = self.passes.read(row, chunk)
+        logits = self.runner.prefill(row, chunk)
         group.at += len(chunk)
         if not group.source:
-            self.read.append((at, group.at))
+            self.prefilled.append((at, group.at))
         if len(chunk) == self.chunk:
             group.hash = hash_prefix(group.hash, chunk)
-            self.prefixes.put(group.hash, lambda: self.passes.keep(row, at, group.at))
+            self.prefix_cache.put(group.hash, lambda: self.runner.copy_prefix(row, at, group.at))
         if group.at == len(group.prompt):
             group.logits = logits
         return len(chunk)
 
     def _start_decoding(self, group: SequenceGroup, logits: Tensor) -> list[Event]:
         """After the prefill: the first token per sample, for as many samples as there are free rows."""
-        row = len(self.writing)
+        row = len(self.running)
         count = min(len(group.samples), self.rows - row)
         sequences = [self._make_sequence(group, sample=group.samples[at], like=logits) for at in range(count)]
         for more in range(1, count):
-            self.passes.copy(row, row + more)
+            self.runner.copy_row(row, row + more)
         value, token = logits.max(-1)
         extremes = Extremes(float(value), int(token), float(logits.amin(-1)))
-        self.reading = None
-        self.writing += [(group, sequence) for sequence in sequences]
+        self.prefilling = None
+        self.running += [(group, sequence) for sequence in sequences]
         for _ in sequences:
             group.samples.popleft()
         if group.samples:
@@ -314,14 +318,14 @@ class Engine:
         return sequence
 
     def _max_new(self, group: SequenceGroup) -> int:
-        return group.request.settings.most_new(read=len(group.prompt), positions=self.passes.positions)
+        return group.request.settings.max_new_tokens(prompt_tokens=len(group.prompt), positions=self.runner.positions)
 
     def _reserve(self, group: SequenceGroup) -> None:
-        self.passes.reserve(len(group.prompt) + self._max_new(group) - 1, source=len(group.source))
+        self.runner.reserve(len(group.prompt) + self._max_new(group) - 1, source=len(group.source))
 
     def _abort_prefill(self) -> None:
-        self.reading = None
-        self.passes.forget(len(self.writing), len(self.writing) + 1)
+        self.prefilling = None
+        self.runner.clear_rows(len(self.running), len(self.running) + 1)
 
 
 def take(sequence: RunningSequence, logits: Tensor, extremes: Sequence[Extremes], draft: Sequence[int]) -> list[Event]:

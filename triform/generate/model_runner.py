@@ -1,6 +1,6 @@
 """Runs a decoder on rows of a KV cache: prefills prompts in chunks, decodes many rows in one pass.
 
-Holds the caches (decoder, and sources of an encoder–decoder) and chooses the plain or the packed network. Knows no
+Holds the caches (decoder, and sources of an encoder–decoder) and chooses the native, packed or plain network. Knows no
 requests, sampling or text.
 """
 
@@ -11,26 +11,27 @@ import torch
 from torch import Tensor
 
 from triform.core import packed_linear
-from triform.core.build import cache_for
-from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, Memory
+from triform.core.build import make_cache
+from triform.core.cache import NO_MEMORY, AnyCache, Cache, KeysValues, SourceMemory
 from triform.core.forms import DecoderOnly, EncoderDecoder, EncoderOnly, Form
 from triform.core.texts import PackedText, Text
 from triform.errors import InputError
-from triform.generate.row_attention import Biases, FreshRows, NextOfBeams, NextTokens, SourceRows
+from triform.generate.row_attention import DistanceBiases, FreshRows, NextOfBeams, NextTokens, SourceRows
 from triform.generate.validate import check_generates
+from triform.native.native_network import is_worth_native, native_network
 from triform.precision import at_least_float32
 from triform.spec import ModelSpec
 
 GeneratingNetwork: TypeAlias = DecoderOnly | EncoderDecoder
-SMALLEST = 64  # positions that a row holds at first
+MIN_CAPACITY = 64  # positions that a row holds at first
 
 
-class Passes:
+class ModelRunner:
     """`rows` cache rows of at most `positions` tokens each and, in an encoder–decoder, as many source tokens.
 
-    Capacity doubles, and only in `reserve`: no forward pass allocates cache. `pack` chooses the packed network (None:
-    if it is faster); otherwise a batch is padded to a multiple of `packed_linear.PLAIN_ROWS` rows. Each prompt has
-    `beams` rows that share its source.
+    Capacity doubles, and only in `reserve`: no forward pass allocates cache. `pack` chooses the native or packed
+    network (None: if it is faster); otherwise a batch is padded to a multiple of `packed_linear.PLAIN_ROW_MULTIPLE`
+    rows. Each prompt has `beams` rows that share its source.
     """
 
     def __init__(
@@ -46,35 +47,32 @@ class Passes:
         check_generates(spec)
         if isinstance(network, EncoderOnly):
             raise InputError("the network is an encoder, but its spec has a decoder")
-        pack = packed_linear.worth_packing(network) if pack is None else pack
-        if pack and not packed_linear.can_pack(network):
-            raise InputError(f"pack=True is for float32 on the CPU; this model is {network.token.weight.dtype}")
-        self.network: GeneratingNetwork = packed_linear.packed(network) if pack else network
+        self.network, packs = choose_network(network, pack=pack)
         self.spec = spec
-        self.row_multiple = 1 if pack else packed_linear.PLAIN_ROWS
+        self.row_multiple = 1 if packs else packed_linear.PLAIN_ROW_MULTIPLE
         self.positions = min(positions or spec.context, spec.context)
-        self.device = network.token.weight.device
+        self.device = network.device
         padded = -(-rows // self.row_multiple) * self.row_multiple
         self.cache = self._make_cache(padded)
         sources = padded if beams == 1 else rows // beams
         self.sources = self._make_cache(sources) if isinstance(network, EncoderDecoder) else None
-        self.biases = Biases(self.cache.capacity)
+        self.biases = DistanceBiases(self.cache.capacity)
 
     @property
-    def joins(self) -> bool:
+    def can_batch_prompts(self) -> bool:
         """Several prompts per pass need packed matmuls: others are not bit-identical across batch sizes."""
         return self.row_multiple == 1
 
     @property
     def _doublings(self) -> int:
-        return max(0, (self.positions // SMALLEST).bit_length() - 1)
+        return max(0, (self.positions // MIN_CAPACITY).bit_length() - 1)
 
     def _make_cache(self, rows: int) -> Cache:
-        return cache_for(
+        return make_cache(
             self.spec,
             rows=rows,
             capacity=-(-self.positions // 2**self._doublings),
-            dtype=self.network.token.weight.dtype,
+            dtype=self.network.dtype,
             device=self.device,
         )
 
@@ -84,7 +82,7 @@ class Passes:
         return self.cache.bytes + (0 if self.sources is None else self.sources.bytes)
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """The same with every cache grown to `positions` (rounded up by doubling)."""
         most = -(-self.positions // 2**self._doublings) * 2**self._doublings
         return sum(cache.bytes // cache.capacity * most for cache in (self.cache, self.sources) if cache is not None)
@@ -94,7 +92,7 @@ class Passes:
             while cache is not None and cache.capacity < needed:
                 cache.reserve(2 * cache.capacity)
         if self.biases.length < self.cache.capacity:
-            self.biases = Biases(self.cache.capacity)
+            self.biases = DistanceBiases(self.cache.capacity)
 
     # --- forward passes ---------------------------------------------------------------------------------------------
 
@@ -105,12 +103,12 @@ class Passes:
         memory = self.network.encode(Text.of(self._ids([source])))
         append_to_row(self.sources, row, memory.layers)
 
-    def read(self, row: int, ids: Sequence[int]) -> Tensor:
+    def prefill(self, row: int, ids: Sequence[int]) -> Tensor:
         """Prefills the next chunk of a row's prompt; the logits of its last token, [V]."""
-        x = self._decode(Text.of(self._ids([ids])), self.cache.window(row, row + 1), self._memory(row, row + 1))
+        x = self._decode(Text.of(self._ids([ids])), self.cache.view_rows(row, row + 1), self._memory(row, row + 1))
         return self._logits(x[:, -1:])[0, 0]
 
-    def read_fresh(self, first: int, texts: Sequence[Sequence[int]], sources: Sequence[Sequence[int]]) -> Tensor:
+    def prefill_batch(self, first: int, texts: Sequence[Sequence[int]], sources: Sequence[Sequence[int]]) -> Tensor:
         """Prefills whole prompts in free rows from `first` on, in one pass; the logits after each, [rows, V].
 
         One attention call per prompt: with packed matmuls each result is bit-identical to a prefill alone.
@@ -130,7 +128,7 @@ class Passes:
     def _pack_texts(self, texts: Sequence[Sequence[int]]) -> PackedText:
         return PackedText.join([torch.tensor(text, device=self.device) for text in texts])
 
-    def next(self, ids: Sequence[Sequence[int]]) -> Tensor:
+    def decode(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Decodes the next T tokens of rows 0 to len(ids): the logits of every one, [rows, T, V]."""
         tokens = self._pad_rows(ids)
         text = NextTokens(tokens, torch.zeros_like(tokens), real=len(ids), biases=self.biases)
@@ -148,7 +146,7 @@ class Passes:
 
     def _decode_rows(self, text: NextTokens, *, sources: int) -> Tensor:
         rows, each = text.ids.shape
-        x = self._decode(text, self.cache.window(0, rows), self._memory(0, sources))
+        x = self._decode(text, self.cache.view_rows(0, rows), self._memory(0, sources))
         if rows > text.real:
             self.cache.advance_rows(text.real, rows, -each)
         return self._logits(x)[: text.real]
@@ -157,34 +155,34 @@ class Passes:
         """In float32 at least: sums over a vocabulary need it."""
         return at_least_float32(self.network.head(x))
 
-    def _decode(self, text: Text, cache: AnyCache, memory: Memory) -> Tensor:
+    def _decode(self, text: Text, cache: AnyCache, memory: SourceMemory) -> Tensor:
         if isinstance(self.network, EncoderDecoder):
             return self.network.decode(text, memory, cache)
         return self.network.decode(text, cache)
 
-    def _memory(self, first: int, last: int) -> Memory:
+    def _memory(self, first: int, last: int) -> SourceMemory:
         if self.sources is None:
             return NO_MEMORY
         lengths = self.sources.lengths[first:last]
         longest = max(lengths)
         layers = tuple((k[first:last, :, :longest], v[first:last, :, :longest]) for k, v in keys_values(self.sources))
-        return Memory(layers, SourceRows(lengths))
+        return SourceMemory(layers, SourceRows(lengths))
 
     def _ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(ids, device=self.device)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def step_back(self, row: int, count: int) -> None:
+    def drop_last_tokens(self, row: int, count: int) -> None:
         """Drops the last tokens of a row; they are never read again, so nothing is cleared."""
         self.cache.advance_rows(row, row + 1, -count)
 
-    def leave(self, first: int) -> None:
+    def free_rows_from(self, first: int) -> None:
         """Frees the rows from `first` on without clearing them; they may pad a batch."""
         for row, length in enumerate(self.cache.lengths[first:], first):
             self.cache.advance_rows(row, row + 1, -length)
 
-    def copy(self, source: int, to: int) -> None:
+    def copy_row(self, source: int, to: int) -> None:
         """Copies row `source` to row `to`."""
         order = list(range(self.cache.rows))
         order[to] = source
@@ -196,25 +194,38 @@ class Passes:
             if cache is not None and any(row != was for row, was in enumerate(rows)):
                 cache.reorder([*rows, *range(len(rows), cache.rows)])
 
-    def forget(self, first: int, last: int) -> None:
+    def clear_rows(self, first: int, last: int) -> None:
         """Frees rows `first` to `last` and clears them."""
         for cache in (self.cache, self.sources):
             if cache is not None:
                 cache.roll_back([length if first <= row < last else 0 for row, length in enumerate(cache.lengths)])
 
-    def keep(self, row: int, first: int, last: int) -> Tensor:
+    def copy_prefix(self, row: int, first: int, last: int) -> Tensor:
         """A copy of a row's keys and values at some positions, [L, 2, G, positions, K]."""
         return torch.stack([kv[:, row, :, first:last] for kv in self.cache.open(0).store])
 
-    def recall(self, row: int, cached: Tensor) -> None:
+    def restore_prefix(self, row: int, cached: Tensor) -> None:
         """Appends cached keys and values to a row, as if their tokens had been prefilled."""
         append_to_row(self.cache, row, [(kv[0, None], kv[1, None]) for kv in cached])
+
+
+def choose_network(network: GeneratingNetwork, *, pack: bool | None) -> tuple[GeneratingNetwork, bool]:
+    """The fastest network with the same answers, and whether its rows have the same bits in any number: native kernels,
+    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is."""
+    if pack or (pack is None and is_worth_native(network)):
+        native = native_network(network)
+        if native is not None:
+            return native, True
+    pack = packed_linear.is_worth_packing(network) if pack is None else pack
+    if pack and not packed_linear.can_pack(network):
+        raise InputError(f"pack=True is for float32 on the CPU; this model is {network.dtype}")
+    return (packed_linear.pack_network(network), True) if pack else (network, False)
 
 
 def append_to_row(cache: Cache, row: int, layers: Sequence[KeysValues]) -> None:
     """Appends positions to a row: keys and values per layer, [1, G, positions, K]."""
     count = layers[0][0].shape[2]
-    window = cache.window(row, row + 1)
+    window = cache.view_rows(row, row + 1)
     writing = window.open(count)
     for layer, (k, v) in enumerate(layers):
         writing.put(layer, k, v)

@@ -17,6 +17,8 @@ def hash_prefix(before: bytes, ids: Sequence[int]) -> bytes:
 
 
 class PrefixCache:
+    """Keys and values of prompt beginnings, by their hash; the least recently used go first."""
+
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0

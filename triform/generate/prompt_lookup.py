@@ -7,7 +7,7 @@ MIN_ACCURACY = 0.5  # a pass over a draft costs at most about two plain ones; fr
 ACCURACY_DECAY = 0.9  # of the running mean
 
 
-class Lookup:
+class PromptLookup:
     """The tokens so far, and how often a lookup predicted the next token."""
 
     def __init__(self, ids: Sequence[int]) -> None:

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triform.core.cache import Cache, KeysValues, Uncached
-from triform.core.masks import AnyView, Door, Kernel, Sight, View, counting
+from triform.core.cache import Cache, KeysValues, NoCache
+from triform.core.masks import AnyView, Kernel, QueryKeyView, ScoreBiasFunction, Sight, count_up
 from triform.core.texts import Text, UnequalRows
 from triform.shapes import BGTK, BHTK, RGSK
 
 
-class Span(NamedTuple):
+class KeySpan(NamedTuple):
     """`rows` cache rows from `row` on; each has `queries` queries, which see its keys `first` to `last`."""
 
     row: int
@@ -29,17 +29,17 @@ class Span(NamedTuple):
     last: int
 
 
-def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
+def merge_spans(spans: Iterable[KeySpan]) -> Iterator[KeySpan]:
     """Merges neighbouring one-row spans that see the same keys."""
     for seen, same in groupby(spans, key=lambda span: span[2:]):
         group = list(same)
-        yield Span(group[0].row, len(group), *seen)
+        yield KeySpan(group[0].row, len(group), *seen)
 
 
 class PerRowSight(NamedTuple):
     """Every query sees its own keys; padding rows after the last span get zeros."""
 
-    parts: tuple[tuple[Span, Sight], ...]
+    parts: tuple[tuple[KeySpan, Sight], ...]
 
     def over(self, kernel: Kernel, q: BHTK, k: RGSK, v: RGSK) -> BHTK:
         rows, heads, each, width = q.shape
@@ -68,17 +68,17 @@ def split_queries(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(0, 1)[:, :, None]
 
 
-class Biases:
+class DistanceBiases:
     """Position biases by distance: computed once for up to `length` keys, sliced at each step."""
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.tables: dict[Door, Tensor | None] = {}
+        self.tables: dict[ScoreBiasFunction, Tensor | None] = {}
 
-    def sight(self, door: Door, span: Span, dtype: torch.dtype, device: torch.device) -> Sight:
+    def make_sight(self, door: ScoreBiasFunction, span: KeySpan, dtype: torch.dtype, device: torch.device) -> Sight:
         if door not in self.tables:
-            keys = counting(self.length, device)
-            self.tables[door] = door(View(keys[None, -1:], keys), dtype).added
+            keys = count_up(self.length, device)
+            self.tables[door] = door(QueryKeyView(keys[None, -1:], keys), dtype).added
         table = self.tables[door]
         if table is None:
             return Sight(causal=False, added=None)
@@ -88,12 +88,12 @@ class Biases:
 class PerRowView(NamedTuple):
     """Spans, to which the position bias is still to be added."""
 
-    spans: tuple[Span, ...]
-    biases: Biases
+    spans: tuple[KeySpan, ...]
+    biases: DistanceBiases
     device: torch.device
 
-    def through(self, door: Door, dtype: torch.dtype) -> PerRowSight:
-        return PerRowSight(tuple((span, self.biases.sight(door, span, dtype, self.device)) for span in self.spans))
+    def through(self, door: ScoreBiasFunction, dtype: torch.dtype) -> PerRowSight:
+        return PerRowSight(tuple((span, self.biases.make_sight(door, span, dtype, self.device)) for span in self.spans))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,19 +101,21 @@ class NextTokens(Text):
     """The next tokens of many rows, [rows, T]; rows from `real` on are padding."""
 
     real: int
-    biases: Biases
+    biases: DistanceBiases
 
     def past_only(self, past: tuple[int, ...], window: int | None) -> AnyView:
         each = self.ids.shape[1]
         ends = [(row, length + t) for row, length in enumerate(past[: self.real]) for t in range(1, each + 1)]
-        return self.view(Span(row, 1, 1, 0 if window is None else max(0, end - window), end) for row, end in ends)
+        return self.make_view(
+            KeySpan(row, 1, 1, 0 if window is None else max(0, end - window), end) for row, end in ends
+        )
 
-    def seeing(self, lengths: tuple[int, ...]) -> AnyView:
+    def see_sources(self, lengths: tuple[int, ...]) -> AnyView:
         """One source per row."""
         each = range(self.ids.shape[1])
-        return self.view(Span(row, 1, 1, 0, end) for row, end in enumerate(lengths[: self.real]) for _ in each)
+        return self.make_view(KeySpan(row, 1, 1, 0, end) for row, end in enumerate(lengths[: self.real]) for _ in each)
 
-    def view(self, spans: Iterable[Span]) -> AnyView:
+    def make_view(self, spans: Iterable[KeySpan]) -> AnyView:
         return PerRowView(tuple(spans), self.biases, self.ids.device)
 
 
@@ -123,24 +125,24 @@ class NextOfBeams(NextTokens):
 
     beams: tuple[int, ...]
 
-    def seeing(self, lengths: tuple[int, ...]) -> AnyView:
+    def see_sources(self, lengths: tuple[int, ...]) -> AnyView:
         """One source per prompt."""
         sources = enumerate(zip(self.beams, lengths, strict=True))
-        return self.view(Span(row, 1, beams, 0, end) for row, (beams, end) in sources)
+        return self.make_view(KeySpan(row, 1, beams, 0, end) for row, (beams, end) in sources)
 
-    def view(self, spans: Iterable[Span]) -> AnyView:
-        return super().view(merge_spans(spans))
+    def make_view(self, spans: Iterable[KeySpan]) -> AnyView:
+        return super().make_view(merge_spans(spans))
 
 
 class SourceRows(UnequalRows):
     """Sources of these lengths, one per row or per prompt; a query sees its own source only."""
 
     def seen_by(self, target: Text) -> AnyView:
-        return target.seeing(self.lengths) if isinstance(target, NextTokens) else super().seen_by(target)
+        return target.see_sources(self.lengths) if isinstance(target, NextTokens) else super().seen_by(target)
 
 
 @dataclass(frozen=True)
-class FreshRows(Uncached):
+class FreshRows(NoCache):
     """Free cache rows from `first` on, filled from packed prompts with `counts` tokens each.
 
     The rows are empty, so attention uses the new keys and values directly; they are stored besides.

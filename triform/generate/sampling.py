@@ -15,14 +15,14 @@ from torch import Tensor
 
 from triform.generate.settings import Settings
 
-ENOUGH = (64, 1024, 8192)  # most likely tokens sorted before all are: filters rarely need more
-PER_COUNT = 4  # numbers that Philox makes per value of its counter; the first is used
+SORTED_COUNTS = (64, 1024, 8192)  # most likely tokens sorted before all are: filters rarely need more
+NUMBERS_PER_COUNT = 4  # numbers that Philox makes per value of its counter; the first is used
 
 
-def uniforms(seed: int, position: int, *, sample: int = 0, count: int = 1) -> list[float]:
+def draw_uniforms(seed: int, position: int, *, sample: int = 0, count: int = 1) -> list[float]:
     """Numbers in [0, 1) for `count` positions: Philox with the key (seed, sample), the position as its counter."""
     philox = np.random.Philox(key=np.array([seed, sample], dtype=np.uint64), counter=position)
-    numbers: list[float] = np.random.Generator(philox).random(PER_COUNT * count)[::PER_COUNT].tolist()
+    numbers: list[float] = np.random.Generator(philox).random(NUMBERS_PER_COUNT * count)[::NUMBERS_PER_COUNT].tolist()
     return numbers
 
 
@@ -34,7 +34,7 @@ def draw(weights: Tensor, number: Tensor) -> Tensor:
     return torch.minimum(token, torch.searchsorted(passed, passed[-1]))
 
 
-def weights(logits: Tensor, settings: Settings) -> Tensor:
+def compute_weights(logits: Tensor, settings: Settings) -> Tensor:
     """exp(logits / temperature) after top-k, top-p, min-p, typical, epsilon and eta, in that order; the largest is 1.
 
     Each filter is a threshold, so tokens that tie at its edge stay or go together.
@@ -43,19 +43,19 @@ def weights(logits: Tensor, settings: Settings) -> Tensor:
     if 0 < settings.top_k < len(w):
         w.masked_fill_(w < w.topk(settings.top_k).values[-1], 0.0)
     if settings.top_p < 1.0:
-        w.masked_fill_(w < mass_edge(w, settings.top_p), 0.0)
+        w.masked_fill_(w < find_mass_edge(w, settings.top_p), 0.0)
     if settings.min_p > 0.0:
         w.masked_fill_(w < settings.min_p, 0.0)
     if settings.typical < 1.0:
-        w = typical(w, settings.typical)
+        w = keep_typical(w, settings.typical)
     if 0.0 < settings.epsilon < 1.0:
-        w = likely(w, settings.epsilon)
+        w = keep_likely(w, settings.epsilon)
     if 0.0 < settings.eta < 1.0:
-        w = likely(w, min(settings.eta, math.sqrt(settings.eta) * math.exp(-entropy(w))))
+        w = keep_likely(w, min(settings.eta, math.sqrt(settings.eta) * math.exp(-entropy(w))))
     return w
 
 
-def likely(w: Tensor, least: float) -> Tensor:
+def keep_likely(w: Tensor, least: float) -> Tensor:
     """The tokens of at least this probability, and the most likely one (Hewitt 2022)."""
     return w.masked_fill((w < least * w.sum()) & (w < w.max()), 0.0)
 
@@ -65,10 +65,10 @@ def entropy(w: Tensor) -> float:
     return float(-(p * p.log()).nansum())
 
 
-def mass_edge(w: Tensor, share: float) -> Tensor:
+def find_mass_edge(w: Tensor, share: float) -> Tensor:
     """The smallest weight among the fewest tokens that together have this share of all."""
     mass = share * w.sum()
-    for count in (*ENOUGH, len(w)):
+    for count in (*SORTED_COUNTS, len(w)):
         heaviest = w.topk(min(count, len(w))).values
         passed = heaviest.cumsum(-1)
         if len(heaviest) == len(w) or passed[-1] >= mass:
@@ -76,7 +76,7 @@ def mass_edge(w: Tensor, share: float) -> Tensor:
     return heaviest[torch.searchsorted(passed, mass).clamp(max=len(passed) - 1)]
 
 
-def typical(w: Tensor, share: float) -> Tensor:
+def keep_typical(w: Tensor, share: float) -> Tensor:
     """The tokens whose surprise −log p is nearest to the expected surprise (Meister 2022)."""
     p = w / w.sum()
     surprise = -p.log()
@@ -87,23 +87,23 @@ def typical(w: Tensor, share: float) -> Tensor:
     return w.masked_fill(far > far[order[last]], 0.0)
 
 
-class Untouched:
+class PlainHistory:
     """A history that changes no logits and stores nothing."""
 
     def add(self, token: int) -> None:
         pass
 
-    def changed(self, logits: Tensor) -> Tensor:
+    def change_logits(self, logits: Tensor) -> Tensor:
         return logits
 
-    def fork(self) -> "Untouched":
+    def fork(self) -> "PlainHistory":
         return self
 
 
 Followers: TypeAlias = dict[tuple[int, ...], set[int]]
 
 
-def followers(ids: Sequence[int], n: int) -> Followers:
+def find_followers(ids: Sequence[int], n: int) -> Followers:
     """The tokens that follow each (n − 1)-gram."""
     table: Followers = {}
     for end in range(n, len(ids) + 1 if n else 0):
@@ -111,27 +111,27 @@ def followers(ids: Sequence[int], n: int) -> Followers:
     return table
 
 
-class History(Untouched):
+class History(PlainHistory):
     """The tokens of a sequence, for settings that change logits, ban or force tokens because of them.
 
     `source` are the encoder's tokens; in a decoder-only model the prompt takes their place.
     """
 
     def __init__(
-        self, settings: Settings, *, read: Sequence[int], limit: int, like: Tensor, source: Sequence[int] = ()
+        self, settings: Settings, *, prompt: Sequence[int], limit: int, like: Tensor, source: Sequence[int] = ()
     ) -> None:
         self.settings = settings
-        self.ids = list(read)
+        self.ids = list(prompt)
         self.written = 0
         self.forced = {
             at if at >= 0 else limit - 1: list(ids) if isinstance(ids, tuple) else [ids]
             for at, ids in settings.forced.items()
         }
-        forced_bos = settings.forced_bos if len(read) == 1 else None
+        forced_bos = settings.forced_bos if len(prompt) == 1 else None
         self.first_free = 0 if forced_bos is None else 1
         if forced_bos is not None:
             self.forced.setdefault(0, [forced_bos])
-        self.may_end = max(settings.min_tokens, settings.min_length - len(read))
+        self.may_end = max(settings.min_tokens, settings.min_length - len(prompt))
         self.bias = torch.zeros_like(like)
         for token, bias in settings.logit_bias.items():
             self.bias[token] = bias
@@ -140,9 +140,9 @@ class History(Untouched):
         self.seen = torch.zeros_like(like, dtype=torch.bool)
         self.seen[self.ids] = True
         self.in_source = torch.zeros_like(self.seen)
-        self.in_source[list(source or read)] = True
-        self.followers = followers(self.ids, settings.no_repeat_ngram)
-        self.source_followers = followers(source or read, settings.no_source_ngram)
+        self.in_source[list(source or prompt)] = True
+        self.followers = find_followers(self.ids, settings.no_repeat_ngram)
+        self.source_followers = find_followers(source or prompt, settings.no_source_ngram)
 
     def fork(self) -> "History":
         """A copy that continues independently."""
@@ -157,10 +157,10 @@ class History(Untouched):
         self.counts[token] += 1
         self.seen[token] = True
         if n := self.settings.no_repeat_ngram:
-            for before, after in followers(self.ids[-n:], n).items():
+            for before, after in find_followers(self.ids[-n:], n).items():
                 self.followers.setdefault(before, set()).update(after)
 
-    def changed(self, logits: Tensor) -> Tensor:
+    def change_logits(self, logits: Tensor) -> Tensor:
         """In the order of transformers: sequences, repetition, n-grams, bans, ends, forced tokens."""
         x = self._ban(self._penalise(logits))
         if self.written in self.forced:

@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
-from triform.errors import ALL_EQUAL, DAMAGED, NOT_FINITE, TriformError
+from triform.errors import ALL_EQUAL, DAMAGED_WEIGHTS, NOT_FINITE, TriformError
 from triform.generate import sampling
 from triform.generate.events import Alternative, Event, Finish
-from triform.generate.prompt_lookup import Lookup
-from triform.generate.sampling import History, Untouched
+from triform.generate.prompt_lookup import PromptLookup
+from triform.generate.sampling import History, PlainHistory
 from triform.generate.settings import Settings
-from triform.generate.stop_strings import Stops
+from triform.generate.stop_strings import StopStrings
 
 NUMBERS_AHEAD = 64  # random numbers drawn at a time; the number of a position does not depend on it
 
 
-class RowError(TriformError):
+class SequenceError(TriformError):
     """A sequence cannot continue; `param` is the field of its request that causes it, if any."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
@@ -55,9 +55,9 @@ class Extremes(NamedTuple):
     def check(self, position: int, *, vocab: int) -> None:
         """If the smallest and the largest logit are finite and differ, all logits are finite and not constant."""
         if not (math.isfinite(self.largest) and math.isfinite(self.smallest)):
-            raise RowError(f"the model's logits at position {position} are {NOT_FINITE}; {DAMAGED}")
+            raise SequenceError(f"the model's logits at position {position} are {NOT_FINITE}; {DAMAGED_WEIGHTS}")
         if self.largest == self.smallest and vocab > 1:
-            raise RowError(f"the model's logits at position {position} are {ALL_EQUAL}; {DAMAGED}")
+            raise SequenceError(f"the model's logits at position {position} are {ALL_EQUAL}; {DAMAGED_WEIGHTS}")
 
 
 class RunningSequence:
@@ -78,11 +78,13 @@ class RunningSequence:
     ) -> None:
         self.settings = settings
         self.request, self.sample, self.seed, self.limit = request, sample, seed, limit
-        self.text, self.stops = text, Stops(settings.stop)
+        self.text, self.stops = text, StopStrings(settings.stop)
         self.history = (
-            Untouched() if settings.untouched else History(settings, read=prompt, source=source, limit=limit, like=like)
+            PlainHistory()
+            if settings.keeps_logits
+            else History(settings, prompt=prompt, source=source, limit=limit, like=like)
         )
-        self.lookup = Lookup((*source, *prompt)) if settings.lookup else None
+        self.lookup = PromptLookup((*source, *prompt)) if settings.lookup else None
         self.last = prompt[-1]  # the next input token of the decoder
         self.written = 0
         self.numbers: list[float] = []  # random numbers of the positions to come
@@ -118,19 +120,19 @@ class RunningSequence:
         )
 
     def _choose(self, logits: Tensor, extremes: Extremes) -> int:
-        changed, token = self.history.changed(logits), extremes.token
+        changed, token = self.history.change_logits(logits), extremes.token
         if changed is not logits:
             value, index = changed.max(-1)
             token = int(index)
             if not math.isfinite(float(value)):
-                raise RowError(f"no token is left to choose from at position {self.written}; ban or bias fewer")
+                raise SequenceError(f"no token is left to choose from at position {self.written}; ban or bias fewer")
         return token if self.settings.temperature == 0.0 else self._draw(changed)
 
     def _draw(self, logits: Tensor) -> int:
         if not self.numbers:
-            ahead = sampling.uniforms(self.seed, self.written, sample=self.sample, count=NUMBERS_AHEAD)
+            ahead = sampling.draw_uniforms(self.seed, self.written, sample=self.sample, count=NUMBERS_AHEAD)
             self.numbers = ahead[::-1]
-        weights = sampling.weights(logits, self.settings)
+        weights = sampling.compute_weights(logits, self.settings)
         return int(sampling.draw(weights, weights.new_tensor(self.numbers.pop())))
 
     def _decode_text(self, token: int) -> tuple[str, Finish | None]:
@@ -156,7 +158,7 @@ def finish_reason(settings: Settings, token: int) -> Literal["eos", "stop"] | No
 def failure_event(error: Exception, *, request: int, sample: int) -> Event:
     """The last event of a sequence that cannot continue."""
     message = str(error) if isinstance(error, TriformError) else f"{type(error).__name__}: {error}"
-    param = error.param if isinstance(error, RowError) else None
+    param = error.param if isinstance(error, SequenceError) else None
     return Event(request=request, sample=sample, token=None, finish="error", error=message, param=param)
 
 

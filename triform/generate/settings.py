@@ -11,8 +11,8 @@ import msgspec
 from triform.errors import TriformError, UnknownName
 
 if TYPE_CHECKING:
-    from triform.generate.sampling import Untouched
-    from triform.generation_defaults import Generation
+    from triform.generate.sampling import PlainHistory
+    from triform.generation_defaults import GenerationDefaults
 
 LARGEST = 2**31 - 1  # of counts and token ids
 
@@ -105,22 +105,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise SettingsError("stop='' would stop before the first token; give at least one character")
 
     @property
-    def untouched(self) -> bool:
+    def keeps_logits(self) -> bool:
         """No setting changes the logits: nothing is added, banned or forced."""
         return (
             self.repetition_penalty == self.source_penalty == 1.0
             and self.presence_penalty == self.frequency_penalty == 0.0
             and self.forced_bos is None
-            and not any(getattr(self, name) for name in TOUCHING)
+            and not any(getattr(self, name) for name in LOGIT_SETTINGS)
         )
 
-    def most_new(self, *, read: int, positions: int) -> int:
-        """How many tokens may be generated after `read` prompt tokens; the last one needs no cache position."""
-        most = min(self.max_tokens, positions - read + 1)
-        return max(1, min(most, self.max_length - read)) if self.max_length else most
+    def max_new_tokens(self, *, prompt_tokens: int, positions: int) -> int:
+        """How many tokens may be generated after `prompt_tokens` prompt tokens; the last needs no cache position."""
+        most = min(self.max_tokens, positions - prompt_tokens + 1)
+        return max(1, min(most, self.max_length - prompt_tokens)) if self.max_length else most
 
 
-TOUCHING = (  # settings that change logits unless they are empty or 0
+LOGIT_SETTINGS = (  # settings that change logits unless they are empty or 0
     "no_repeat_ngram", "no_source_ngram", "logit_bias", "sequence_bias", "banned", "banned_first", "banned_sequences",
     "forced", "min_tokens", "min_length", "length_decay", "renormalize",
 )  # fmt: skip
@@ -171,12 +171,15 @@ def _require_tuple(name: str, values: object) -> tuple[Any, ...]:
     return values
 
 
-LISTS = ("banned", "banned_first", "stop", "stop_ids", "eos")
-TOTALS = {"max_tokens": "max_length", "min_tokens": "min_length"}  # a count of new tokens overrides a total length
+LIST_SETTINGS = ("banned", "banned_first", "stop", "stop_ids", "eos")
+TOTAL_LENGTH_OF = {
+    "max_tokens": "max_length",
+    "min_tokens": "min_length",
+}  # a count of new tokens overrides a total length
 
 
-def settings(
-    given: Mapping[str, Any], model: Generation | None = None, *, known: Mapping[str, Any] | None = None
+def make_settings(
+    given: Mapping[str, Any], model: GenerationDefaults | None = None, *, known: Mapping[str, Any] | None = None
 ) -> Settings:
     """Settings from keywords (one value or a list), over the model's generation defaults, over `known`."""
     for name in given:
@@ -184,18 +187,18 @@ def settings(
             raise UnknownName("setting", name, Settings.__struct_fields__)
     values = dict(known or {}) | ({} if model is None else settings_from_defaults(model))
     for name, value in given.items():
-        if name in LISTS and isinstance(value, str | int):
+        if name in LIST_SETTINGS and isinstance(value, str | int):
             value = (value,)
-        values[name] = tuple(value) if name in LISTS and isinstance(value, list | set | frozenset) else value
-        if name in TOTALS and TOTALS[name] not in given:
-            values.pop(TOTALS[name], None)
+        values[name] = tuple(value) if name in LIST_SETTINGS and isinstance(value, list | set | frozenset) else value
+        if name in TOTAL_LENGTH_OF and TOTAL_LENGTH_OF[name] not in given:
+            values.pop(TOTAL_LENGTH_OF[name], None)
     return Settings(**values)
 
 
 DEFAULT_TOP_K = 50  # of transformers, where a model samples and sets no top_k
 
 
-def settings_from_defaults(model: Generation) -> dict[str, Any]:
+def settings_from_defaults(model: GenerationDefaults) -> dict[str, Any]:
     """The generation defaults of a model folder as settings; unsupported ones are an error."""
     if model.unsupported:
         raise SettingsError(
@@ -238,7 +241,7 @@ def settings_from_defaults(model: Generation) -> dict[str, Any]:
 class Grammar(Protocol):
     """Constrains the output: wraps a sequence's history and bans tokens that break the grammar."""
 
-    def over(self, history: Untouched) -> Untouched: ...
+    def over(self, history: PlainHistory) -> PlainHistory: ...
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +256,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 EarlyStopping: TypeAlias = bool | Literal["never"]
 
 
-class Plan(NamedTuple):
+class BeamSettings(NamedTuple):
     """Number of beams, exponent of the length penalty, and when a search ends (see `PromptBeams.is_finished`)."""
 
     width: int

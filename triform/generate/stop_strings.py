@@ -3,30 +3,32 @@
 from typing import NamedTuple
 
 
-class Cut(NamedTuple):
+class CutText(NamedTuple):
+    """Text before a stop string, and whether one was found."""
+
     text: str
     stopped: bool
 
 
-class Stops:
+class StopStrings:
     """Cuts text before the stop string that is complete first (the longest, if two end together)."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stops = stops
         self.held = ""
 
-    def push(self, piece: str) -> Cut:
+    def push(self, piece: str) -> CutText:
         """The text that certainly belongs to no stop string."""
         if not self.stops:
-            return Cut(piece, stopped=False)
+            return CutText(piece, stopped=False)
         text = self.held + piece
         matches = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
         if matches:
             self.held = ""
-            return Cut(text[: min(matches)[1]], stopped=True)
+            return CutText(text[: min(matches)[1]], stopped=True)
         certain = len(text) - max(count_overlap(text, stop) for stop in self.stops)
         self.held = text[certain:]
-        return Cut(text[:certain], stopped=False)
+        return CutText(text[:certain], stopped=False)
 
     def finish(self) -> str:
         """The text that was held back."""

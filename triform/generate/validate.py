@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from triform.errors import InputError, TriformError
-from triform.files.errors import shown
-from triform.generate.settings import Plan, Request, Settings, SettingsError, settings
-from triform.generation_defaults import Generation
+from triform.files.errors import show_value
+from triform.generate.settings import BeamSettings, Request, Settings, SettingsError, make_settings
+from triform.generation_defaults import GenerationDefaults
 from triform.spec import LanguageHead, ModelSpec
-from triform.weights.generation_config import FILE, tasks_of
+from triform.weights.generation_config import GENERATION_FILE, list_tasks
 
 
 class PromptTokens(NamedTuple):
@@ -36,7 +36,7 @@ def check_generates(spec: ModelSpec) -> None:
         )
 
 
-def sides(request: Request, spec: ModelSpec, *, start: int | None, positions: int) -> PromptTokens:
+def split_prompt(request: Request, spec: ModelSpec, *, start: int | None, positions: int) -> PromptTokens:
     """The tokens of encoder and decoder; `start` begins the target of an encoder–decoder."""
     if not request.prompt:
         raise InputError("the prompt is empty; give at least one token")
@@ -54,6 +54,7 @@ def sides(request: Request, spec: ModelSpec, *, start: int | None, positions: in
 
 
 def check_settings(settings: Settings, spec: ModelSpec) -> None:
+    """Refuses settings that name tokens outside the vocabulary."""
     forced = (ids if isinstance(ids, tuple) else (ids,) for ids in settings.forced.values())
     check_tokens(
         spec.vocab,
@@ -72,6 +73,7 @@ def check_settings(settings: Settings, spec: ModelSpec) -> None:
 
 
 def check_tokens(vocab: int, **fields: tuple[int, ...]) -> None:
+    """Refuses tokens outside the vocabulary, naming the field."""
     for name, tokens in fields.items():
         for token in tokens:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
@@ -82,8 +84,8 @@ def check_tokens(vocab: int, **fields: tuple[int, ...]) -> None:
 # --- generation defaults of a model folder --------------------------------------------------------------------------
 
 
-def settings_over(
-    defaults: Generation | None, given: Mapping[str, Any], *, spec: ModelSpec, eos: int | None
+def merge_settings(
+    defaults: GenerationDefaults | None, given: Mapping[str, Any], *, spec: ModelSpec, eos: int | None
 ) -> Settings:
     """The caller's settings, over the defaults of the model's folder, over the eos of its tokenizer.
 
@@ -92,10 +94,12 @@ def settings_over(
     known: dict[str, Any] = {} if eos is None else {"eos": (eos,)}
     if defaults is not None and defaults.longest is not None and spec.form == "encoder-decoder":
         known["max_tokens"] = defaults.longest
-    return settings(given, defaults, known=known)
+    return make_settings(given, defaults, known=known)
 
 
-def check_defaults(defaults: Generation, *, spec: ModelSpec, eos: int | None, config: Mapping[str, Any]) -> None:
+def check_defaults(
+    defaults: GenerationDefaults, *, spec: ModelSpec, eos: int | None, config: Mapping[str, Any]
+) -> None:
     """Errors name the file and the field; `eos` is the tokenizer's, `config` is config.json."""
     try:
         _check(defaults, spec=spec, eos=eos)
@@ -107,32 +111,32 @@ def check_defaults(defaults: Generation, *, spec: ModelSpec, eos: int | None, co
         raise SettingsError(f"{where} does not fit this model: {error}; correct the file") from None
 
 
-def _check(defaults: Generation, *, spec: ModelSpec, eos: int | None) -> None:
+def _check(defaults: GenerationDefaults, *, spec: ModelSpec, eos: int | None) -> None:
     sampled = msgspec.structs.replace(defaults, sample=True)  # checks the temperature, whether it is used or not
-    check_settings(settings_over(sampled, {}, spec=spec, eos=eos), spec)
+    check_settings(merge_settings(sampled, {}, spec=spec, eos=eos), spec)
     beams = {
         "width": defaults.beams,
         "length_penalty": defaults.length_penalty,
         "early_stopping": defaults.early_stopping,
     }
-    Plan(**{"width": 1} | {name: value for name, value in beams.items() if value is not None}).check(Settings())  # type: ignore[arg-type]
+    BeamSettings(**{"width": 1} | {name: value for name, value in beams.items() if value is not None}).check(Settings())  # type: ignore[arg-type]
     if spec.form == "encoder-decoder" and defaults.first is not None:
         check_tokens(spec.vocab, decoder_start_token_id=(defaults.first,))
 
 
-def _find_wrong(defaults: Generation, *, spec: ModelSpec) -> str | None:
+def _find_wrong(defaults: GenerationDefaults, *, spec: ModelSpec) -> str | None:
     """The field, by its name in the file, that fails on its own."""
-    for field in msgspec.structs.fields(Generation):
+    for field in msgspec.structs.fields(GenerationDefaults):
         value = getattr(defaults, field.name)
         try:
-            _check(Generation(**{field.name: value}), spec=spec, eos=None)
+            _check(GenerationDefaults(**{field.name: value}), spec=spec, eos=None)
         except TriformError:
-            return f"{field.encode_name}={shown(value)}"
+            return f"{field.encode_name}={show_value(value)}"
     return None
 
 
 def _find_files(wrong: str, config: Mapping[str, Any]) -> str:
     """The files that may hold the field."""
     name = wrong.partition("=")[0]
-    in_tasks = any(name in params for params in tasks_of(dict(config)).values())
-    return FILE + (" or config.json" if config.get(name) is not None or in_tasks else "")
+    in_tasks = any(name in params for params in list_tasks(dict(config)).values())
+    return GENERATION_FILE + (" or config.json" if config.get(name) is not None or in_tasks else "")

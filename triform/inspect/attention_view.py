@@ -6,12 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from triform.core.attention import WrittenOut, written_out
-from triform.core.masks import Sight, minus_infinity, seen
+from triform.core.attention import AttentionSteps, compute_attention_steps
+from triform.core.masks import Sight, allow_past, to_additive_mask
 from triform.errors import InputError
-from triform.inspect.labelled_array import MAX_ARRAY_NUMBERS, Axis, Labelled
-from triform.inspect.taps import Call
-from triform.precision import distance
+from triform.inspect.labelled_array import MAX_ARRAY_NUMBERS, ArrayAxis, LabelledArray
+from triform.inspect.taps import ModuleCall
+from triform.precision import relative_error
 
 ALL = slice(None)
 
@@ -20,40 +20,40 @@ class QKV(NamedTuple):
     """Queries, keys and values as they entered the kernel (after query/key norms and rotary positions, if any):
     heads × tokens × head width; k and v have one head per group of query heads."""
 
-    q: Labelled
-    k: Labelled
-    v: Labelled
+    q: LabelledArray
+    k: LabelledArray
+    v: LabelledArray
 
 
-class Formula(NamedTuple):
+class HeadFormula(NamedTuple):
     """mixed = softmax(q kᵀ · scale + mask) v, step by step, for one head.
 
     `mask` is all that is added to the scores: the model's position bias, if any, and −inf for masked keys.
     `weighted(i)` is each key's contribution to the output of query i.
     """
 
-    q: Labelled
-    k: Labelled
-    v: Labelled
-    scores: Labelled
-    mask: Labelled
-    masked: Labelled
-    weights: Labelled
-    mixed: Labelled
+    q: LabelledArray
+    k: LabelledArray
+    v: LabelledArray
+    scores: LabelledArray
+    mask: LabelledArray
+    masked: LabelledArray
+    weights: LabelledArray
+    mixed: LabelledArray
 
-    def weighted(self, query: int) -> Labelled:
+    def weighted_values(self, query: int) -> LabelledArray:
         """weight · value, one row per key; the rows sum to the query's row of `mixed`."""
         queries = self.weights.axes[0].labels
         if not -len(queries) <= query < len(queries):
             raise InputError(f"query {query} is not in this view; queries are 0 to {len(queries) - 1}")
         shares = self.weights.values[query][:, None] * self.v.values
-        return Labelled(f"{self.v.title}, weighted for {queries[query]}", self.v.axes, shares)
+        return LabelledArray(f"{self.v.title}, weighted for {queries[query]}", self.v.axes, shares)
 
 
-class Asked(NamedTuple):
+class AttentionCall(NamedTuple):
     """One kernel call with the labels of its queries and keys; `title` names the layer."""
 
-    call: Call
+    call: ModuleCall
     queries: tuple[str, ...]
     keys: tuple[str, ...]
     scale: float
@@ -64,18 +64,22 @@ class Asked(NamedTuple):
         return range(self.call.inputs[0].shape[1])
 
     def qkv(self) -> QKV:
-        def part(name: str, x: Tensor, tokens: tuple[str, ...]) -> Labelled:
-            axes = Axis.counted("head", x.shape[1]), Axis("token", tokens), Axis.counted("width", x.shape[3])
-            return Labelled.of(x[0], axes, title=f"{name} of {self.title}")
+        def part(name: str, x: Tensor, tokens: tuple[str, ...]) -> LabelledArray:
+            axes = (
+                ArrayAxis.numbered("head", x.shape[1]),
+                ArrayAxis("token", tokens),
+                ArrayAxis.numbered("width", x.shape[3]),
+            )
+            return LabelledArray.from_tensor(x[0], axes, title=f"{name} of {self.title}")
 
         q, k, v, _ = self.call.inputs
         return QKV(part("q", q, self.queries), part("k", k, self.keys), part("v", v, self.keys))
 
-    def head(self, head: int, queries: slice) -> WrittenOut:
+    def compute_head(self, head: int, queries: slice) -> AttentionSteps:
         """All steps for some queries of one head, over all keys, since the softmax needs them."""
         own = zip(self.call.inputs[:3], self.head_indices(head), strict=True)
         q, k, v = (widen(x[:, at : at + 1]) for x, at in own)
-        return written_out(q[:, :, queries], k, v, added=self.added(head, queries), scale=self.scale)
+        return compute_attention_steps(q[:, :, queries], k, v, added=self.added(head, queries), scale=self.scale)
 
     def head_indices(self, head: int) -> tuple[int, int, int]:
         """The indices of a head's queries, keys and values: groups of heads may share keys and values."""
@@ -89,35 +93,39 @@ class Asked(NamedTuple):
         sight = self.call.inputs[3]
         if isinstance(sight, Sight) and sight.added is None:
             positions, keys = torch.arange(size[0])[queries][None], torch.arange(size[1])
-            allowed = seen(positions, keys, window=None)
-            return minus_infinity(allowed if sight.causal else torch.ones_like(allowed), torch.float64)
+            allowed = allow_past(positions, keys, window=None)
+            return to_additive_mask(allowed if sight.causal else torch.ones_like(allowed), torch.float64)
         added: Tensor = sight.matrix(*size)
         own = added[:, head : head + 1] if added.shape[1] > 1 else added
         return own.expand(1, 1, *size)[:, :, queries]
 
     def error(self, head: int, queries: slice, mixed: Tensor) -> float:
-        return distance(mixed, self.call.output[:, head : head + 1, queries].to(mixed.dtype))
+        return relative_error(mixed, self.call.output[:, head : head + 1, queries].to(mixed.dtype))
 
-    def attention(self, heads: Sequence[int], queries: slice, keys: slice) -> Labelled:
+    def attention(self, heads: Sequence[int], queries: slice, keys: slice) -> LabelledArray:
         """heads × queries × keys"""
         axes = self.make_axes(heads, queries, keys)
         parts, errors = [], []
         for head in heads:
-            steps = self.head(head, queries)
+            steps = self.compute_head(head, queries)
             parts.append(steps.weights[0, 0, :, keys])
             errors.append(self.error(head, queries, steps.mixed))
-        return Labelled.of(torch.stack(parts), axes, title=f"attention of {self.title}", error=max(errors))
+        return LabelledArray.from_tensor(
+            torch.stack(parts), axes, title=f"attention of {self.title}", error=max(errors)
+        )
 
-    def formula(self, head: int, queries: slice) -> Formula:
+    def formula(self, head: int, queries: slice) -> HeadFormula:
         _, query_axis, key_axis = self.make_axes([head], queries, ALL)
         q, k, v = (x[at] for x, at in zip(self.qkv(), self.head_indices(head), strict=True))
-        steps = self.head(head, queries)
+        steps = self.compute_head(head, queries)
         error = self.error(head, queries, steps.mixed)
 
-        def step(name: str, x: Tensor, across: Axis = key_axis) -> Labelled:
-            return Labelled.of(x[0, 0], [query_axis, across], title=f"{name} of head {head}, {self.title}", error=error)
+        def step(name: str, x: Tensor, across: ArrayAxis = key_axis) -> LabelledArray:
+            return LabelledArray.from_tensor(
+                x[0, 0], [query_axis, across], title=f"{name} of head {head}, {self.title}", error=error
+            )
 
-        return Formula(
+        return HeadFormula(
             q=q[queries],
             k=k,
             v=v,
@@ -128,7 +136,7 @@ class Asked(NamedTuple):
             mixed=step("mixed values", steps.mixed, v.axes[1]),
         )
 
-    def make_axes(self, heads: Sequence[int], queries: slice, keys: slice) -> list[Axis]:
+    def make_axes(self, heads: Sequence[int], queries: slice, keys: slice) -> list[ArrayAxis]:
         """Labels of the selection; checks its size before anything is computed."""
         query_labels, key_labels = self.queries[queries], self.keys[keys]
         count = len(heads) * len(query_labels) * len(key_labels)
@@ -139,7 +147,11 @@ class Asked(NamedTuple):
             )
         if not count:
             raise InputError(f"{queries} of {len(self.queries)} queries and {keys} of {len(self.keys)} keys is empty")
-        return [Axis("head", tuple(map(str, heads))), Axis("query", query_labels), Axis("key", key_labels)]
+        return [
+            ArrayAxis("head", tuple(map(str, heads))),
+            ArrayAxis("query", query_labels),
+            ArrayAxis("key", key_labels),
+        ]
 
 
 def widen(x: Tensor) -> Tensor:
@@ -148,9 +160,9 @@ def widen(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def contributions(entered: Tensor, out: nn.Linear, *, head_width: int) -> Tensor:
+def split_contributions(heads_output: Tensor, out: nn.Linear, *, head_width: int) -> Tensor:
     """head_j W_O[j] per head, then the bias: [H + 1, T, D], whose sum is the output projection."""
-    heads = torch.unflatten(widen(entered), -1, (-1, head_width))  # [T, H, K]
+    heads = torch.unflatten(widen(heads_output), -1, (-1, head_width))  # [T, H, K]
     columns = torch.unflatten(widen(out.weight), -1, (-1, head_width))  # [D, H, K]
     added = torch.einsum("thk,dhk->htd", heads, columns)
     bias = torch.zeros_like(added[:1]) if out.bias is None else widen(out.bias).expand_as(added[:1])

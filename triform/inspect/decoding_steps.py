@@ -12,13 +12,13 @@ import msgspec
 import torch
 from torch import Tensor
 
-from triform.core.build import cache_for
+from triform.core.build import make_cache
 from triform.core.forms import EncoderDecoder, EncoderOnly, Form
 from triform.core.masks import Sight
 from triform.core.texts import Text
 from triform.errors import InputError
-from triform.inspect.labelled_array import Axis, Labelled
-from triform.inspect.taps import tapped
+from triform.inspect.labelled_array import ArrayAxis, LabelledArray
+from triform.inspect.taps import tap_outputs
 
 if TYPE_CHECKING:
     from triform.inspect.view import View
@@ -27,38 +27,38 @@ KERNEL = "decoder.blocks.0.attention.f.attend"
 READ, COMPUTED = 1, 2
 
 
-class Step(NamedTuple):
+class DecodingStep(NamedTuple):
     """One forward pass and the token it chose."""
 
     id: int
     token: str
-    next: Labelled  # the likeliest tokens
+    next: LabelledArray  # the likeliest tokens
     computed: tuple[int, ...]  # positions whose queries, keys and values were computed
     read: tuple[int, ...]  # positions whose keys and values came from the cache
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class GreedyContinuation:
     """A continuation: `tokens` are those of the prompt and the new ones."""
 
     tokens: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[DecodingStep, ...]
 
-    def positions(self) -> Labelled:
+    def positions(self) -> LabelledArray:
         """steps × positions: 2 where computed in this step, 1 where read from the cache, 0 elsewhere"""
         table = torch.zeros(len(self.steps), len(self.tokens) - 1, dtype=torch.int64)
         for row, step in zip(table, self.steps, strict=True):
             row[list(step.read)] = READ
             row[list(step.computed)] = COMPUTED
-        axes = Axis("step", tuple(step.token for step in self.steps)), Axis("token", self.tokens[:-1])
-        return Labelled.of(table, axes, title="computed (2) and read from the cache (1)")
+        axes = ArrayAxis("step", tuple(step.token for step in self.steps)), ArrayAxis("token", self.tokens[:-1])
+        return LabelledArray.from_tensor(table, axes, title="computed (2) and read from the cache (1)")
 
-    def plain(self) -> dict[str, Any]:
-        steps = [step._asdict() | {"next": step.next.plain()} for step in self.steps]
+    def to_builtins(self) -> dict[str, Any]:
+        steps = [step._asdict() | {"next": step.next.to_builtins()} for step in self.steps]
         return {"tokens": list(self.tokens), "steps": steps}
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.plain()).decode()
+        return msgspec.json.encode(self.to_builtins()).decode()
 
 
 def split_positions(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -70,25 +70,25 @@ def split_positions(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> tuple[tupl
 
 
 @torch.no_grad()
-def decode_greedily(view: "View", *, count: int, k: int, ends: Collection[int]) -> Steps:
+def decode_greedily(view: "View", *, count: int, k: int, ends: Collection[int]) -> GreedyContinuation:
     """Always the most likely token, with a cache, until one of `ends`."""
-    network, ids, context = view.network, view.answering.ids, view.spec.context
+    network, ids, context = view.network, view.predicted_text.ids, view.spec.context
     if count < 1 or len(ids) + count - 1 > context:
         raise InputError(
             f"{count} steps after {len(ids)} tokens exceed the context of {context}; "
             f"use 1 to {context - len(ids) + 1} steps"
         )
     decode = make_decoder(view, capacity=len(ids) + count)
-    steps: list[Step] = []
+    steps: list[DecodingStep] = []
     passes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     new = ids
-    with tapped(network, KERNEL, lambda path, inputs, output: passes.append(split_positions(*inputs))):
+    with tap_outputs(network, KERNEL, lambda path, inputs, output: passes.append(split_positions(*inputs))):
         while len(steps) < count and not (steps and steps[-1].id in ends):
             logits = network.head(decode(make_text(network, new))[:, -1:])[0, 0]
             chosen = int(logits.argmax())
-            steps.append(Step(chosen, view.label(chosen), view.likeliest(logits, k), *passes[-1]))
+            steps.append(DecodingStep(chosen, view.label(chosen), view.top_tokens(logits, k), *passes[-1]))
             new = (chosen,)
-    return Steps((*map(view.label, ids), *(step.token for step in steps)), tuple(steps))
+    return GreedyContinuation((*map(view.label, ids), *(step.token for step in steps)), tuple(steps))
 
 
 def make_decoder(view: "View", *, capacity: int) -> Callable[[Text], Tensor]:
@@ -96,8 +96,7 @@ def make_decoder(view: "View", *, capacity: int) -> Callable[[Text], Tensor]:
     network = view.network
     if isinstance(network, EncoderOnly):
         raise InputError("this model is an encoder: it cannot continue a text; use a model with a decoder")
-    weight = network.token.weight
-    cache = cache_for(view.spec, capacity=capacity, dtype=weight.dtype, device=weight.device)
+    cache = make_cache(view.spec, capacity=capacity, dtype=network.dtype, device=network.device)
     if isinstance(network, EncoderDecoder):
         memory = network.encode(make_text(network, view.texts["encoder"].ids))
         return partial(network.decode, memory=memory, cache=cache)
@@ -105,4 +104,4 @@ def make_decoder(view: "View", *, capacity: int) -> Callable[[Text], Tensor]:
 
 
 def make_text(network: Form, ids: tuple[int, ...]) -> Text:
-    return Text.of(torch.tensor([ids], device=network.token.weight.device))
+    return Text.of(torch.tensor([ids], device=network.device))

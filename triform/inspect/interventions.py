@@ -17,23 +17,23 @@ from torch import Tensor
 
 from triform.core import masks
 from triform.core.forms import Form
-from triform.core.masks import Sight, seen
-from triform.core.masks import View as Rectangle
+from triform.core.masks import QueryKeyView as Rectangle
+from triform.core.masks import Sight, allow_past
 from triform.errors import InputError
 from triform.inspect import module_paths
-from triform.inspect.module_paths import Kind, StackName
-from triform.inspect.taps import Call, check_fits, entered, tapped
+from triform.inspect.module_paths import AttentionKind, StackName
+from triform.inspect.taps import ModuleCall, check_pattern, tap_inputs, tap_outputs
 
 if TYPE_CHECKING:
     from triform.inspect.view import View
 
 Inputs = tuple[Any, ...]
-Allowed = Literal["all", "past"] | Tensor | Sequence[Sequence[bool]]
+AttentionMask = Literal["all", "past"] | Tensor | Sequence[Sequence[bool]]
 
 
 @contextmanager
 def without_heads(
-    network: Form, heads: Iterable[tuple[int, int]], *, kind: Kind = "self", stack: StackName | None = None
+    network: Form, heads: Iterable[tuple[int, int]], *, kind: AttentionKind = "self", stack: StackName | None = None
 ) -> Iterator[None]:
     """The outputs of these (layer, head) are 0, as if their columns of W_O were 0."""
     removed: dict[str, list[int]] = {}
@@ -46,7 +46,7 @@ def without_heads(
 
     with ExitStack() as taps:
         for path in removed:
-            taps.enter_context(tapped(network, f"{path}.attend", silence))
+            taps.enter_context(tap_outputs(network, f"{path}.attend", silence))
         yield
 
 
@@ -56,28 +56,28 @@ def without_feedforward(network: Form, layers: Iterable[int], *, stack: StackNam
     with ExitStack() as taps:
         for layer in layers:
             path = f"{module_paths.block_path(network, layer, stack=stack)}.feedforward.drop"
-            taps.enter_context(tapped(network, path, lambda path, inputs, output: torch.zeros_like(output)))
+            taps.enter_context(tap_outputs(network, path, lambda path, inputs, output: torch.zeros_like(output)))
         yield
 
 
 @contextmanager
-def patched(
+def with_output(
     network: Form, path: str, value: "Tensor | View", *, positions: Collection[int] | None = None
 ) -> Iterator[None]:
     """The modules of this path output `value`, or their outputs in another view; at some positions or at all.
 
     Outputs of a view are replayed in order, so a module that ran twice per pass is patched twice.
     """
-    check_fits(network, path)
-    replays: dict[str, Iterator[Call]] = {}
+    check_pattern(network, path)
+    replays: dict[str, Iterator[ModuleCall]] = {}
 
     def replace(at: str, inputs: Inputs, output: Any) -> Any:
         if isinstance(value, Tensor):
             return merge_positions(at, output, value, positions)
-        replay = replays.setdefault(at, cycle(value.record.of(at)))
+        replay = replays.setdefault(at, cycle(value.record.calls_of(at)))
         return merge_positions(at, output, next(replay).output, positions)
 
-    with tapped(network, path, replace):
+    with tap_outputs(network, path, replace):
         yield
 
 
@@ -101,13 +101,13 @@ def merge_positions(path: str, old: Any, new: Any, positions: Collection[int] | 
 
 @contextmanager
 def with_mask(
-    network: Form, allowed: Allowed, *, kind: Kind = "self", stack: StackName | None = None
+    network: Form, allowed: AttentionMask, *, kind: AttentionKind = "self", stack: StackName | None = None
 ) -> Iterator[None]:
     """Another attention mask in a whole stack: "all", "past" (causal), or a boolean matrix queries × keys.
 
     A position bias stays as it was.
     """
-    name = module_paths.stack_named(network, stack)
+    name = module_paths.check_stack(network, stack)
     mask = allowed if isinstance(allowed, str) else check_mask(allowed)
     if isinstance(mask, str) and mask not in ("all", "past"):
         raise InputError(f"mask {mask!r} is unknown; use 'all', 'past', or a matrix queries × keys of True and False")
@@ -118,19 +118,20 @@ def with_mask(
 
     def change_kernel(path: str, inputs: Inputs) -> Inputs:
         q, k, v, _ = inputs
-        whole = masks.whole(q.shape[2], k.shape[2], q.device)
+        whole = masks.full_view(q.shape[2], k.shape[2], q.device)
         return q, k, v, replace_mask(whole, mask).sight(q.dtype)
 
     module_paths.attention_path(network, 0, kind=kind, stack=name)  # raises if there is no such attention
     taps = {
-        "self": entered(network, f"{name}.score_bias", change_stack),
-        "cross": entered(network, f"{name}.blocks.*.cross.f.attend", change_kernel),
+        "self": tap_inputs(network, f"{name}.score_bias", change_stack),
+        "cross": tap_inputs(network, f"{name}.blocks.*.cross.f.attend", change_kernel),
     }
     with taps[kind]:
         yield
 
 
 def check_mask(allowed: Tensor | Sequence[Sequence[bool]]) -> Tensor:
+    """A mask as a boolean matrix in which every query sees a key."""
     matrix = torch.as_tensor(allowed)
     if matrix.dtype != torch.bool or matrix.dim() != 2:
         raise InputError(
@@ -143,12 +144,13 @@ def check_mask(allowed: Tensor | Sequence[Sequence[bool]]) -> Tensor:
 
 
 def replace_mask(old: Rectangle, allowed: str | Tensor) -> Rectangle:
+    """The view with another mask in place of its own."""
     if isinstance(allowed, Tensor):
         size = old.queries.shape[1], len(old.keys)
         if tuple(allowed.shape) != size:
             raise InputError(f"the mask has {list(allowed.shape)} queries and keys, this pass has {list(size)}")
         return old._replace(causal=False, allowed=allowed[None, None].to(old.keys.device))
-    past = seen(old.queries, old.keys, window=None) if allowed == "past" else None
+    past = allow_past(old.queries, old.keys, window=None) if allowed == "past" else None
     return old._replace(causal=False, allowed=past)
 
 
@@ -158,17 +160,19 @@ def with_positions(network: Form, how: Literal["removed", "shuffled"], *, seed: 
     match how:
         case "removed":
             changes = (
-                tapped(network, "*.entry.position", lambda path, inputs, output: inputs[0]),
-                entered(network, "*.angles", lambda path, inputs: (torch.zeros_like(inputs[0]), *inputs[1:])),
-                tapped(network, "*.score_bias", lambda path, inputs, output: inputs[0].sight(inputs[1])),
+                tap_outputs(network, "*.entry.position", lambda path, inputs, output: inputs[0]),
+                tap_inputs(network, "*.angles", lambda path, inputs: (torch.zeros_like(inputs[0]), *inputs[1:])),
+                tap_outputs(network, "*.score_bias", lambda path, inputs, output: inputs[0].sight(inputs[1])),
             )
         case "shuffled":
             changes = (
-                entered(
+                tap_inputs(
                     network, "*.entry.position", lambda path, inputs: (inputs[0], shuffle_positions(inputs[1], seed))
                 ),
-                entered(network, "*.angles", lambda path, inputs: (shuffle_positions(inputs[0], seed), *inputs[1:])),
-                entered(network, "*.score_bias", lambda path, inputs: (move_positions(inputs[0], seed), *inputs[1:])),
+                tap_inputs(network, "*.angles", lambda path, inputs: (shuffle_positions(inputs[0], seed), *inputs[1:])),
+                tap_inputs(
+                    network, "*.score_bias", lambda path, inputs: (move_positions(inputs[0], seed), *inputs[1:])
+                ),
             )
         case _:
             raise InputError(f"positions can be 'removed' or 'shuffled', not {how!r}")
@@ -192,7 +196,7 @@ def shuffle_positions(positions: Tensor, seed: int) -> Tensor:
 
 def move_positions(old: Rectangle, seed: int) -> Rectangle:
     """Queries and keys at shuffled positions; the mask stays."""
-    allowed = seen(old.queries, old.keys, window=None) if old.causal else old.allowed
+    allowed = allow_past(old.queries, old.keys, window=None) if old.causal else old.allowed
     return Rectangle(shuffle_positions(old.queries, seed), shuffle_positions(old.keys[None], seed)[0], allowed=allowed)
 
 
@@ -201,7 +205,7 @@ def with_temperature(network: Form, temperature: float, *, stack: StackName | No
     """softmax(scores / temperature) in every head of the model, or of one stack; below 1, attention is sharper."""
     if not 0 < temperature < math.inf:
         raise InputError(f"temperature={temperature!r} is out of range; use a number above 0")
-    name = "*" if stack is None else module_paths.stack_named(network, stack)
+    name = "*" if stack is None else module_paths.check_stack(network, stack)
 
     def divide_queries(path: str, inputs: Inputs) -> Inputs:
         q, *rest = inputs
@@ -210,5 +214,5 @@ def with_temperature(network: Form, temperature: float, *, stack: StackName | No
     def divide_bias(path: str, inputs: Inputs, output: Sight) -> Sight:
         return output if output.added is None else output._replace(added=output.added / temperature)
 
-    with entered(network, f"{name}.attend", divide_queries), tapped(network, f"{name}.score_bias", divide_bias):
+    with tap_inputs(network, f"{name}.attend", divide_queries), tap_outputs(network, f"{name}.score_bias", divide_bias):
         yield

@@ -30,20 +30,20 @@ MAX_NUMBERED_COLUMNS = 12  # of an HTML table that shows its numbers
 BLUE, ORANGE = (11, 107, 203), (194, 65, 12)  # above zero, below zero
 SHADES = " ░▒▓█"
 
-Place: TypeAlias = int | str | slice
+ArrayIndex: TypeAlias = int | str | slice
 
 
-class Axis(NamedTuple):
+class ArrayAxis(NamedTuple):
     """The name of an axis, and one label per index."""
 
     name: str
     labels: tuple[str, ...]
 
     @staticmethod
-    def counted(name: str, length: int) -> "Axis":
-        return Axis(name, tuple(map(str, range(length))))
+    def numbered(name: str, length: int) -> "ArrayAxis":
+        return ArrayAxis(name, tuple(map(str, range(length))))
 
-    def find(self, place: Place) -> int | slice:
+    def find(self, place: ArrayIndex) -> int | slice:
         if not isinstance(place, str):
             return place
         if place not in self.labels:
@@ -52,24 +52,26 @@ class Axis(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledArray:
     """Numbers with labels. `words`, if any, are shown in the cells beside the numbers; `error` is the largest
     difference between the recomputed numbers and the model's own, relative to the largest number."""
 
     title: str
-    axes: tuple[Axis, ...]
+    axes: tuple[ArrayAxis, ...]
     values: NDArray[Any]
     words: NDArray[Any] | None = None
     error: float | None = None
 
     @staticmethod
-    def of(
-        values: Tensor, axes: Sequence[Axis], *, title: str, words: Any = None, error: float | None = None
-    ) -> "Labelled":
+    def from_tensor(
+        values: Tensor, axes: Sequence[ArrayAxis], *, title: str, words: Any = None, error: float | None = None
+    ) -> "LabelledArray":
         """A read-only copy; 16-bit numbers become float32, since NumPy has no bfloat16."""
         small = values.dtype.is_floating_point and values.dtype.itemsize < 4
         numbers = (values.float() if small else values).detach().cpu().numpy().copy()
-        return Labelled(title, tuple(axes), numbers, None if words is None else np.array(words, dtype=object), error)
+        return LabelledArray(
+            title, tuple(axes), numbers, None if words is None else np.array(words, dtype=object), error
+        )
 
     def __post_init__(self) -> None:
         sizes = tuple(len(axis.labels) for axis in self.axes)
@@ -83,7 +85,7 @@ class Labelled:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def __getitem__(self, places: Place | tuple[Place, ...]) -> "Labelled":
+    def __getitem__(self, places: ArrayIndex | tuple[ArrayIndex, ...]) -> "LabelledArray":
         """By index, slice or label: `ledger["attention", 3:5]`"""
         places = places if isinstance(places, tuple) else (places,)
         if len(places) > len(self.axes):
@@ -97,12 +99,12 @@ class Labelled:
         picked = [f"{axis.name} {axis.labels[i]}" for axis, i in zip(self.axes, at, strict=False) if isinstance(i, int)]
         title = ", ".join([self.title, *picked])
         words = None if self.words is None else np.asarray(self.words[at])
-        return Labelled(title, tuple(axes), np.asarray(self.values[at]), words, self.error)
+        return LabelledArray(title, tuple(axes), np.asarray(self.values[at]), words, self.error)
 
-    def lengths(self) -> "Labelled":
+    def lengths(self) -> "LabelledArray":
         """The length of each vector along the last axis."""
         lengths = np.linalg.norm(self.values, axis=-1)
-        return Labelled(f"{self.title}: lengths", self.axes[:-1], lengths, None, self.error)
+        return LabelledArray(f"{self.title}: lengths", self.axes[:-1], lengths, None, self.error)
 
     # --- export -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +112,17 @@ class Labelled:
         """Read-only; `.copy()` it to change it."""
         return self.values
 
-    def plain(self) -> dict[str, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame (or, of one axis, a Series) of pandas, if that is installed; more than two axes become levels of
+        the rows."""
+        from triform.inspect.paper_figures import to_pandas
+
+        return to_pandas(self)
+
+    def to_builtins(self) -> dict[str, Any]:
         """Lists and strings only. Numbers that JSON has not (−inf behind a mask) become None."""
         if self.values.size > MAX_ARRAY_NUMBERS:
             raise InputError(
@@ -128,7 +140,7 @@ class Labelled:
         }
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.plain()).decode()
+        return msgspec.json.encode(self.to_builtins()).decode()
 
     def save(self, path: str | Path) -> None:
         """A safetensors file with one tensor, `values`; title, axes, words and error are metadata."""
@@ -149,6 +161,27 @@ class Labelled:
         finite = np.where(np.isfinite(self.values), self.values, 0.0).reshape(shape)
         return draw(heat(self.title, finite.tolist(), rows=rows, columns=columns))
 
+    def save_figure(self, path: str | Path, *, caption: str = "") -> None:
+        """A heat map for a paper, with axes, colour bar and caption: .svg, or .png and .pdf with matplotlib."""
+        from triform.inspect.paper_figures import save_figure
+
+        save_figure(self, path, caption=caption)
+
+    def to_table(self) -> "RenderableType":
+        """All numbers as a table for the terminal."""
+        from rich.table import Column, Table
+        from rich.text import Text
+
+        shape, rows, columns = two_axes(self)
+        table = Table(
+            self.axes[0].name,
+            *(Column(Text(shorten(name)), justify="right") for name in columns),
+            title=Text(self.title),
+        )
+        for name, numbers in zip(rows, self.values.reshape(shape), strict=True):
+            table.add_row(Text(shorten(repr(name) if name != name.strip() else name)), *map(format_value, numbers))
+        return table
+
     def _repr_html_(self) -> str:
         return draw_html(self)
 
@@ -158,13 +191,14 @@ class Labelled:
     def __repr__(self) -> str:
         sides = " × ".join(f"{len(axis.labels)} {axis.name}" for axis in self.axes)
         error = "" if self.error is None else f", error {self.error:.1e}"
-        return f"LabelledArray({self.title}: {sides}{error})"
+        numbers = np.array2string(self.values, precision=3, threshold=24, edgeitems=3, separator=" ")
+        return f"LabelledArray({self.title}: {sides}{error})\n{numbers}"
 
 
 # --- shared by all displays -----------------------------------------------------------------------------------------
 
 
-def crop(one: Labelled, most: int) -> tuple[Labelled, str]:
+def crop(one: LabelledArray, most: int) -> tuple[LabelledArray, str]:
     """The first rows and columns, and a note if that is not all."""
     shown = one[tuple(slice(0, most) for _ in one.axes)]
     if shown.shape == one.shape:
@@ -173,7 +207,7 @@ def crop(one: Labelled, most: int) -> tuple[Labelled, str]:
     return shown, f"the first {sizes[0]} of {sizes[1]}"
 
 
-def scale_to_largest(one: Labelled) -> Any:
+def scale_to_largest(one: LabelledArray) -> Any:
     """Each number divided by the largest magnitude, from −1 to 1; numbers that are not finite become 0."""
     finite = np.where(np.isfinite(one.values), one.values, 0.0)
     return finite / (np.abs(finite).max(initial=0.0) or 1.0)
@@ -183,7 +217,7 @@ def format_value(value: float) -> str:
     return f"{value:.3g}".replace("-inf", "−∞")
 
 
-def two_axes(one: Labelled) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
+def two_axes(one: LabelledArray) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """Shape, row labels, column labels; an array of one axis is one column."""
     rows, columns = [*(axis.labels for axis in one.axes), ("",), ("",)][:2]
     return (len(rows), len(columns)), rows, columns
@@ -192,7 +226,8 @@ def two_axes(one: Labelled) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
 # --- notebooks ------------------------------------------------------------------------------------------------------
 
 
-def draw_html(one: Labelled) -> str:
+def draw_html(one: LabelledArray) -> str:
+    """The array as HTML: tables of coloured cells."""
     if len(one.axes) > 2:
         note = f"<p>the first {MAX_SLICES} of {one.shape[0]}:</p>" if one.shape[0] > MAX_SLICES else ""
         return note + "".join(draw_html(one[i]) for i in range(min(one.shape[0], MAX_SLICES)))
@@ -229,7 +264,8 @@ def escape_html(words: str) -> str:
 # --- the terminal ---------------------------------------------------------------------------------------------------
 
 
-def draw_text(one: Labelled) -> "RenderableType":
+def draw_text(one: LabelledArray) -> "RenderableType":
+    """The array for a terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -241,7 +277,8 @@ def draw_text(one: Labelled) -> "RenderableType":
     return Group(title, draw_table(shown) if shown.words is not None else draw_blocks(shown))
 
 
-def draw_table(one: Labelled) -> "RenderableType":
+def draw_table(one: LabelledArray) -> "RenderableType":
+    """Words with their values as a table for a terminal."""
     from rich.table import Column, Table
     from rich.text import Text
 
@@ -254,7 +291,7 @@ def draw_table(one: Labelled) -> "RenderableType":
     return grid
 
 
-def draw_blocks(one: Labelled) -> "RenderableType":
+def draw_blocks(one: LabelledArray) -> "RenderableType":
     """Two characters per cell, denser for larger numbers; a single column shows its numbers too."""
     from rich.cells import set_cell_size
     from rich.text import Text

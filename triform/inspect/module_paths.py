@@ -8,19 +8,19 @@ from triform.core.forms import Form
 from triform.errors import InputError
 
 StackName: TypeAlias = Literal["encoder", "decoder"]
-Kind: TypeAlias = Literal["self", "cross"]
+AttentionKind: TypeAlias = Literal["self", "cross"]
 
 PARTS = {"self": "attention", "cross": "cross"}
 
 
-def stacks_of(network: Form) -> dict[str, Stack]:
+def find_stacks(network: Form) -> dict[str, Stack]:
     """In the order of the data."""
     return {name: module for name, module in network.named_children() if isinstance(module, Stack)}
 
 
-def stack_named(network: Form, stack: str | None) -> str:
+def check_stack(network: Form, stack: str | None) -> str:
     """The checked name; None is the last stack, whose output goes to the head."""
-    names = list(stacks_of(network))
+    names = list(find_stacks(network))
     if stack is None:
         return names[-1]
     if stack not in names:
@@ -29,8 +29,9 @@ def stack_named(network: Form, stack: str | None) -> str:
 
 
 def block_path(network: Form, layer: int, *, stack: str | None) -> str:
-    name = stack_named(network, stack)
-    layers = len(stacks_of(network)[name].blocks)
+    """The path of a block; a layer that does not exist is an error."""
+    name = check_stack(network, stack)
+    layers = len(find_stacks(network)[name].blocks)
     if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < layers:
         raise InputError(f"layer {layer!r} is not in this {name}; its layers are 0 to {layers - 1}")
     return f"{name}.blocks.{layer}"
@@ -46,12 +47,13 @@ def attention_path(network: Form, layer: int, *, kind: str = "self", stack: str 
     return f"{path}.{PARTS[kind]}.f"
 
 
-def attention_at(network: Form, path: str) -> SelfAttention | CrossAttention:
+def get_attention(network: Form, path: str) -> SelfAttention | CrossAttention:
     return cast(SelfAttention | CrossAttention, network.get_submodule(path))
 
 
 def check_head(network: Form, path: str, head: int) -> int:
-    attention = attention_at(network, path)
+    """The head, if this attention has it."""
+    attention = get_attention(network, path)
     heads = attention.out.in_features // attention.head_width
     if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
         raise InputError(f"head {head!r} is not in {path.removesuffix('.f')}; its heads are 0 to {heads - 1}")

@@ -14,44 +14,44 @@ from triform.errors import InputError
 
 MAX_RECORDED_BYTES = 4 * 2**30  # of one record
 
-Read = Callable[[str, tuple[Any, ...], Any], Any]
-Change = Callable[[str, tuple[Any, ...]], tuple[Any, ...] | None]
+ReadOutput = Callable[[str, tuple[Any, ...], Any], Any]
+ChangeInputs = Callable[[str, tuple[Any, ...]], tuple[Any, ...] | None]
 
 
 @contextmanager
-def tapped(network: nn.Module, pattern: str, read: Read) -> Iterator[list[str]]:
+def tap_outputs(network: nn.Module, pattern: str, read: ReadOutput) -> Iterator[list[str]]:
     """Calls `read(path, inputs, output)` after every module whose path matches; a returned value replaces the output.
     Yields the matching paths."""
     with ExitStack() as hooks:
-        modules = fitting(network, pattern)
+        modules = match_modules(network, pattern)
         for path, module in modules.items():
             hooks.enter_context(module.register_forward_hook(_after(path, read)))
         yield list(modules)
 
 
 @contextmanager
-def entered(network: nn.Module, pattern: str, change: Change) -> Iterator[list[str]]:
+def tap_inputs(network: nn.Module, pattern: str, change: ChangeInputs) -> Iterator[list[str]]:
     """Calls `change(path, inputs)` before every module whose path matches; a returned value replaces the inputs."""
     with ExitStack() as hooks:
-        modules = fitting(network, pattern)
+        modules = match_modules(network, pattern)
         for path, module in modules.items():
             hooks.enter_context(module.register_forward_pre_hook(_before(path, change)))
         yield list(modules)
 
 
-class Call(NamedTuple):
+class ModuleCall(NamedTuple):
     """Inputs and output of one call of a module."""
 
     inputs: tuple[Any, ...]
     output: Any
 
 
-class Record:
+class CallRecord:
     """Every call of the modules whose path matches the pattern, by path, in order."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.calls: dict[str, list[Call]] = {}
+        self.calls: dict[str, list[ModuleCall]] = {}
         self.storages: dict[int, int] = {}  # bytes by address: many modules pass on their input
 
     @property
@@ -59,26 +59,26 @@ class Record:
         """Of all recorded tensors."""
         return sum(self.storages.values())
 
-    def of(self, path: str) -> list[Call]:
+    def calls_of(self, path: str) -> list[ModuleCall]:
         if path not in self.calls:
             raise InputError(f"{path!r} is not in this view: it did not run, or does not match keep={self.pattern!r}")
         return self.calls[path]
 
-    def call(self, path: str) -> Call:
+    def last_call(self, path: str) -> ModuleCall:
         """The only call, or the last: an encoder–decoder calls its token embedding twice, for source and target."""
-        return self.of(path)[-1]
+        return self.calls_of(path)[-1]
 
 
 @contextmanager
-def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
+def record_calls(network: nn.Module, pattern: str = "*") -> Iterator[CallRecord]:
     """Records inputs and output of every module whose path matches, without copies.
 
     Taps set earlier run earlier, so their changes are recorded; but of a kernel (`attend`), its own output.
     """
-    record = Record(pattern)
+    record = CallRecord(pattern)
 
     def read(path: str, inputs: tuple[Any, ...], output: Any) -> None:
-        record.calls.setdefault(path, []).append(Call(inputs, output))
+        record.calls.setdefault(path, []).append(ModuleCall(inputs, output))
         record.storages.update(
             (x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())
             for x in (*inputs, output)
@@ -90,9 +90,9 @@ def recorded(network: nn.Module, pattern: str = "*") -> Iterator[Record]:
                 f"use fewer tokens, or record fewer modules: keep='decoder.blocks.3*'"
             )
 
-    check_fits(network, pattern)
+    check_pattern(network, pattern)
     with ExitStack() as hooks:
-        for path, module in fitting(network, pattern).items():
+        for path, module in match_modules(network, pattern).items():
             first = path.endswith(".attend")
             hooks.enter_context(module.register_forward_hook(_after(path, read), prepend=first))
         yield record
@@ -103,7 +103,7 @@ class _Stop(Exception):
 
 
 @contextmanager
-def ended_behind(network: nn.Module, path: str | None) -> Iterator[None]:
+def stop_after(network: nn.Module, path: str | None) -> Iterator[None]:
     """Ends a forward pass after the module of this path; with None, the pass runs to its end."""
 
     def stop(path: str, inputs: tuple[Any, ...], output: Any) -> None:
@@ -112,26 +112,26 @@ def ended_behind(network: nn.Module, path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    check_fits(network, path)
-    with suppress(_Stop), tapped(network, path, stop):
+    check_pattern(network, path)
+    with suppress(_Stop), tap_outputs(network, path, stop):
         yield
 
 
-def fitting(network: nn.Module, pattern: str) -> dict[str, nn.Module]:
+def match_modules(network: nn.Module, pattern: str) -> dict[str, nn.Module]:
     """A pattern may be several, separated by spaces."""
     patterns = pattern.split()
     return {path: module for path, module in network.named_modules() if any(fnmatchcase(path, p) for p in patterns)}
 
 
-def check_fits(network: nn.Module, pattern: str) -> None:
-    if not fitting(network, pattern):
+def check_pattern(network: nn.Module, pattern: str) -> None:
+    if not match_modules(network, pattern):
         some = ", ".join([path for path, module in network.named_modules() if isinstance(module, nn.Linear)][:2])
         raise InputError(f"no module path matches {pattern!r}; paths look like {some}, and * matches any part")
 
 
-def _after(path: str, read: Read) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+def _after(path: str, read: ReadOutput) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
     return lambda module, inputs, output: read(path, inputs, output)
 
 
-def _before(path: str, change: Change) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
+def _before(path: str, change: ChangeInputs) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
     return lambda module, inputs: change(path, inputs)

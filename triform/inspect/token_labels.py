@@ -9,39 +9,40 @@ from torch import Tensor
 from triform.errors import InputError
 from triform.text.tokenizer import Tokenizer
 
-Given: TypeAlias = str | Sequence[int] | Tensor
+TextOrIds: TypeAlias = str | Sequence[int] | Tensor
 
 
-class Tokens(NamedTuple):
+class LabelledTokens(NamedTuple):
     """The tokens of one text, with segment ids and labels."""
 
     ids: tuple[int, ...]
-    kinds: tuple[int, ...]
+    segment_ids: tuple[int, ...]
     labels: tuple[str, ...]
 
 
-def tokens_of(given: Given, tokenizer: Tokenizer | None) -> Tokens:
-    if isinstance(given, str):
+def tokenize_text(text: TextOrIds, tokenizer: Tokenizer | None) -> LabelledTokens:
+    """A text or token ids as ids with labels."""
+    if isinstance(text, str):
         if tokenizer is None:
             raise InputError("this model has no tokenizer, so it cannot read text; give token ids")
-        encoding = tokenizer.encode(given)
-        return _tokens(encoding.ids, encoding.kinds, tokenizer)
+        encoding = tokenizer.encode(text)
+        return _tokens(encoding.ids, encoding.segment_ids, tokenizer)
     try:
-        ids = [index(id) for id in (given.squeeze(0).tolist() if isinstance(given, Tensor) else given)]
+        ids = [index(id) for id in (text.squeeze(0).tolist() if isinstance(text, Tensor) else text)]
     except TypeError:
         raise InputError("view one text at a time: give a string, or one list of token ids") from None
     return _tokens(ids, [0] * len(ids), tokenizer)
 
 
-def target_of(given: Given | None, tokenizer: Tokenizer | None, *, start: int | None) -> Tokens:
+def tokenize_target(target: TextOrIds | None, tokenizer: Tokenizer | None, *, start: int | None) -> LabelledTokens:
     """Ids as they are; a text as in training: `start` first, no end token, which the last position predicts."""
-    if given is not None and not isinstance(given, str):
-        return tokens_of(given, tokenizer)
+    if target is not None and not isinstance(target, str):
+        return tokenize_text(target, tokenizer)
     if start is None:
         raise InputError("an encoder-decoder needs a target: give its ids, or start=, the id of its first token")
-    ids = () if given is None else tokens_of(given, tokenizer).ids
+    ids = () if target is None else tokenize_text(target, tokenizer).ids
     ended = tokenizer is not None and ids[-1:] == (tokenizer.eos,)
-    return tokens_of((start, *(ids[:-1] if ended else ids)), tokenizer)
+    return tokenize_text((start, *(ids[:-1] if ended else ids)), tokenizer)
 
 
 def token_text(id: int | None, tokenizer: Tokenizer | None) -> str:
@@ -58,5 +59,5 @@ def token_label(id: int, tokenizer: Tokenizer | None, *, strip: bool = False) ->
     return text if tokenizer is None or (text and "\ufffd" not in text) else tokenizer.token_of(id) or str(id)
 
 
-def _tokens(ids: Sequence[int], kinds: Sequence[int], tokenizer: Tokenizer | None) -> Tokens:
-    return Tokens(tuple(ids), tuple(kinds), tuple(token_label(id, tokenizer) for id in ids))
+def _tokens(ids: Sequence[int], kinds: Sequence[int], tokenizer: Tokenizer | None) -> LabelledTokens:
+    return LabelledTokens(tuple(ids), tuple(kinds), tuple(token_label(id, tokenizer) for id in ids))

@@ -10,57 +10,59 @@ from triform.costs.roofline import crossovers
 from triform.inspect import module_paths
 from triform.inspect.view import View
 from triform.page import attention_answers, position_answers, prediction_answers, requests, stream_answers
-from triform.page.diagram import diagram
-from triform.page.prediction_answers import speaks
-from triform.page.requests import AnyAsk
-from triform.page.session import Looker
+from triform.page.diagram import make_diagram
+from triform.page.prediction_answers import has_language_head
+from triform.page.requests import AnyPageRequest
+from triform.page.session import InspectionSession
 
 COST_COLUMNS = ("stack", "name", "path", "lecture", "formula", "flops", "moved", "intensity", "parameters")
 
 
-def answer(session: Looker, request: AnyAsk) -> dict[str, Any]:
+def answer_request(session: InspectionSession, request: AnyPageRequest) -> dict[str, Any]:
     with session.lock:
         return ANSWERS[type(request)](session, request)
 
 
-def start(session: Looker, request: requests.Start) -> dict[str, Any]:
-    model, view = session.model, session.unread(request.run)
+def answer_start(session: InspectionSession, request: requests.StartRequest) -> dict[str, Any]:
+    """What the page needs first: the diagram, the tokens, what the model can do."""
+    model, view = session.model, session.view_tokens(request.run)
     return {
         "name": session.name,
-        "diagram": msgspec.to_builtins(diagram(model.spec)),
+        "diagram": msgspec.to_builtins(make_diagram(model.spec)),
         "position": type(model.spec.position).__name__.lower(),
         "dtype": view.dtype,
-        "speaks": speaks(session),
-        "writes": model.spec.decoder is not None and speaks(session),
+        "speaks": has_language_head(session),
+        "writes": model.spec.decoder is not None and has_language_head(session),
         "words": model.tokenizer is not None,
         "text": request.run.text,
         "target": request.run.target,
         "stacks": {
             name: {"tokens": list(tokens.labels), "ids": list(tokens.ids)} for name, tokens in view.texts.items()
         },
-        "position_asked": position_of(session, view),
-        "cache_bytes": cache_bytes_per_position(model.spec, number=model.network.token.weight.element_size()),
+        "position_asked": find_first_position(session, view),
+        "cache_bytes": cache_bytes_per_position(model.spec, bytes_per_number=model.network.dtype.itemsize),
     }
 
 
-def position_of(session: Looker, view: View) -> int:
+def find_first_position(session: InspectionSession, view: View) -> int:
     """The position shown first: the mask if there is one; the start token of a target, which is generated to its end;
     otherwise the last token."""
-    if session.pair:
+    if session.has_target:
         return 0
-    tokenizer, ids = session.words, view.answering.ids
+    tokenizer, ids = session.output_tokenizer, view.predicted_text.ids
     if tokenizer is not None and tokenizer.mask in ids:
         return ids.index(tokenizer.mask)
     return len(ids) - 1
 
 
-def positions(session: Looker, request: requests.Positions) -> dict[str, Any]:
-    name = module_paths.stack_named(session.model.network, request.stack)
-    stack = module_paths.stacks_of(session.model.network)[name]
-    return position_answers.positions(session.model.spec, stack, count=request.count)
+def answer_positions(session: InspectionSession, request: requests.PositionsRequest) -> dict[str, Any]:
+    name = module_paths.check_stack(session.model.network, request.stack)
+    stack = module_paths.find_stacks(session.model.network)[name]
+    return position_answers.describe_positions(session.model.spec, stack, count=request.count)
 
 
-def costs(session: Looker, request: requests.Costs) -> dict[str, Any]:
+def answer_costs(session: InspectionSession, request: requests.CostsRequest) -> dict[str, Any]:
+    """The cost of one phase, operation by operation."""
     spec = session.model.spec
     length = min(request.length, spec.context)
     source = length if spec.form == "encoder-decoder" else None
@@ -76,17 +78,17 @@ def costs(session: Looker, request: requests.Costs) -> dict[str, Any]:
     }
 
 
-ANSWERS: dict[type, Callable[[Looker, Any], dict[str, Any]]] = {
-    requests.Start: start,
-    requests.Heads: attention_answers.heads,
-    requests.Formula: attention_answers.formula,
-    requests.Overview: attention_answers.overview,
-    requests.Added: attention_answers.added,
-    requests.Stream: stream_answers.stream,
-    requests.Lens: stream_answers.lens,
-    requests.Contexts: stream_answers.contexts,
-    requests.Positions: positions,
-    requests.Steps: prediction_answers.steps,
-    requests.Answer: prediction_answers.said,
-    requests.Costs: costs,
+ANSWERS: dict[type, Callable[[InspectionSession, Any], dict[str, Any]]] = {
+    requests.StartRequest: answer_start,
+    requests.HeadsRequest: attention_answers.answer_heads,
+    requests.FormulaRequest: attention_answers.answer_formula,
+    requests.OverviewRequest: attention_answers.answer_overview,
+    requests.AddedRequest: attention_answers.answer_added,
+    requests.StreamRequest: stream_answers.answer_stream,
+    requests.LensRequest: stream_answers.answer_lens,
+    requests.ContextsRequest: stream_answers.answer_contexts,
+    requests.PositionsRequest: answer_positions,
+    requests.StepsRequest: prediction_answers.answer_steps,
+    requests.AnswerRequest: prediction_answers.answer_prediction,
+    requests.CostsRequest: answer_costs,
 }

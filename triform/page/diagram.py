@@ -6,19 +6,21 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from triform import spec as specs
-from triform.parameters import Entry, inventory, parameters
+from triform.parameters import TensorInfo, count_parameters, list_tensors
 from triform.spec import ModelSpec
 
 Role: TypeAlias = Literal["embedding", "position", "norm", "attention", "cross", "feedforward", "head"]
 ARROW = " → "
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class DiagramTensor(msgspec.Struct, frozen=True):
+    """A tensor of a part: its path and shape."""
+
     path: str
     shape: tuple[int, ...]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class DiagramPart(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is its module, with * for every layer; `parameters` and `tensors` are those of one layer."""
 
     role: Role
@@ -27,11 +29,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     sizes: str
     says: str
     parameters: int = 0
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[DiagramTensor, ...] = ()
     adds: bool = False  # to the residual stream
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class DiagramStack(msgspec.Struct, frozen=True, kw_only=True):
     """One stack: the parts before its blocks, of one block, and after them."""
 
     name: str
@@ -39,66 +41,76 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     heads: int
     kv_heads: int
     head_width: int
-    before: tuple[Part, ...]
-    block: tuple[Part, ...]
-    after: tuple[Part, ...]
+    before: tuple[DiagramPart, ...]
+    block: tuple[DiagramPart, ...]
+    after: tuple[DiagramPart, ...]
 
 
 class Diagram(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as a diagram: its stacks, their parts and sizes."""
+
     form: str
     width: int
     vocab: int
     context: int
     parameters: int
-    stacks: tuple[Floor, ...]
-    head: Part
+    stacks: tuple[DiagramStack, ...]
+    head: DiagramPart
 
 
-def diagram(spec: ModelSpec) -> Diagram:
-    tensors = inventory(spec)
-    floors = tuple(_floor(spec, name, stack, tensors) for name, stack in spec.stacks.items())
-    sizes, says = _head(spec, spec.head)
-    head = _part(tensors, role="head", title="head", path="readout", sizes=sizes, says=says)
+def make_diagram(spec: ModelSpec) -> Diagram:
+    """The diagram of a spec."""
+    tensors = list_tensors(spec)
+    floors = tuple(_make_stack(spec, name, stack, tensors) for name, stack in spec.stacks.items())
+    sizes, says = _describe_head(spec, spec.head)
+    head = _make_part(tensors, role="head", title="head", path="readout", sizes=sizes, says=says)
     return Diagram(
         form=spec.form,
         width=spec.width,
         vocab=spec.vocab,
         context=spec.context,
-        parameters=parameters(spec),
+        parameters=count_parameters(spec),
         stacks=floors,
         head=head,
     )
 
 
-def _part(tensors: dict[str, Entry], *, path: str, **fields: object) -> Part:
+def _make_part(tensors: dict[str, TensorInfo], *, path: str, **fields: object) -> DiagramPart:
     """With the tensors under its path; of a block, those of the first layer."""
     under = path.replace(".*.", ".0.")
     result = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
-    named = tuple(Tensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in result)
+    named = tuple(DiagramTensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in result)
     count = sum(entry.size for entry in result if entry.trained)
-    return msgspec.convert(fields | {"path": path, "parameters": count, "tensors": named}, Part, from_attributes=True)
-
-
-def _floor(spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry]) -> Floor:
-    cross = name == "decoder" and spec.encoder is not None
-    final = _part(
-        tensors, role="norm", title="final norm", path=f"{name}.final", sizes=f"{spec.width:,}", says=_norm(stack.norm)
+    return msgspec.convert(
+        fields | {"path": path, "parameters": count, "tensors": named}, DiagramPart, from_attributes=True
     )
-    return Floor(
+
+
+def _make_stack(spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, TensorInfo]) -> DiagramStack:
+    cross = name == "decoder" and spec.encoder is not None
+    final = _make_part(
+        tensors,
+        role="norm",
+        title="final norm",
+        path=f"{name}.final",
+        sizes=f"{spec.width:,}",
+        says=_describe_norm(stack.norm),
+    )
+    return DiagramStack(
         name=name,
         layers=stack.layers,
         heads=stack.attention.heads,
         kv_heads=stack.attention.kv_heads,
         head_width=stack.attention.head_width,
-        before=tuple(_before(spec, name, tensors)),
-        block=tuple(_block(spec, name, stack, tensors, cross=cross)),
+        before=tuple(_parts_before(spec, name, tensors)),
+        block=tuple(_parts_of_block(spec, name, stack, tensors, cross=cross)),
         after=(final,) if stack.final_norm else (),
     )
 
 
-def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[Part]:
+def _parts_before(spec: ModelSpec, name: str, tensors: dict[str, TensorInfo]) -> Iterator[DiagramPart]:
     scale = "" if spec.embedding.scale == 1.0 else f", times {spec.embedding.scale:.4g}"
-    yield _part(
+    yield _make_part(
         tensors,
         role="embedding",
         title="token embedding",
@@ -110,15 +122,15 @@ def _before(spec: ModelSpec, name: str, tensors: dict[str, Entry]) -> Iterator[P
     if spec.embedding.kinds:
         sizes = f"{spec.embedding.kinds} × {spec.width:,}"
         says = "Which of the two texts a token belongs to, added as a vector."
-        yield _part(tensors, role="embedding", title="segment ids", path=f"{entry}.kinds", sizes=sizes, says=says)
-    where, sizes, says = _position(spec, spec.position, name)
-    yield _part(tensors, role="position", title="position", path=where, sizes=sizes, says=says)
+        yield _make_part(tensors, role="embedding", title="segment ids", path=f"{entry}.kinds", sizes=sizes, says=says)
+    where, sizes, says = _describe_position(spec, spec.position, name)
+    yield _make_part(tensors, role="position", title="position", path=where, sizes=sizes, says=says)
     if spec.embedding.norm is not None:
-        says = _norm(spec.embedding.norm)
-        yield _part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
+        says = _describe_norm(spec.embedding.norm)
+        yield _make_part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
 
 
-def _position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str, str, str]:
+def _describe_position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str, str, str]:
     """Module, sizes, sentence"""
     entry = f"{name}.entry.position"
     match position:
@@ -127,7 +139,7 @@ def _position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str
         case specs.Learned():
             return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector per position, added to the embedding."
         case specs.Rotary():
-            pairs = spec.stacks[name].attention.head_width // 2
+            pairs = position.width(spec.stacks[name].attention.head_width) // 2
             return f"{name}.angles", f"{pairs} angles", "q and k are rotated by pos · base^(−2i/K) in every layer."
         case specs.Buckets():
             heads = spec.stacks[name].attention.heads
@@ -139,9 +151,9 @@ def _position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str
     return entry, "none", "This model has no position encoding."
 
 
-def _block(
-    spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, Entry], *, cross: bool
-) -> Iterator[Part]:
+def _parts_of_block(
+    spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, TensorInfo], *, cross: bool
+) -> Iterator[DiagramPart]:
     a, f = stack.attention, stack.feedforward
     kv = f"k, v {a.kv_heads} × {a.head_width}"
     sees = "the whole text" if name == "encoder" else "itself and the tokens before it"
@@ -156,29 +168,30 @@ def _block(
         parts.append(
             ("cross", "cross-attention", "cross", queries, "Queries from the target, keys and values from the source.")
         )
-    parts.append(("feedforward", "feed-forward", "feedforward", _widths(spec, f), _feedforward(f)))
+    parts.append(("feedforward", "feed-forward", "feedforward", _describe_widths(spec, f), _describe_feedforward(f)))
     for role, title, own, sizes, sentence in parts:
         place = {"pre": "normed before", "post": "normed after the sum", "sandwich": "normed before and after"}
+        place |= {"after": "normed before it is added"}
         note = f"{sentence} {place[stack.norm_at].capitalize()} ({stack.norm.kind})."
-        yield _part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
+        yield _make_part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
 
 
-def _widths(spec: ModelSpec, f: specs.FeedForwardSpec) -> str:
+def _describe_widths(spec: ModelSpec, f: specs.FeedForwardSpec) -> str:
     inner = f"2 × {f.width:,}" if f.gated else f"{f.width:,}"
     return ARROW.join((f"{spec.width:,}", inner, f"{spec.width:,}"))
 
 
-def _feedforward(f: specs.FeedForwardSpec) -> str:
+def _describe_feedforward(f: specs.FeedForwardSpec) -> str:
     return f"down({f.act}(gate x) · up x)." if f.gated else f"down({f.act}(up x))."
 
 
-def _norm(norm: specs.NormSpec) -> str:
+def _describe_norm(norm: specs.NormSpec) -> str:
     if norm.kind == "rms":
         return "x / √(mean x² + ε) · γ"
     return "(x − mean) / √(variance + ε) · γ + β"
 
 
-def _head(spec: ModelSpec, head: specs.Head) -> tuple[str, str]:
+def _describe_head(spec: ModelSpec, head: specs.Head) -> tuple[str, str]:
     """Sizes and sentence"""
     words = f"{spec.width:,}{ARROW}{spec.vocab:,}"
     match head:

@@ -16,12 +16,12 @@ import msgspec
 
 from triform.costs.workload import Phase
 from triform.errors import TriformError
-from triform.inspect.module_paths import Kind, StackName
+from triform.inspect.module_paths import AttentionKind, StackName
 from triform.page import requests
-from triform.page.answer_requests import answer
-from triform.page.requests import AnyAsk, Change, OffHead, Run
-from triform.page.session import WRITTEN, Looker
-from triform.parameters import parameters
+from triform.page.answer_requests import answer_request
+from triform.page.requests import AnyPageRequest, Interventions, OffHead, PageRun
+from triform.page.session import MAX_TARGET_TOKENS, InspectionSession
+from triform.parameters import count_parameters
 
 WINDOW = 32  # tokens that the page shows at once: the same number is in state.js
 LENS_TOKENS = 12
@@ -38,13 +38,13 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re.MULTILINE)
 
 
-def page_file(session: Looker, run: Run, *, lessons: dict[str, Any] | None = None) -> str:
+def render_file(session: InspectionSession, run: PageRun, *, lessons: dict[str, Any] | None = None) -> str:
     """The page of one run as one HTML file, with `lessons` if given."""
-    style, script = static("style.css"), bundle("main.js")
-    sources = f"script-src {hashed(script)}; style-src {hashed(style)}"
+    style, script = read_static("style.css"), bundle_modules("main.js")
+    sources = f"script-src {csp_hash(script)}; style-src {csp_hash(style)}"
     policy = f"default-src 'none'; {sources}; img-src data:; base-uri 'none'"
     held: dict[str, Any] = {"name": session.name, "text": run.text, "target": run.target, "lessons": lessons}
-    held["answers"] = list(answered(session, run))
+    held["answers"] = list(list_answers(session, run))
     data = msgspec.json.encode(held).decode()
     inert = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     head = (
@@ -52,46 +52,48 @@ def page_file(session: Looker, run: Run, *, lessons: dict[str, Any] | None = Non
         f'<script type="application/json" id="answers">{inert}</script>'
     )
     body = f'</noscript>\n<script type="module">{script}</script>'  # last, so that the page is there when it runs
-    return static("index.html").replace(STYLE, head).replace(SCRIPT + "\n", "").replace("</noscript>", body)
+    return read_static("index.html").replace(STYLE, head).replace(SCRIPT + "\n", "").replace("</noscript>", body)
 
 
-def hashed(source: str) -> str:
+def csp_hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 # --- modules ------------------------------------------------------------------------------------------------------
 
 
-def static(name: str) -> str:
+def read_static(name: str) -> str:
     return STATIC.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
 @cache
-def bundle(main: str) -> str:
+def bundle_modules(main: str) -> str:
     """All modules in dependency order, each as a function that returns its exports."""
     done: dict[str, str] = {}
 
     def add(name: str) -> None:
-        source = static(name)
+        source = read_static(name)
         for _, path in IMPORT.findall(source):
-            if resolved(name, path) not in done:
-                add(resolved(name, path))
-        done[name] = scoped(name, source)
+            if resolve_import(name, path) not in done:
+                add(resolve_import(name, path))
+        done[name] = wrap_module(name, source)
 
     add(main)
     return "const modules = {};\n" + "\n".join(done.values())
 
 
-def scoped(name: str, source: str) -> str:
+def wrap_module(name: str, source: str) -> str:
+    """A JavaScript module as an expression that defines it inside one file."""
+
     def taken(result: re.Match[str]) -> str:
-        return f'const {{{result[1]}}} = modules["{resolved(name, result[2])}"];'
+        return f'const {{{result[1]}}} = modules["{resolve_import(name, result[2])}"];'
 
     gives = ", ".join(EXPORT.findall(source))
     body = re.sub(r"^export ", "", IMPORT.sub(taken, source), flags=re.MULTILINE)
     return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {gives} }};\n}})();'
 
 
-def resolved(name: str, path: str) -> str:
+def resolve_import(name: str, path: str) -> str:
     """`../dom.js` imported by `views/flow.js` is `dom.js`."""
     parts = [*name.split("/")[:-1], *path.split("/")]
     while ".." in parts:
@@ -103,14 +105,14 @@ def resolved(name: str, path: str) -> str:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def answered(session: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
+def list_answers(session: InspectionSession, run: PageRun) -> Iterator[tuple[Any, Any]]:
     """Requests with their answers, until the file is full; without the text, which is the same in all."""
     left = MAX_ANSWER_BYTES
-    for request in worth(session, run):
+    for request in list_requests(session, run):
         try:
-            result = answer(session, request)
+            result = answer_request(session, request)
         except TriformError:
-            if isinstance(request, requests.Start):
+            if isinstance(request, requests.StartRequest):
                 raise
             continue  # a word that does not occur, a phase this form does not have: the page reports it
         body = msgspec.to_builtins(request)
@@ -122,100 +124,108 @@ def answered(session: Looker, run: Run) -> Iterator[tuple[Any, Any]]:
         yield body, result
 
 
-def worth(session: Looker, run: Run) -> Iterator[AnyAsk]:
+def list_requests(session: InspectionSession, run: PageRun) -> Iterator[AnyPageRequest]:
     """The requests of a reader, the likeliest first."""
-    start = requests.Start(run=run)
+    start = requests.StartRequest(run=run)
     yield start
-    begun = answer(session, start)
+    begun = answer_request(session, start)
     counts = {name: len(stack["tokens"]) for name, stack in begun["stacks"].items()}
     names = [cast(StackName, name) for name in counts]
     last = names[-1]
     for phase in get_args(Phase):
-        yield requests.Costs(phase=phase, length=min(128, session.model.spec.context))
-    for length in lengths(session.model.spec.context):
-        yield requests.Costs(phase="reading", length=length)
-    yield requests.Steps(run=run, count=WRITTEN if session.pair else 16)
-    yield requests.Steps(run=run, count=rewritten(session))
-    yield requests.Lens(run=run, tokens=(max(0, counts[last] - LENS_TOKENS), counts[last]))
+        yield requests.CostsRequest(phase=phase, length=min(128, session.model.spec.context))
+    for length in cost_lengths(session.model.spec.context):
+        yield requests.CostsRequest(phase="reading", length=length)
+    yield requests.StepsRequest(run=run, count=MAX_TARGET_TOKENS if session.has_target else 16)
+    yield requests.StepsRequest(run=run, count=count_generated_tokens(session))
+    yield requests.LensRequest(run=run, tokens=(max(0, counts[last] - LENS_TOKENS), counts[last]))
     for word, texts in CONTEXTS.items():
-        yield requests.Contexts(texts=texts, word=word)
+        yield requests.ContextsRequest(texts=texts, word=word)
     for stack in names:
-        yield requests.Positions(stack=stack)
+        yield requests.PositionsRequest(stack=stack)
     for position in sorted({begun["position_asked"], *range(min(counts[last], 4 * WINDOW))}):
-        yield requests.Answer(run=run, position=position)
+        yield requests.AnswerRequest(run=run, position=position)
     for stack in names:
-        for window in windows(counts[stack]):
-            yield requests.Stream(run=run, stack=stack, tokens=window)
-    yield from attention(session, run, counts)
-    yield from silenced(session, run, counts[last])
+        for window in split_windows(counts[stack]):
+            yield requests.StreamRequest(run=run, stack=stack, tokens=window)
+    yield from list_attention_requests(session, run, counts)
+    yield from list_ablation_requests(session, run, counts[last])
 
 
-def lengths(context: int) -> list[int]:
+def cost_lengths(context: int) -> list[int]:
     """The lengths for which the page draws costs."""
     return [*(n for n in (2**power for power in range(4, 14)) if n < context), context][:10]
 
 
-def windows(count: int) -> list[tuple[int, int]]:
+def split_windows(count: int) -> list[tuple[int, int]]:
     return [(first, min(count, first + WINDOW)) for first in range(0, count, WINDOW)]
 
 
-class Kernel(NamedTuple):
+class AttentionLayer(NamedTuple):
     """One attention layer of the model."""
 
     stack: StackName
-    kind: Kind
+    kind: AttentionKind
     layer: int
     heads: int
 
 
-def kernels(session: Looker) -> Iterator[Kernel]:
+def list_attention_layers(session: InspectionSession) -> Iterator[AttentionLayer]:
+    """All attention layers of a model, by stack and kind."""
     for stack, spec in session.model.spec.stacks.items():
-        kinds: tuple[Kind, ...] = ("self", "cross") if stack == "decoder" and session.pair else ("self",)
+        kinds: tuple[AttentionKind, ...] = ("self", "cross") if stack == "decoder" and session.has_target else ("self",)
         for kind in kinds:
             for layer in range(spec.layers):
-                yield Kernel(cast(StackName, stack), kind, layer, spec.attention.heads)
+                yield AttentionLayer(cast(StackName, stack), kind, layer, spec.attention.heads)
 
 
-def attention(session: Looker, run: Run, counts: dict[str, int]) -> Iterator[AnyAsk]:
+def list_attention_requests(
+    session: InspectionSession, run: PageRun, counts: dict[str, int]
+) -> Iterator[AnyPageRequest]:
     """Every head of every layer, window by window; then what each head adds."""
-    for at in range(max(len(windows(count)) for count in counts.values())):
-        for kernel in kernels(session):
-            yield from windowed(run, kernel, counts, at)
-    for stack, kind, layer, heads in kernels(session):
+    for at in range(max(len(split_windows(count)) for count in counts.values())):
+        for kernel in list_attention_layers(session):
+            yield from list_window_requests(run, kernel, counts, at)
+    for stack, kind, layer, heads in list_attention_layers(session):
         for head in range(heads):
             for query in range(min(WINDOW, counts[stack])):
-                yield requests.Added(run=run, stack=stack, kind=kind, layer=layer, head=head, query=query)
+                yield requests.AddedRequest(run=run, stack=stack, kind=kind, layer=layer, head=head, query=query)
 
 
-def windowed(run: Run, kernel: Kernel, counts: dict[str, int], at: int) -> Iterator[AnyAsk]:
+def list_window_requests(
+    run: PageRun, kernel: AttentionLayer, counts: dict[str, int], at: int
+) -> Iterator[AnyPageRequest]:
+    """The requests for one window of queries of an attention layer."""
     stack, kind, layer, heads = kernel
-    of_queries, of_keys = windows(counts[stack]), windows(counts["encoder" if kind == "cross" else stack])
+    of_queries, of_keys = split_windows(counts[stack]), split_windows(counts["encoder" if kind == "cross" else stack])
     if at >= len(of_queries):
         return
     queries, keys = of_queries[at], of_keys[at if kind == "self" else 0]
-    yield requests.Heads(run=run, stack=stack, kind=kind, layer=layer, queries=queries, keys=keys)
+    yield requests.HeadsRequest(run=run, stack=stack, kind=kind, layer=layer, queries=queries, keys=keys)
     for head in range(heads):
-        yield requests.Formula(run=run, stack=stack, kind=kind, layer=layer, head=head, queries=queries, keys=keys)
+        yield requests.FormulaRequest(
+            run=run, stack=stack, kind=kind, layer=layer, head=head, queries=queries, keys=keys
+        )
         if len(of_queries) > 1 and at == 0:
-            yield requests.Overview(run=run, stack=stack, kind=kind, layer=layer, head=head)
+            yield requests.OverviewRequest(run=run, stack=stack, kind=kind, layer=layer, head=head)
 
 
-def silenced(session: Looker, run: Run, tokens: int) -> Iterator[AnyAsk]:
+def list_ablation_requests(session: InspectionSession, run: PageRun, tokens: int) -> Iterator[AnyPageRequest]:
     """One head off at a time, if the model is small enough for so many passes."""
     heads = [
         OffHead(stack=stack, kind=kind, layer=layer, head=head)
-        for stack, kind, layer, count in kernels(session)
+        for stack, kind, layer, count in list_attention_layers(session)
         for head in range(count)
     ]
-    if 2 * parameters(session.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
+    if 2 * count_parameters(session.model.spec) * tokens * len(heads) * 3 > MAX_ABLATION_FLOPS:
         return
-    place = answer(session, requests.Start(run=run))["position_asked"]
+    place = answer_request(session, requests.StartRequest(run=run))["position_asked"]
     for head in heads:
-        off = msgspec.structs.replace(run, change=Change(heads=(head,)))
-        yield requests.Answer(run=off, position=place)
-        yield requests.Steps(run=off, count=rewritten(session))
+        off = msgspec.structs.replace(run, change=Interventions(heads=(head,)))
+        yield requests.AnswerRequest(run=off, position=place)
+        yield requests.StepsRequest(run=off, count=count_generated_tokens(session))
 
 
-def rewritten(session: Looker) -> int:
+def count_generated_tokens(session: InspectionSession) -> int:
     """Tokens that the page's Interventions view generates: the whole target, or the next few of a decoder."""
-    return WRITTEN if session.pair else 8
+    return MAX_TARGET_TOKENS if session.has_target else 8

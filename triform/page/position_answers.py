@@ -6,7 +6,7 @@ import torch
 
 from triform.core.blocks import Stack
 from triform.core.positions import AlibiBias, BucketBias, RotaryAngles
-from triform.page.rounding import listed
+from triform.page.rounding import round_to_lists
 from triform.spec import ModelSpec, NoPosition
 
 MAX_COLUMNS = 128  # drawn of a position's vector
@@ -14,20 +14,22 @@ MAX_DISTANCE = 160  # drawn in both directions
 
 
 @torch.no_grad()
-def positions(spec: ModelSpec, stack: Stack, *, count: int) -> dict[str, Any]:
+def describe_positions(spec: ModelSpec, stack: Stack, *, count: int) -> dict[str, Any]:
+    """How a stack represents positions, as numbers to draw."""
     count = min(count, spec.context)
     kind = type(spec.position).__name__.lower()
     shared = {"kind": kind, "count": count, "width": spec.width}
-    if isinstance(stack.angles, RotaryAngles):
-        return shared | turned(stack.angles)
+    turning = [angles for angles in stack.angles.children() if isinstance(angles, RotaryAngles)]
+    if turning:
+        return shared | describe_rotation(turning[-1])
     if isinstance(stack.score_bias, BucketBias | AlibiBias):
-        return shared | biased(stack.score_bias, far=min(MAX_DISTANCE, spec.context - 1))
+        return shared | describe_score_bias(stack.score_bias, far=min(MAX_DISTANCE, spec.context - 1))
     if isinstance(spec.position, NoPosition):
         return shared
-    return shared | added(spec, stack, count)
+    return shared | describe_added_vectors(spec, stack, count)
 
 
-def added(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
+def describe_added_vectors(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
     """Added to the embeddings: the vectors, and the cosine of every pair."""
     at = torch.arange(count, device=next(stack.parameters()).device)[None]
     position = stack.entry.position
@@ -36,27 +38,27 @@ def added(spec: ModelSpec, stack: Stack, count: int) -> dict[str, Any]:
     step = max(1, -(-spec.width // MAX_COLUMNS))
     columns = list(range(0, spec.width, step))
     return {
-        "vectors": listed(vectors[:, columns].cpu().numpy()),
+        "vectors": round_to_lists(vectors[:, columns].cpu().numpy()),
         "columns": columns,
-        "alike": listed((unit @ unit.T).cpu().numpy()),
+        "alike": round_to_lists((unit @ unit.T).cpu().numpy()),
     }
 
 
-def turned(angles: RotaryAngles) -> dict[str, Any]:
+def describe_rotation(angles: RotaryAngles) -> dict[str, Any]:
     """Rotary: the angle of each pair in q and k per position."""
     return {"frequencies": list(angles.frequencies), "sharpen": angles.sharpen}
 
 
-def biased(bias: BucketBias | AlibiBias, *, far: int) -> dict[str, Any]:
+def describe_score_bias(bias: BucketBias | AlibiBias, *, far: int) -> dict[str, Any]:
     """Added to the scores: the bias of each head, over the distance from query to key."""
-    keys = torch.arange(2 * far + 1, device=device_of(bias))
+    keys = torch.arange(2 * far + 1, device=find_device(bias))
     numbers = bias.bias(torch.tensor([[far]], device=keys.device), keys)[0, :, 0]
-    shown = {"distances": (keys - far).tolist(), "bias": listed(numbers.double().cpu().numpy())}
+    shown = {"distances": (keys - far).tolist(), "bias": round_to_lists(numbers.double().cpu().numpy())}
     if isinstance(bias, AlibiBias):
         return shown | {"slopes": list(bias.slopes)}
-    weights = listed(bias.weight.double().cpu().numpy())
+    weights = round_to_lists(bias.weight.double().cpu().numpy())
     return shown | {"buckets": bias.bucket(keys - far).tolist(), "weights": weights}
 
 
-def device_of(module: torch.nn.Module) -> torch.device:
+def find_device(module: torch.nn.Module) -> torch.device:
     return next((x.device for x in module.parameters()), torch.device("cpu"))

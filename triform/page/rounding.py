@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from triform.errors import InputError
 from triform.page.requests import Window
 
-MOST = 300_000  # numbers in one answer: a head over 512 × 512 tokens, 2 MB of JSON
+MAX_NUMBERS = 300_000  # numbers in one answer: a head over 512 × 512 tokens, 2 MB of JSON
 DIGITS = 5
 SMALLEST_NUMBER = 1e-30  # smaller becomes 0
 
 
-def listed(values: NDArray[Any]) -> list[Any]:
+def round_to_lists(values: NDArray[Any]) -> list[Any]:
     """Nested lists of numbers with five digits; None for −inf, which JSON does not have."""
     x = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(x)
@@ -25,26 +25,27 @@ def listed(values: NDArray[Any]) -> list[Any]:
     return short.tolist() if finite.all() else np.where(finite, short, None).tolist()  # type: ignore[call-overload]
 
 
-def check(*sides: tuple[int, str], narrow: str) -> None:
+def check_count(*sides: tuple[int, str], narrow: str) -> None:
     """`check((12, "heads"), (512, "queries"), (512, "keys"), narrow="request one head")`"""
     count = math.prod(size for size, _ in sides)
-    if count > MOST:
+    if count > MAX_NUMBERS:
         product = " × ".join(f"{size:,} {name}" for size, name in sides)
-        raise InputError(f"{product} are {count:,} numbers, the limit is {MOST:,}; {narrow}")
+        raise InputError(f"{product} are {count:,} numbers, the limit is {MAX_NUMBERS:,}; {narrow}")
 
 
-def windowed(window: Window, count: int, what: str) -> slice:
+def check_window(window: Window, count: int, what: str) -> slice:
+    """The window as a slice, if the text has these positions."""
     first, last = window
     if not 0 <= first < last <= count:
         raise InputError(f"{what} {first} to {last} are out of range; the text has 0 to {count}")
     return slice(first, last)
 
 
-def within(place: int, count: int, what: str) -> int:
+def check_position(place: int, count: int, what: str) -> int:
     if not 0 <= place < count:
         raise InputError(f"{what} {place} is out of range; the text has 0 to {count - 1}")
     return place
 
 
-def size(part: slice) -> int:
+def count_positions(part: slice) -> int:
     return int(part.stop - part.start)

@@ -7,69 +7,79 @@ from numpy.typing import NDArray
 
 from triform.errors import InputError
 from triform.inspect import module_paths
-from triform.inspect.compare_views import in_contexts
+from triform.inspect.compare_views import compare_contexts
 from triform.inspect.module_paths import StackName
 from triform.page import requests
-from triform.page.rounding import check, listed, size, windowed
-from triform.page.session import Looker, streaming
+from triform.page.rounding import check_count, check_window, count_positions, round_to_lists
+from triform.page.session import InspectionSession, stream_modules
 
 MAX_LENS_TOKENS = 32  # each layer of each costs a head over the whole vocabulary
 
 
-def stream(session: Looker, request: requests.Stream) -> dict[str, Any]:
-    module_paths.stack_named(session.model.network, request.stack)
-    view = session.view(request.run, need=streaming(request.stack))
-    tokens = windowed(request.tokens, len(view.texts[request.stack].ids), "tokens")
+def answer_stream(session: InspectionSession, request: requests.StreamRequest) -> dict[str, Any]:
+    """What each part of each block adds to the residual stream."""
+    module_paths.check_stack(session.model.network, request.stack)
+    view = session.view(request.run, need=stream_modules(request.stack))
+    tokens = check_window(request.tokens, len(view.texts[request.stack].ids), "tokens")
     layers = session.model.spec.stacks[request.stack].layers
-    check((layers, "layers"), (size(tokens), "tokens"), (6, "entries"), narrow="request fewer tokens [from, to]")
+    check_count(
+        (layers, "layers"),
+        (count_positions(tokens), "tokens"),
+        (6, "entries"),
+        narrow="request fewer tokens [from, to]",
+    )
     walk = view.stream(stack=request.stack, positions=tokens)
     shares = [view.shares(layer, stack=request.stack, positions=tokens) for layer in range(layers)]
     return {
         "places": list(walk.axes[0].labels),
-        "lengths": listed(walk.lengths().values),
-        "degrees": listed(view.angles(stack=request.stack, positions=tokens).values),
+        "lengths": round_to_lists(walk.lengths().values),
+        "degrees": round_to_lists(view.angles(stack=request.stack, positions=tokens).values),
         "entries": list(shares[0].axes[0].labels),
-        "shares": listed(np.stack([layer.values for layer in shares])),
+        "shares": round_to_lists(np.stack([layer.values for layer in shares])),
         "error": max(layer.error or 0.0 for layer in shares),
     }
 
 
-def lens(session: Looker, request: requests.Lens) -> dict[str, Any]:
-    view = session.view(request.run, need=streaming(list(session.model.spec.stacks)[-1]))
-    tokens = windowed(request.tokens, len(view.answering.ids), "tokens")
-    if size(tokens) > MAX_LENS_TOKENS:
-        raise InputError(f"a lens over {size(tokens)} tokens is too large; request at most {MAX_LENS_TOKENS}")
+def answer_lens(session: InspectionSession, request: requests.LensRequest) -> dict[str, Any]:
+    """The logit lens: the most likely token at each layer and position."""
+    view = session.view(request.run, need=stream_modules(list(session.model.spec.stacks)[-1]))
+    tokens = check_window(request.tokens, len(view.predicted_text.ids), "tokens")
+    if count_positions(tokens) > MAX_LENS_TOKENS:
+        raise InputError(
+            f"a lens over {count_positions(tokens)} tokens is too large; request at most {MAX_LENS_TOKENS}"
+        )
     result = view.lens(positions=tokens)
     words = [] if result.words is None else result.words.tolist()
-    return {"places": list(result.axes[0].labels), "words": words, "chances": listed(result.values)}
+    return {"places": list(result.axes[0].labels), "words": words, "chances": round_to_lists(result.values)}
 
 
-def contexts(session: Looker, request: requests.Contexts) -> dict[str, Any]:
+def answer_contexts(session: InspectionSession, request: requests.ContextsRequest) -> dict[str, Any]:
     """One word in several texts: its direction and its length, from the embedding to the last layer."""
     stack = cast(
         StackName, next(iter(session.model.spec.stacks))
     )  # an encoder-decoder reads the texts with its encoder
-    need = streaming(stack)
+    need = stream_modules(stack)
     result = [
-        (session.view(requests.Run(text=text), need=need), place(session, text, request.word)) for text in request.texts
+        (session.view(requests.PageRun(text=text), need=need), find_word(session, text, request.word))
+        for text in request.texts
     ]
     walks = [view.stream(stack=stack)[:, at] for view, at in result]
     x = np.stack([walk.values for walk in walks], axis=1).astype(np.float64)  # [places, texts, D]
-    angles = in_contexts(result, stack=stack)
-    check((x.shape[0], "layers"), (len(result) ** 2, "pairs"), narrow="give fewer texts")
+    angles = compare_contexts(result, stack=stack)
+    check_count((x.shape[0], "layers"), (len(result) ** 2, "pairs"), narrow="give fewer texts")
     return {
         "places": list(angles.axes[0].labels),
         "texts": list(request.texts),
         "tokens": [view.texts[stack].labels[at] for view, at in result],
         "at": [at for _, at in result],
-        "degrees": listed(angles.values),
-        "lengths": listed(np.linalg.norm(x, axis=-1)),
-        "plane": [listed(flat(vectors)) for vectors in x],
+        "degrees": round_to_lists(angles.values),
+        "lengths": round_to_lists(np.linalg.norm(x, axis=-1)),
+        "plane": [round_to_lists(project_to_plane(vectors)) for vectors in x],
         "causal": stack == "decoder",
     }
 
 
-def place(session: Looker, text: str, word: str) -> int:
+def find_word(session: InspectionSession, text: str, word: str) -> int:
     """The last token of the word's first occurrence: in a decoder it has seen the whole word."""
     tokenizer = session.model.tokenizer
     if tokenizer is None:
@@ -84,7 +94,7 @@ def place(session: Looker, text: str, word: str) -> int:
     return touching[-1]
 
 
-def flat(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def project_to_plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Projects vectors to a plane through the origin: their mean direction, and the direction of largest spread."""
     mean = vectors.mean(axis=0)
     first = mean / (np.linalg.norm(mean) or 1.0)

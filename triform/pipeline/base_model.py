@@ -10,26 +10,26 @@ from typing import Any, NamedTuple, get_args
 import torch
 
 from triform.core.forms import Form as Network
-from triform.core.initial_weights import build
-from triform.data.rows import Row
+from triform.core.initial_weights import build_network
+from triform.data.rows import DataRow
 from triform.errors import TriformError, UnknownName
-from triform.families import FAMILIES, FORM_FAMILY, SMALL, sized
-from triform.generation_defaults import Generation
+from triform.families import FAMILIES, FORM_FAMILY, SMALL_SIZES, sized
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer
-from triform.text.train_tokenizer import Kind, train_tokenizer
+from triform.text.train_tokenizer import TokenizerKind, train_tokenizer
 from triform.train.run_config import Config
 from triform.weights import model_folder, model_store
-from triform.weights.verify_folder import described
+from triform.weights.verify_folder import describe_folder
 
 # WordPiece has the special tokens of an encoder; byte-level BPE has no unknown tokens.
-TOKENIZERS: dict[Form, Kind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
+TOKENIZERS: dict[Form, TokenizerKind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
 MAX_CHARACTERS = 50_000_000  # of text to train a tokenizer on: more would not change it
 
 
-def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
+def choose_form(task: Task[Any, Any, Any], config: Config) -> Form:
     """The form of the base model, or of the family, or the task's first."""
     if config.base is not None:
         return _base_form(task, config.base)
@@ -37,8 +37,8 @@ def form_of(task: Task[Any, Any, Any], config: Config) -> Form:
         return task.forms[0]
     if config.family not in FAMILIES:
         raise UnknownName("family", config.family, FAMILIES)
-    if config.size not in SMALL:
-        raise UnknownName("size", config.size, SMALL)
+    if config.size not in SMALL_SIZES:
+        raise UnknownName("size", config.size, SMALL_SIZES)
     form = sized(config.family, config.size).form
     if form not in task.forms:
         fitting = sorted(family for family in FAMILIES if sized(family, config.size).form in task.forms)
@@ -53,7 +53,7 @@ class BaseModel(NamedTuple):
     new_head: bool
 
 
-def make_base(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> BaseModel:
+def make_base(task: Task[Any, Any, Any], rows: Sequence[DataRow], *, config: Config) -> BaseModel:
     """With the head, the labels and the memo of the task; a function of the config and the rows."""
     base = _make_new(task, rows, config=config) if config.base is None else _read_base(task, config.base)
     labels = task.labels(rows)
@@ -66,7 +66,7 @@ def make_base(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config)
     return BaseModel(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
 
 
-def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[Row]) -> Model:
+def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[DataRow]) -> Model:
     """A copy to train on these rows, its new head fitted to them."""
     model = base.model.replace(network=copy.deepcopy(base.model.network))
     if base.new_head and rows:
@@ -77,19 +77,19 @@ def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[Row]) -
 # --- new models -----------------------------------------------------------------------------------------------------
 
 
-def _make_new(task: Task[Any, Any, Any], rows: Sequence[Row], *, config: Config) -> Model:
-    form = form_of(task, config)
+def _make_new(task: Task[Any, Any, Any], rows: Sequence[DataRow], *, config: Config) -> Model:
+    form = choose_form(task, config)
     tokenizer = _train_tokenizer(form, rows, kind=config.tokenizer or TOKENIZERS[form], vocab=config.vocab)
     sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
     changes = {name: value for name, value in sizes.items() if value is not None}
     spec = sized(config.family or FORM_FAMILY[form], config.size, vocab=tokenizer.vocab, **changes)
-    network, generation = build(spec, seed=config.seed), generation_of(tokenizer, form)
+    network, generation = build_network(spec, seed=config.seed), make_generation_defaults(tokenizer, form)
     return Model(spec=spec, network=network, tokenizer=tokenizer, generation=generation)
 
 
-def _train_tokenizer(form: Form, rows: Sequence[Row], *, kind: Kind, vocab: int) -> Tokenizer:
-    if kind not in get_args(Kind):
-        raise UnknownName("kind of tokenizer", kind, get_args(Kind))
+def _train_tokenizer(form: Form, rows: Sequence[DataRow], *, kind: TokenizerKind, vocab: int) -> Tokenizer:
+    if kind not in get_args(TokenizerKind):
+        raise UnknownName("kind of tokenizer", kind, get_args(TokenizerKind))
     special = None
     if form == "encoder" and kind != "wordpiece":
         special = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
@@ -98,7 +98,7 @@ def _train_tokenizer(form: Form, rows: Sequence[Row], *, kind: Kind, vocab: int)
     )
 
 
-def _iterate_texts(rows: Sequence[Row]) -> Iterator[str]:
+def _iterate_texts(rows: Sequence[DataRow]) -> Iterator[str]:
     left = MAX_CHARACTERS
     for row in rows:
         for text in row.texts:
@@ -108,10 +108,10 @@ def _iterate_texts(rows: Sequence[Row]) -> Iterator[str]:
             return
 
 
-def generation_of(tokenizer: Tokenizer, form: Form) -> Generation:
+def make_generation_defaults(tokenizer: Tokenizer, form: Form) -> GenerationDefaults:
     """Texts end with eos; the target of an encoder–decoder begins with pad, which no text contains."""
     first = tokenizer.pad if form == "encoder-decoder" else None
-    return Generation(eos=tokenizer.eos, bos=tokenizer.bos, pad=tokenizer.pad, first=first)
+    return GenerationDefaults(eos=tokenizer.eos, bos=tokenizer.bos, pad=tokenizer.pad, first=first)
 
 
 # --- pretrained models ----------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def generation_of(tokenizer: Tokenizer, form: Form) -> Generation:
 
 def _read_base(task: Task[Any, Any, Any], name: str) -> Model:
     _base_form(task, name)
-    model = model_folder.read(model_store.find(name), dtype=torch.float32)
+    model = model_folder.read(model_store.find_model(name), dtype=torch.float32, weights="float32")
     if model.tokenizer is None:
         raise TriformError(f"the model {name} has no tokenizer, so it cannot learn to {task.name}; start from another")
     return model
@@ -127,7 +127,7 @@ def _read_base(task: Task[Any, Any, Any], name: str) -> Model:
 
 def _base_form(task: Task[Any, Any, Any], name: str) -> Form:
     """Read from the folder's config and tensor headers."""
-    form = described(model_store.find(name)).form
+    form = describe_folder(model_store.find_model(name)).form
     if form not in task.forms:
         raise TriformError(
             f"the model {name} has the form {form!r}; to {task.name}, start from one of the form "
@@ -139,7 +139,7 @@ def _base_form(task: Task[Any, Any, Any], name: str) -> Form:
 @torch.no_grad()
 def _with_new_head(spec: ModelSpec, base: Model, *, seed: int) -> Network:
     """A network of this spec with the weights of the base model, but a new head."""
-    network = build(spec, seed=seed, dtype=base.network.token.weight.dtype)
+    network = build_network(spec, seed=seed, dtype=base.network.dtype)
     weights = base.network.state_dict()
     for path, tensor in network.state_dict().items():
         if not path.startswith("readout.") and path in weights:

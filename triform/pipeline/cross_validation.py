@@ -14,22 +14,22 @@ import msgspec
 import numpy as np
 
 from triform.core.forms import Form as Network
-from triform.data.folds import number_folds
+from triform.data.folds import assign_folds
 from triform.data.row_sample import sample_rows
-from triform.data.rows import Row
+from triform.data.rows import DataRow
 from triform.errors import TriformError
 from triform.files.atomic_file import write_file
-from triform.files.format_version import FORMAT, check_format
+from triform.files.format_version import CURRENT_FORMAT, check_format
 from triform.model import Model
-from triform.pipeline.report import SAMPLES_ASKED, Sample
-from triform.tasks.task import Scores, Task, readable
+from triform.pipeline.report import MAX_SAMPLES, Sample
+from triform.tasks.task import Scores, Task, as_text
 from triform.train import loop
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Scored, read_events
-from triform.train.run_store import METRICS
+from triform.train.run_events import AnyEvent, Evaluated, read_events
+from triform.train.run_store import METRICS_FILE
 from triform.train.validation_loss import Score
 
-VALIDATED = "cross-validation.json"  # in the folder of the run, for when it is resumed
+VALIDATION_FILE = "cross-validation.json"  # in the folder of the run, for when it is resumed
 MAX_BASELINE_ROWS = 5000  # to train baselines on after a run
 
 FoldAnswers: TypeAlias = dict[int, list[Any]]  # step → one answer per validation row
@@ -38,7 +38,7 @@ FoldAnswers: TypeAlias = dict[int, list[Any]]  # step → one answer per validat
 class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
     """`scores` are of the answers to all rows, each by a model that was not trained on it."""
 
-    format_version: int = FORMAT
+    format_version: int = CURRENT_FORMAT
     folds: int
     steps: int  # of the run on all rows
     scores: Scores
@@ -48,13 +48,15 @@ class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fold(NamedTuple):
+    """The rows of one fold: those to learn from, and those held out."""
+
     train: list[Any]
     valid: list[Any]
 
 
-def divide(rows: Sequence[Row], *, folds: int) -> list[Fold]:
+def split_folds(rows: Sequence[DataRow], *, folds: int) -> list[Fold]:
     """The folds that have rows on both sides."""
-    numbers = np.array(number_folds(rows, folds=folds))
+    numbers = np.array(assign_folds(rows, folds=folds))
     sides = [(np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)) for fold in range(folds)]
     return [Fold(*([rows[int(at)] for at in side] for side in both)) for both in sides if all(map(len, both))]
 
@@ -89,12 +91,12 @@ def cross_validate(
         scores=scores[best],
         curve={step: each.values[each.main] for step, each in scores.items()},
         last_fit=task.fit_last(together[best], rows, model=model),
-        samples=tuple(map(partial(_make_sample, task), rows[:SAMPLES_ASKED], together[best])),
+        samples=tuple(map(partial(_make_sample, task), rows[:MAX_SAMPLES], together[best])),
     )
 
 
 def _make_sample(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sample:
-    return Sample(readable(task.question(row)), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
+    return Sample(as_text(task.question(row)), str(answer), msgspec.Raw(msgspec.json.encode(answer)))
 
 
 def _find_best(scores: Mapping[int, Scores]) -> int:
@@ -115,7 +117,7 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 
     def watch(event: AnyEvent) -> None:
-        if isinstance(event, Scored):
+        if isinstance(event, Evaluated):
             steps.append(event.step)
 
     loop.train(
@@ -133,11 +135,12 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
 
 
 def write_validated(out: Path, validated: CrossValidated) -> None:
-    write_file(out / VALIDATED, msgspec.json.encode(validated))
+    write_file(out / VALIDATION_FILE, msgspec.json.encode(validated))
 
 
 def read_validated(out: Path) -> CrossValidated | None:
-    path = out / VALIDATED
+    """The cross-validation stored in a run's folder, or None."""
+    path = out / VALIDATION_FILE
     if not path.is_file():
         return None
     try:
@@ -158,7 +161,7 @@ def score_baselines(
     means: dict[str, float] = {}
     if task.baselines_learn and (rows or validated):
         whole = [Fold(sample_rows(train, most=MAX_BASELINE_ROWS), rows)]
-        folds = whole if validated is None else divide(train, folds=validated.folds)
+        folds = whole if validated is None else split_folds(train, folds=validated.folds)
         total = sum(len(fold.valid) for fold in folds)
         for fold in folds:
             for name, scores in task.baselines(fold.valid, train=fold.train).items():
@@ -169,5 +172,5 @@ def score_baselines(
 
 def _read_start_score(out: Path) -> float | None:
     """The score before the first step, if it was evaluated."""
-    scored = (event for event in read_events(out / METRICS) if isinstance(event, Scored))
+    scored = (event for event in read_events(out / METRICS_FILE) if isinstance(event, Evaluated))
     return next((event.value for event in scored if event.step == 0), None)

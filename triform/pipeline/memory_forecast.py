@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from triform.cluster.ordered_sum import BUCKET_BYTES
 from triform.costs import machine
 from triform.costs.predict import Cost, cost
 from triform.errors import TriformError
-from triform.parameters import inventory, parameters
+from triform.parameters import count_parameters, list_tensors
 from triform.spec import LanguageHead, ModelSpec, Tied, Transformed
-from triform.train.examples import Examples, Place, texts_of
-from triform.train.head_loss import CHUNK
-from triform.train.process_memory import resident
+from triform.train.examples import ExamplePlace, Examples, texts_of
+from triform.train.head_loss import MAX_LOGITS
+from triform.train.process_memory import resident_bytes
 from triform.train.run_config import Config
 
 NUMBER_BYTES = 4
@@ -35,29 +36,30 @@ class Forecast(NamedTuple):
 
     memory: int
     free: int
-    a_pass: Cost
+    pass_cost: Cost
 
     @property
     def fits(self) -> bool:
         return self.memory <= USABLE_SHARE * self.free
 
 
-def forecast(spec: ModelSpec, examples: Examples[Any], *, config: Config) -> Forecast:
-    a_pass = pass_of(spec, examples, config=config)
-    memory = resident() + forecast_growth(spec, a_pass, config=config)
-    return Forecast(memory=memory, free=free_bytes(), a_pass=a_pass)
+def forecast(spec: ModelSpec, examples: Examples[Any], *, config: Config, processes: int = 1) -> Forecast:
+    """`processes` of the run share this machine's memory."""
+    a_pass = largest_pass_cost(spec, examples, config=config)
+    memory = resident_bytes() + forecast_growth(spec, a_pass, config=config, processes=processes)
+    return Forecast(memory=memory, free=free_bytes() // processes, pass_cost=a_pass)
 
 
-def fitted(spec: ModelSpec, examples: Examples[Any], *, config: Config) -> Config:
+def fit_accumulation(spec: ModelSpec, examples: Examples[Any], *, config: Config, processes: int = 1) -> Config:
     """The same run with the gradient accumulation that fits; the most is one row per pass."""
     longest = int(examples.lengths.max())
     for passes in _doubling(config.accumulate, most=-(-config.batch_tokens // longest)):
         smaller = config.replace(accumulate=passes)
-        if forecast(spec, examples, config=smaller).fits:
+        if forecast(spec, examples, config=smaller, processes=processes).fits:
             return smaller
-    need = forecast(spec, examples, config=smaller)
+    need = forecast(spec, examples, config=smaller, processes=processes)
     raise TriformError(
-        f"this run needs {in_gb(need.memory)} even with one row per pass, and {in_gb(need.free)} are free; "
+        f"this run needs {format_gb(need.memory)} even with one row per pass, and {format_gb(need.free)} are free; "
         "use a smaller --size, --set context=…, or --set recompute=true"
     )
 
@@ -69,20 +71,20 @@ def _doubling(first: int, *, most: int) -> list[int]:
     return passes
 
 
-def in_gb(size: float) -> str:
+def format_gb(size: float) -> str:
     return f"{size / 1e9:,.2f} GB"
 
 
 # --- one pass -------------------------------------------------------------------------------------------------------
 
 
-def pass_of(spec: ModelSpec, examples: Examples[Any], *, config: Config) -> Cost:
+def largest_pass_cost(spec: ModelSpec, examples: Examples[Any], *, config: Config) -> Cost:
     """The largest pass: as many of the longest examples as fit into its tokens."""
     lengths = examples.lengths
     longest = int(lengths.max())
     rows = max(1, min(config.batch_tokens // config.accumulate // longest, len(lengths)))
     which = np.argsort(lengths, kind="stable")[-LONGEST_EXAMPLES:]
-    sides = np.array([[len(text) for text in texts_of(examples.at(Place(0, 0, int(row))))] for row in which])
+    sides = np.array([[len(text) for text in texts_of(examples.at(ExamplePlace(0, 0, int(row))))] for row in which])
     first, last = (max(1, min(round(side), spec.context)) for side in (sides[:, 0].mean(), sides[:, -1].mean()))
     if spec.form == "encoder-decoder":
         return cost(spec, phase="training", batch=rows, source=first, length=last)
@@ -90,7 +92,7 @@ def pass_of(spec: ModelSpec, examples: Examples[Any], *, config: Config) -> Cost
     return cost(spec, phase="training", batch=rows * sides.shape[1], length=max(first, last))
 
 
-def forecast_growth(spec: ModelSpec, a_pass: Cost, *, config: Config) -> int:
+def forecast_growth(spec: ModelSpec, a_pass: Cost, *, config: Config, processes: int = 1) -> int:
     """Bytes besides the model: at the end of a forward pass, or of the last backward pass, whichever is more."""
     trained = count_trained(spec, config)
     moments = count_moments(spec, trained, config) + (trained if config.ema else 0)
@@ -101,24 +103,26 @@ def forecast_growth(spec: ModelSpec, a_pass: Cost, *, config: Config) -> int:
     gradients = NUMBER_BYTES * trained
     # With accumulation, the gradients of earlier passes are there during the next forward pass.
     largest = gradients + forward if config.accumulate > 1 else max(forward, gradients + head)
+    if processes > 1:  # a process holds the gradients of each of its passes, their sum, and two buckets on the way
+        largest += -(-config.accumulate // processes) * gradients + 2 * BUCKET_BYTES
     return LIBRARY_BYTES + NUMBER_BYTES * moments + largest
 
 
 def count_trained(spec: ModelSpec, config: Config) -> int:
     """Parameters that are trained."""
     if config.lora:
-        linears = [e for e in inventory(spec).values() if len(e.shape) == 2 and not e.path.startswith("readout.")]
+        linears = [e for e in list_tensors(spec).values() if len(e.shape) == 2 and not e.path.startswith("readout.")]
         chosen = [e for e in linears if any(fnmatch(e.path.removesuffix(".weight"), glob) for glob in config.lora)]
         return sum(config.lora_rank * sum(e.shape) for e in chosen)
-    frozen = [e for e in inventory(spec).values() if any(fnmatch(e.path, glob) for glob in config.freeze)]
-    return parameters(spec) - sum(e.size for e in frozen)
+    frozen = [e for e in list_tensors(spec).values() if any(fnmatch(e.path, glob) for glob in config.freeze)]
+    return count_parameters(spec) - sum(e.size for e in frozen)
 
 
 def count_moments(spec: ModelSpec, trained: int, config: Config) -> int:
     """AdamW has two per parameter, Muon one for the matrices inside blocks."""
     if config.optimizer == "adamw":
         return 2 * trained
-    inside = sum(e.size for e in inventory(spec).values() if ".blocks." in e.path and len(e.shape) == 2)
+    inside = sum(e.size for e in list_tensors(spec).values() if ".blocks." in e.path and len(e.shape) == 2)
     return 2 * trained - min(inside, trained)
 
 
@@ -129,7 +133,7 @@ def head_bytes(spec: ModelSpec, a_pass: Cost) -> int:
     tokens = a_pass.load.batch * a_pass.load.length
     targets = round(MASKED_SHARE * tokens) if isinstance(spec.head, Transformed) else tokens
     twice = 2 if isinstance(spec.head, Tied) else 1  # it is the embedding too: both gradients exist before their sum
-    return NUMBER_BYTES * (min(CHUNK, targets * spec.vocab) + twice * spec.vocab * spec.width)
+    return NUMBER_BYTES * (min(MAX_LOGITS, targets * spec.vocab) + twice * spec.vocab * spec.width)
 
 
 def recomputed_bytes(spec: ModelSpec, a_pass: Cost) -> int:
@@ -148,5 +152,5 @@ def free_bytes() -> int:
     path = Path("/proc/meminfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     unused = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), None)
-    limit = machine.memory()
-    return limit if unused is None else min(limit, unused + resident())
+    limit = machine.usable_memory()
+    return limit if unused is None else min(limit, unused + resident_bytes())

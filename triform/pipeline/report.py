@@ -10,31 +10,31 @@ from typing import NamedTuple
 
 import msgspec
 
-from triform.charts import Curve, Figure, draw, lines, stacked
+from triform.charts import Curve, Figure, draw, lines, stack_figures
 from triform.errors import TriformError
 from triform.files.atomic_file import write_file
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.files.strict_json import encode_json
 from triform.hints import Hint
 from triform.model import Model
-from triform.parameters import parameters
-from triform.pipeline.splits import Material
+from triform.parameters import count_parameters
+from triform.pipeline.splits import DataSplit
 from triform.tasks.task import Scores
 from triform.train.loop import Outcome
-from triform.train.progress_display import clock
+from triform.train.progress_display import format_clock
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Scored, Stepped, read_events
-from triform.train.run_store import CONFIG, METRICS
+from triform.train.run_events import AnyEvent, Evaluated, Stepped, read_events
+from triform.train.run_store import CONFIG_FILE, METRICS_FILE
 
-CARD = "README.md"
-CURVE = "learning-curve.svg"
-SAMPLES = "samples.jsonl"
-DATA = "data.json"
+CARD_FILE = "README.md"
+CURVE_FILE = "learning-curve.svg"
+SAMPLES_FILE = "samples.jsonl"
+DATA_FILE = "data.json"
 
 CURVE_POINTS = 60
 ADVISED_EPOCHS = 20
 CARD_SAMPLES = 5
-SAMPLES_ASKED = 8  # samples of a finished model, in samples.jsonl
+MAX_SAMPLES = 8  # samples of a finished model, in samples.jsonl
 MAX_SAMPLE_CHARACTERS = 300  # on the card
 
 PACKAGES = ("triform", "torch", "tokenizers", "numpy", "safetensors")
@@ -53,7 +53,7 @@ class Finished(NamedTuple):
 
     config: Config
     model: Model
-    material: Material  # type: ignore[type-arg]  # rows of any task
+    material: DataSplit  # type: ignore[type-arg]  # rows of any task
     outcome: Outcome
     scores: Scores | None
     samples: tuple[Sample, ...]
@@ -83,24 +83,25 @@ class Finished(NamedTuple):
         )
 
 
-def write(folder: Path, run: Finished) -> None:
+def write_report(folder: Path, run: Finished) -> None:
     """Writes card, curve, samples and data, one file each."""
     try:
         _write(folder, run)
-    except (OSError, WeightsError) as error:
+    except (OSError, FileError) as error:
         raise TriformError(f"the model is written, but its card is not: {error}") from error
 
 
 def _write(folder: Path, run: Finished) -> None:
-    events = read_events(folder / METRICS)
-    write_file(folder / DATA, encode_json(data_of(run.material)))
-    write_file(folder / SAMPLES, b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
-    if figure := curve(events, title=f"{run.config.task}: {run.model.spec.form}"):
-        write_file(folder / CURVE, figure.svg.encode())
-    write_file(folder / CARD, card(run).encode())
+    events = read_events(folder / METRICS_FILE)
+    write_file(folder / DATA_FILE, encode_json(describe_data(run.material)))
+    write_file(folder / SAMPLES_FILE, b"".join(msgspec.json.encode(sample) + b"\n" for sample in run.samples))
+    if figure := plot_curve(events, title=f"{run.config.task}: {run.model.spec.form}"):
+        write_file(folder / CURVE_FILE, figure.svg.encode())
+    write_file(folder / CARD_FILE, make_card(run).encode())
 
 
-def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[type-var]
+def describe_data(material: "DataSplit[object]") -> dict[str, object]:  # type: ignore[type-var]
+    """The data of a run, for the record of the run."""
     return {
         "train": material.files,
         "valid": material.valid_files,
@@ -112,7 +113,7 @@ def data_of(material: "Material[object]") -> dict[str, object]:  # type: ignore[
 # --- the curve ------------------------------------------------------------------------------------------------------
 
 
-def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
+def plot_curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     """The loss, each point a mean over steps, and the score of every evaluation."""
     events = list(events)
     steps = [event for event in events if isinstance(event, Stepped)]
@@ -122,23 +123,24 @@ def curve(events: Iterable[AnyEvent], *, title: str) -> Figure | None:
     parts = [steps[a:b] for a, b in pairwise(len(steps) * point // count for point in range(count + 1))]
     loss = [(part[-1].step, sum(step.loss for step in part) / len(part)) for part in parts]
     figures = [draw(lines(f"{title}, training loss", "step", "loss", [Curve("loss", tuple(loss))]))]
-    scores = [event for event in events if isinstance(event, Scored)]
+    scores = [event for event in events if isinstance(event, Evaluated)]
     if points := [(event.step, event.value) for event in scores if event.value is not None]:
         name = scores[0].name
         figures.append(draw(lines(f"{title}, {name} on validation rows", "step", name, [Curve(name, tuple(points))])))
-    return stacked(figures)
+    return stack_figures(figures)
 
 
 # --- the card -------------------------------------------------------------------------------------------------------
 
 
-def card(run: Finished) -> str:
+def make_card(run: Finished) -> str:
+    """The model card, as Markdown."""
     parts = [
-        f"# {run.config.task}: {run.model.spec.form}, {parameters(run.model.spec):,} parameters",
+        f"# {run.config.task}: {run.model.spec.form}, {count_parameters(run.model.spec):,} parameters",
         f"{_describe_start(run.config)} Run it: `{Hint.RUN}`. Evaluate it: `{Hint.EVAL}`.",
         "## Scores",
         _score_table(run),
-        f"![learning curve]({CURVE})" if run.outcome.step else "No step was made: the start was the best.",
+        f"![learning curve]({CURVE_FILE})" if run.outcome.step else "No step was made: the start was the best.",
         "## Samples",
         _list_samples(run.samples),
         "## Training",
@@ -157,7 +159,7 @@ def _score_table(run: Finished) -> str:
     scores = run.scores
     if scores is None:
         return "Not evaluated: there were no validation rows, or the run was stopped early."
-    rows = [f"| {name} | {scores.shown(name)} |" for name in scores.values]
+    rows = [f"| {name} | {scores.format_value(name)} |" for name in scores.values]
     signature = f" Metric: `{scores.signature}`." if scores.signature else ""
     if best := run.best_baseline:
         rows.append(f"| {scores.main} of the best baseline: {best[0]} | {best[1]:.2f} |")
@@ -173,7 +175,7 @@ def _list_samples(samples: Sequence[Sample]) -> str:
     if not samples:
         return "No samples were made."
     lines = [f"- {_shorten(sample.asked)}\n  → **{_shorten(sample.text)}**" for sample in samples[:CARD_SAMPLES]]
-    return "\n".join(lines) + f"\n\nOn rows it was not trained on; all samples: `{SAMPLES}`."
+    return "\n".join(lines) + f"\n\nOn rows it was not trained on; all samples: `{SAMPLES_FILE}`."
 
 
 def _shorten(text: str) -> str:
@@ -188,17 +190,17 @@ def _training_table(run: Finished) -> str:
     rows = {
         "steps": f"{outcome.step:,}{best}; {outcome.why}",
         "skipped steps": f"{outcome.skipped:,}",
-        "time": clock(outcome.elapsed),
+        "time": format_clock(outcome.elapsed),
         "peak memory": f"{run.peak / 1e9:.2f} GB of the process" if run.peak else "not known on this system",
         "length limit": _describe_limit(run.model),
         "seed": str(config.seed),
         "optimizer": f"{config.optimizer}, learning rate {config.learning_rate:g}, {config.schedule}",
-        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+        "versions": ", ".join(f"{name} {number}" for name, number in list_versions().items()),
         "calibration": str(run.model.memo.get("calibration", "")),
         "machine": f"{platform.machine()}, {platform.system()}",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value)
-    return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG}`; every step: `{METRICS}`."
+    return f"| | |\n|---|---|\n{table}\n\nAll settings: `{CONFIG_FILE}`; every step: `{METRICS_FILE}`."
 
 
 def _describe_limit(model: Model) -> str:
@@ -208,7 +210,8 @@ def _describe_limit(model: Model) -> str:
     return f"{longest:,} tokens{beyond}"
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
     numbers = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -216,7 +219,7 @@ def versions() -> dict[str, str]:
     return numbers
 
 
-def _data_table(material: "Material[object]", *, folds: int) -> str:  # type: ignore[type-var]
+def _data_table(material: "DataSplit[object]", *, folds: int) -> str:  # type: ignore[type-var]
     files = [("train", *file) for file in material.files.items()]
     files += [("valid", *file) for file in material.valid_files.items()]
     table = "\n".join(f"| {use} | {Path(name).name} | `{digest}` |" for use, name, digest in files)

@@ -8,58 +8,60 @@ Nothing is written before the request is completely checked.
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
-from triform.cooperative import pausing
+from triform.cluster.team import DifferentRanks, Team
+from triform.cooperative import call_at_pauses
 from triform.core.forms import Form as Network
-from triform.data.array_store import Cache
+from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
-from triform.data.row_cache import code_of, digest
+from triform.data.row_cache import digest, hash_code
 from triform.data.row_sample import sample_rows
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
-from triform.files.errors import listed
-from triform.files.locks import NAME as LOCK
-from triform.files.locks import Lock, lock_inside
+from triform.files.errors import list_names
+from triform.files.locks import LOCK_NAME as LOCK
+from triform.files.locks import lock_inside
 from triform.model import Model
 from triform.pipeline import report
-from triform.pipeline.base_model import BaseModel, copy_base, form_of, make_base
+from triform.pipeline.base_model import BaseModel, choose_form, copy_base, make_base
 from triform.pipeline.cross_validation import (
     CrossValidated,
     cross_validate,
-    divide,
     read_validated,
     score_baselines,
+    split_folds,
     write_validated,
 )
-from triform.pipeline.memory_forecast import Forecast, fitted, forecast, in_gb
-from triform.pipeline.report import SAMPLES_ASKED, Finished, Sample
-from triform.pipeline.splits import Material, collect, hold_out
-from triform.tasks import named
+from triform.pipeline.memory_forecast import Forecast, fit_accumulation, forecast, format_gb
+from triform.pipeline.report import MAX_SAMPLES, Finished, Sample
+from triform.pipeline.splits import DataSplit, collect_rows, hold_out
+from triform.tasks import get_task
 from triform.tasks.task import Scores, Task
 from triform.train import loop
-from triform.train.examples import Examples, check
-from triform.train.loop import Interrupted, Outcome, Run
-from triform.train.objectives import Objective, OfWholePass
-from triform.train.process_memory import forget_peak, peak
-from triform.train.run_config import Config, differences, read_toml
-from triform.train.run_events import Watch
-from triform.train.run_store import CONFIG
+from triform.train.examples import Examples, check_examples
+from triform.train.loop import Interrupted, Outcome, TrainingRun
+from triform.train.objectives import Objective, WholeBatchObjective
+from triform.train.process_memory import peak_bytes, reset_peak
+from triform.train.run_config import Config, find_differences, read_toml
+from triform.train.run_events import Watcher
+from triform.train.run_store import CONFIG_FILE
 from triform.train.validation_loss import Evaluate, Score
-from triform.weights import model_folder, model_store
+from triform.weights import adapters, model_folder, model_store
 
+ADAPTER = "adapter"  # the folder in a run's folder with what LoRA has learned, without the base
 PACKAGE = Path(__file__).parents[1]
 EXAMPLE_PACKAGES = ("data", "text", "tasks")  # whose code makes examples of rows
 TIMED_ROWS = 16  # of an evaluation, timed before the run
 NEW_MODEL_KEYS = ("family", "size", "width", "layers", "heads", "context", "tokenizer", "vocab")
 
 
-class Wish(NamedTuple):
+class TrainingRequest(NamedTuple):
     """What the user asks for. The config file `config`, then `settings` (`key=value`), then `length` and the other
     fields override the task's recipe, or the run's own config if it is resumed."""
 
@@ -79,21 +81,30 @@ class Wish(NamedTuple):
     layout: Layout = Layout()
 
 
-class Prepared(NamedTuple):
+class PreparedRun(NamedTuple):
     """Everything that is ready before the first step."""
 
     task: Task[Any, Any, Any]
     out: Path
     config: Config
-    material: Material[Any]
+    material: DataSplit[Any]
     model: Model
     examples: Examples[Any]
     objective: Objective[Any, Any]
     forecast: Forecast
-    cache: Cache  # of rows and examples
+    cache: FolderCache  # of rows and examples
     resume: bool
-    lock: Lock  # of `out`; the caller releases it after the run
+    lock: AbstractContextManager[object]  # of `out`, held by the first process; the caller releases it after the run
     validated: CrossValidated | None = None  # if rows are too few to hold some out
+    team: Team = loop.ALONE
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first process decides for all; `resolved` is the config before memory and cross-validation."""
+
+    resolved: Config
+    config: Config
+    validated: CrossValidated | None
 
 
 class Measured(NamedTuple):
@@ -104,42 +115,62 @@ class Measured(NamedTuple):
     memory: int
 
 
-def quiet(step: str) -> None:
+def ignore_message(step: str) -> None:
     """A reporter that does nothing."""
 
 
-def train(wish: Wish, *, watch: Watch = loop.ignore, said: Callable[[str], None] = quiet) -> Finished:
+def train(
+    request: TrainingRequest, *, watch: Watcher = loop.ignore_event, progress: Callable[[str], None] = ignore_message
+) -> Finished:
     """Prepares, trains and finishes."""
-    prepared = prepare(wish, said=said)
+    prepared = prepare(request, progress=progress)
     with prepared.lock:
-        return finish(prepared, go(prepared, begin(prepared, watch=watch)), said=said)
+        return finish_run(prepared, train_run(prepared, begin_run(prepared, watch=watch)), progress=progress)
 
 
 # --- before ---------------------------------------------------------------------------------------------------------
 
 
-def prepare(wish: Wish, *, said: Callable[[str], None] = quiet) -> Prepared:
-    """Checks and makes everything that a run needs, and locks `out`; `progress` receives progress messages."""
-    task, out = named(wish.task), Path(wish.out)
-    _check_folder(out, resume=wish.resume)
-    config = config_of(wish, task)  # its errors come before the data is read
-    lock = lock_inside(out)
-    try:
-        _check_folder(out, resume=wish.resume)  # again, under the lock
-        return _prepare(wish, task, out, config, lock, said)
-    except BaseException:
-        lock.release()
-        raise
+def follow(request: TrainingRequest, team: Team) -> Outcome:
+    """Trains with the other processes of a team, as one that does not lead: it writes no files."""
+    prepared = prepare(request, team=team)
+    return train_run(prepared, begin_run(prepared))
+
+
+def prepare(
+    request: TrainingRequest, *, progress: Callable[[str], None] = ignore_message, team: Team = loop.ALONE
+) -> PreparedRun:
+    """Checks and makes everything that a run needs, and locks `out`; `progress` receives progress messages.
+
+    The first process of a team does it before the others, which find its files of rows and examples on their disk."""
+    task, out = get_task(request.task), Path(request.out)
+    task.check_is_trained()
+    if team.leads:
+        _check_folder(out, resume=request.resume)
+    config = resolve_config(request, task)  # its errors come before the data is read
+    with ExitStack() as lock:
+        if team.leads:
+            lock.enter_context(lock_inside(out))
+            _check_folder(out, resume=request.resume)  # again, under the lock
+        decided = None if team.leads else team.gather(None, type=Decided | None)[0]
+        prepared = _prepare(request, task, config, progress, team, decided)
+        return prepared._replace(lock=lock.pop_all())
 
 
 def _prepare(
-    request: Wish, task: Task[Any, Any, Any], out: Path, config: Config, lock: Lock, progress: Callable[[str], None]
-) -> Prepared:
+    request: TrainingRequest,
+    task: Task[Any, Any, Any],
+    config: Config,
+    progress: Callable[[str], None],
+    team: Team,
+    decided: Decided | None,
+) -> PreparedRun:
+    """`decided` is what the first process has told this one; None: this is the first."""
     progress("reading and linting the data")
-    cache = Cache(model_store.home() / "data")
+    cache = FolderCache(model_store.home_folder() / "data")
     layout = Layout(config.columns, config.format)
-    collected = collect(task, request.data, valid=request.valid, cache=cache, strict=request.strict, layout=layout)
-    config = config_of(request, task, rows=len(collected.rows))
+    collected = collect_rows(task, request.data, valid=request.valid, cache=cache, strict=request.strict, layout=layout)
+    config = resolve_config(request, task, rows=len(collected.rows))
     if collected.given is not None:
         config = config.replace(folds=0)
     material = hold_out(collected, share=0 if config.folds else config.held_out)
@@ -148,25 +179,52 @@ def _prepare(
     progress("making examples from rows")
     fingerprint = _fingerprint_examples(material, task=task, model=base.model)
     examples = task.kept(material.train, model=base.model, cache=cache, fingerprint=fingerprint)
-    check(examples, spec=base.model.spec)
+    check_examples(examples, spec=base.model.spec)
     objective = task.objective(model=base.model, config=config)
-    loop.check_passes(objective, config)
-    config, memory = _fit_memory(request, base.model, examples, objective, config)
-    validated = _validate(request, task, material, base, config=config, progress=progress) if config.folds else None
-    if validated is not None:
-        config = config.replace(steps=validated.steps, epochs=None, minutes=None, patience=0)
+    if decided is None:
+        loop.check_accumulation(objective, config, team=team)
+        resolved, (config, memory) = config, _fit_memory(request, base.model, examples, objective, config, team)
+        validated = _validate(request, task, material, base, config=config, progress=progress) if config.folds else None
+        if validated is not None:
+            config = config.replace(steps=validated.steps, epochs=None, minutes=None, patience=0)
+        team.gather(Decided(resolved=resolved, config=config, validated=validated), type=Decided | None)
+    else:
+        _check_resolved(config, decided, team)
+        config, validated = decided.config, decided.validated
+        memory = forecast(base.model.spec, examples, config=config, processes=team.rank.local_size)
     if base.new_head:
         progress("fitting the head")
     model = copy_base(task, base, material.train)
-    return Prepared(
-        task, out, config, material, model, examples, objective, memory, cache, request.resume, lock, validated
+    return PreparedRun(
+        task=task,
+        out=Path(request.out),
+        config=config,
+        material=material,
+        model=model,
+        examples=examples,
+        objective=objective,
+        forecast=memory,
+        cache=cache,
+        resume=request.resume,
+        lock=nullcontext(),
+        validated=validated,
+        team=team,
     )
 
 
+def _check_resolved(own: Config, decided: Decided, team: Team) -> None:
+    """The options of all processes must be the same."""
+    if other := find_differences(decided.resolved, own):
+        raise DifferentRanks(
+            f"rank {team.rank.number} was started with other options than rank 0: {'; '.join(other)}; give all "
+            "processes the same"
+        )
+
+
 def _validate(
-    request: Wish,
+    request: TrainingRequest,
     task: Task[Any, Any, Any],
-    material: Material[Any],
+    material: DataSplit[Any],
     base: BaseModel,
     *,
     config: Config,
@@ -175,13 +233,13 @@ def _validate(
     """Cross-validates, or reads the result if the run is resumed; None if there is only one row."""
     if request.resume:
         return read_validated(Path(request.out))
-    folds = divide(material.train, folds=config.folds)
+    folds = split_folds(material.train, folds=config.folds)
     if not folds:
         return None
     return cross_validate(task, folds, start=lambda rows: copy_base(task, base, rows), config=config, progress=progress)
 
 
-def _fingerprint_examples(material: Material[Any], *, task: Task[Any, Any, Any], model: Model) -> str:
+def _fingerprint_examples(material: DataSplit[Any], *, task: Task[Any, Any, Any], model: Model) -> str:
     """Of everything that examples depend on: rows, task, model, and the code that makes them."""
     tokenizer = model.tokenizer and (
         model.tokenizer.to_json(),
@@ -190,34 +248,36 @@ def _fingerprint_examples(material: Material[Any], *, task: Task[Any, Any, Any],
     )
     template = model.template and model.template.source
     facts = (model.spec, tokenizer, template, model.labels, model.memo, model.generation, model.pooling)
-    return digest(material.fingerprint, task.name, code_of(*(PACKAGE / package for package in EXAMPLE_PACKAGES)), facts)
+    return digest(
+        material.fingerprint, task.name, hash_code(*(PACKAGE / package for package in EXAMPLE_PACKAGES)), facts
+    )
 
 
-def config_of(wish: Wish, task: Task[Any, Any, Any], *, rows: int = 0) -> Config:
+def resolve_config(request: TrainingRequest, task: Task[Any, Any, Any], *, rows: int = 0) -> Config:
     """The task's recipe (for `rows` rows, if known), or the config of the resumed run, overridden by the request; the
     number of rows does not change a length in the request."""
-    if wish.base is not None and (wish.family is not None or wish.size is not None):
-        raise TriformError(f"--from {wish.base} brings its own family and size; leave --family and --size out")
-    if wish.resume:
-        own = Config().with_toml(read_toml(Path(wish.out) / CONFIG))
-        config = _override(own, wish)
+    if request.base is not None and (request.family is not None or request.size is not None):
+        raise TriformError(f"--from {request.base} brings its own family and size; leave --family and --size out")
+    if request.resume:
+        own = Config().with_toml(read_toml(Path(request.out) / CONFIG_FILE))
+        config = _override(own, request)
         _check_base(config)
         _check_layout(own, config)
         return config.replace(task=task.name)
-    first = _override(Config(), wish)
+    first = _override(Config(), request)
     _check_base(first)
-    form = form_of(task, first)
+    form = choose_form(task, first)
     recipe = task.recipe(form, fresh=first.base is None)
     if rows:
         suited = task.recipe_for(recipe.replace(base=first.base), rows=rows)
-        recipe = suited if first.endless else recipe.replace(held_out=suited.held_out)
-    config = _override(recipe, wish).replace(task=task.name)
+        recipe = suited if first.has_no_end else recipe.replace(held_out=suited.held_out)
+    config = _override(recipe, request).replace(task=task.name)
     if config.steps == 0:
         raise TriformError("steps=0 is out of range; use 1 or more")
     return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
 
 
-def _override(config: Config, request: Wish) -> Config:
+def _override(config: Config, request: TrainingRequest) -> Config:
     config = config if request.config is None else config.with_toml(read_toml(request.config))
     fields = {"family": request.family, "size": request.size, "base": request.base}
     changes: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
@@ -240,54 +300,63 @@ def _check_base(config: Config) -> None:
 
 def _check_layout(own: Config, now: Config) -> None:
     """A resumed run must read its data as before; checked before the data is read."""
-    if other := differences(own, now, free=set(Config.__struct_fields__) - {"columns", "format"}):
+    if other := find_differences(own, now, free=set(Config.__struct_fields__) - {"columns", "format"}):
         raise TriformError(f"this run cannot be resumed: {'; '.join(other)}; leave that out, or start a new run")
 
 
 def _check_folder(out: Path, *, resume: bool) -> None:
     """A new run needs an empty folder, a resumed one its own."""
     if resume:
-        if not (out / CONFIG).is_file():
+        if not (out / CONFIG_FILE).is_file():
             raise TriformError(f"{out} holds no run to resume; start it without --resume")
     elif os.path.lexists(out):
         if not out.is_dir():
             raise TriformError(f"{out} is not a folder; give another name")
         # A lock and a draft of run.toml are left of a run that was killed at its very start.
-        there = sorted(name for name in os.listdir(out) if name != LOCK and not name.startswith(f".{CONFIG}."))
-        if CONFIG in there:
+        there = sorted(name for name in os.listdir(out) if name != LOCK and not name.startswith(f".{CONFIG_FILE}."))
+        if CONFIG_FILE in there:
             raise TriformError(f"{out} already holds a run; continue it with --resume, or give another folder")
         if there:
-            raise TriformError(f"{out} already holds {listed(there)}; give another folder")
+            raise TriformError(f"{out} already holds {list_names(there)}; give another folder")
 
 
 def _fit_memory(
-    request: Wish, model: Model, examples: Examples[Any], objective: Objective[Any, Any], config: Config
+    request: TrainingRequest,
+    model: Model,
+    examples: Examples[Any],
+    objective: Objective[Any, Any],
+    config: Config,
+    team: Team,
 ) -> tuple[Config, Forecast]:
-    memory = forecast(model.spec, examples, config=config)
+    processes = team.rank.local_size
+    memory = forecast(model.spec, examples, config=config, processes=processes)
     if memory.fits:
         return config, memory
-    need = f"this run needs about {in_gb(memory.memory)} and {in_gb(memory.free)} are free"
-    if isinstance(objective, OfWholePass):
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    need = f"this run needs about {format_gb(memory.memory)}{each} and {format_gb(memory.free)} are free"
+    if isinstance(objective, WholeBatchObjective):
         raise TriformError(
             f"{need}; to {request.task}, examples of a batch are compared with one another, so gradient accumulation "
             f"would change the loss; use --set batch_tokens=… below {config.batch_tokens}, or --set recompute=true"
         )
-    smaller = fitted(model.spec, examples, config=config)
+    smaller = fit_accumulation(model.spec, examples, config=config, processes=processes)
     if not request.fit:
         raise TriformError(
             f"{need}; it fits with {smaller.accumulate} passes per step: use --fit, or "
             f"--set accumulate={smaller.accumulate}"
         )
-    return smaller, forecast(model.spec, examples, config=smaller)
+    return smaller, forecast(model.spec, examples, config=smaller, processes=processes)
 
 
 # --- the run --------------------------------------------------------------------------------------------------------
 
 
-def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = False) -> Run[Any, Any]:
+def begin_run(
+    prepared: PreparedRun, *, watch: Watcher = loop.ignore_event, rehearse: bool = False
+) -> TrainingRun[Any, Any]:
     """A run at its start or where it resumes; creates the folder."""
-    forget_peak()
-    run: Run[Any, Any] = loop.ready(
+    reset_peak()
+    run: TrainingRun[Any, Any] = loop.prepare_run(
         prepared.model.network,
         objective=prepared.objective,
         examples=prepared.examples,
@@ -296,29 +365,30 @@ def begin(prepared: Prepared, *, watch: Watch = loop.ignore, rehearse: bool = Fa
         resume=prepared.resume,
         watch=watch,
         rehearse=rehearse,
-        valid=digest(*judging_rows(prepared)),
+        valid=digest(*sample_validation(prepared)),
+        team=prepared.team,
     )
-    if prepared.validated is not None and not prepared.resume:
+    if prepared.validated is not None and not prepared.resume and prepared.team.leads:
         write_validated(prepared.out, prepared.validated)
     return run
 
 
-def judging_rows(prepared: Prepared) -> list[Any]:
+def sample_validation(prepared: PreparedRun) -> list[Any]:
     return sample_rows(prepared.material.valid, most=prepared.config.eval_rows)
 
 
-def measured(prepared: Prepared, run: Run[Any, Any]) -> Measured | None:
+def measure_run(prepared: PreparedRun, run: TrainingRun[Any, Any]) -> Measured | None:
     """The measures of a rehearsed run; times an evaluation of a few rows."""
     if run.rehearsal is None:
         return None
-    rows = judging_rows(prepared)
+    rows = sample_validation(prepared)
     few = sample_rows(rows, most=TIMED_ROWS)
     start, evaluation = time.monotonic(), 0.0
     if few:
-        run.judge(evaluated(prepared, few, run))
+        run.score_weights(make_evaluation(prepared, few, run))
         evaluation = (time.monotonic() - start) * _count_characters(rows) / _count_characters(few)
-    memory = max(run.rehearsal.memory, peak())
-    forget_peak()
+    memory = max(run.rehearsal.memory, peak_bytes())
+    reset_peak()
     return Measured(run.rehearsal.seconds, evaluation, memory)
 
 
@@ -326,20 +396,20 @@ def _count_characters(rows: list[Any]) -> int:
     return sum(len(text) for row in rows for text in row.texts)
 
 
-def go(prepared: Prepared, run: Run[Any, Any]) -> Outcome:
+def train_run(prepared: PreparedRun, run: TrainingRun[Any, Any]) -> Outcome:
     """Trains; the outcome says if a signal ended the run, which can then be resumed."""
-    rows = judging_rows(prepared)
+    rows = sample_validation(prepared)
     try:
-        return run.go(evaluated(prepared, rows, run) if rows else None)
+        return run.train(make_evaluation(prepared, rows, run) if rows else None)
     except Interrupted as interrupted:
         return interrupted.outcome
 
 
-def evaluated(prepared: Prepared, rows: list[Any], run: Run[Any, Any]) -> Evaluate:
+def make_evaluation(prepared: PreparedRun, rows: list[Any], run: TrainingRun[Any, Any]) -> Evaluate:
     """Evaluates the validation rows; trims the heap meanwhile, since its batches fragment it as steps do."""
 
     def evaluate(network: Network) -> Score:
-        with pausing(run.tidy):
+        with call_at_pauses(run.trim_heap):
             scores = prepared.task.evaluate(rows, model=prepared.model.replace(network=network))
         others = {name: value for name, value in scores.values.items() if name != scores.main}
         return Score(scores.main, scores.values[scores.main], higher=scores.higher, others=others)
@@ -351,25 +421,32 @@ def evaluated(prepared: Prepared, rows: list[Any], run: Run[Any, Any]) -> Evalua
 
 
 @torch.no_grad()
-def finish(prepared: Prepared, outcome: Outcome, *, said: Callable[[str], None] = quiet) -> Finished:
+def finish_run(
+    prepared: PreparedRun, outcome: Outcome, *, progress: Callable[[str], None] = ignore_message
+) -> Finished:
     """Writes the best weights as a model folder, with the report. A run that was stopped is not scored."""
-    task, model, rows = prepared.task, prepared.model, judging_rows(prepared)
+    task, model, rows = prepared.task, prepared.model, sample_validation(prepared)
     scores: Scores | None = None
     samples: tuple[Sample, ...] = ()
-    said("evaluating the model as it is" if outcome.stopped else "evaluating the finished model")
+    progress("evaluating the model as it is" if outcome.stopped else "evaluating the finished model")
     validated, baselines = prepared.validated, dict[str, float]()
     model = task.finished(rows, model=model) if validated is None else task.with_last_fit(model, validated.last_fit)
     if not outcome.stopped:
         if validated is not None:
             scores, samples = validated.scores, validated.samples
         elif rows:
-            scores, samples = task.evaluate(rows, model=model), _make_samples(task, rows[:SAMPLES_ASKED], model)
+            scores, samples = task.evaluate(rows, model=model), _make_samples(task, rows[:MAX_SAMPLES], model)
         baselines = score_baselines(task, prepared.material.train, rows, validated=validated, out=prepared.out)
-    said("writing the model folder")
-    model_folder.finish(prepared.out, model=model)
+    progress("writing the model folder")
+    model_folder.write_into_run(prepared.out, model=model)
+    if outcome.adapter is not None and prepared.config.base is not None:
+        learned, base_hash = outcome.adapter
+        adapters.write_adapter(
+            prepared.out / ADAPTER, learned, model=model, base_hash=base_hash, base=prepared.config.base
+        )
     folds = 0 if validated is None else validated.folds
-    done = Finished(prepared.config, model, prepared.material, outcome, scores, samples, peak(), baselines, folds)
-    report.write(prepared.out, done)
+    done = Finished(prepared.config, model, prepared.material, outcome, scores, samples, peak_bytes(), baselines, folds)
+    report.write_report(prepared.out, done)
     return done
 
 

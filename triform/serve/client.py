@@ -20,14 +20,14 @@ import msgspec
 
 from triform.errors import InputError, TriformError
 from triform.hints import Hint
-from triform.serve.http.http_errors import ErrorAnswer
+from triform.serve.http.http_errors import ErrorResponse
 from triform.serve.openai.response_types import ChatCompletion, Completion, EmbeddingList
 from triform.serve.routes import ROUTES
-from triform.tasks import named
+from triform.tasks import get_task
 from triform.tasks.embed import EmbeddingVector
 from triform.tasks.task import Task
 
-KEY = "TRIFORM_API_KEY"
+KEY_VARIABLE = "TRIFORM_API_KEY"
 MAX_REQUEST_TEXTS = 64
 MAX_TRIES = 10  # of a request to a busy service
 TIMEOUT_SECONDS = 300.0
@@ -50,7 +50,7 @@ class Client:
         if urlsplit(url).scheme not in ("http", "https"):
             raise TriformError(f"--url {url} is no address of a service; use e.g. http://127.0.0.1:8000")
         self.url = url.rstrip("/").removesuffix("/v1")
-        self.key = key or os.environ.get(KEY)
+        self.key = key or os.environ.get(KEY_VARIABLE)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
@@ -58,13 +58,13 @@ class Client:
         self, name: str, questions: Sequence[Any], *, model: str, extra: Mapping[str, Any] | None = None, **options: Any
     ) -> Iterator[Any]:
         """The answers that the task's `run` would give, from a model of the service; `extra` fields go as they are."""
-        task, route = named(name), next(route for route in ROUTES if route.task == name)
+        task, route = get_task(name), next(route for route in ROUTES if route.task == name)
         chosen = {"model": model} | task.options_body(options) | dict(extra or {})
-        for body in bodies(task, questions):
+        for body in make_bodies(task, questions):
             response = msgspec.convert(self.post(route.path, body | chosen), route.gives)
-            yield from answers_in(task, response)
+            yield from read_answers(task, response)
 
-    def own_task(self, model: str) -> str:
+    def get_task_of(self, model: str) -> str:
         """What the model was made for."""
         with self._open(f"/v1/models/{quote(model, safe='')}") as answer:
             task: str | None = self._read(answer)["task"]
@@ -138,7 +138,7 @@ class Client:
         """What is wrong with a text is an `InputError`, as it is here: other texts may still be asked."""
         with error:
             try:
-                told = msgspec.json.decode(error.read(), type=ErrorAnswer).error
+                told = msgspec.json.decode(error.read(), type=ErrorResponse).error
             except (OSError, HTTPException, msgspec.MsgspecError):
                 return TriformError(f"{self.url}: {error.code} {error.reason}")
         texts = told.param is None or told.param.partition("[")[0] in TEXTS
@@ -146,7 +146,7 @@ class Client:
         return kind(f"{self.url}: {told.message}")
 
 
-def bodies(task: Task[Any, Any, Any], questions: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def make_bodies(task: Task[Any, Any, Any], questions: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Requests that together ask every question, in their order; three tasks have OpenAI's fields."""
     for _, some in groupby(enumerate(questions), key=lambda one: one[0] // MAX_REQUEST_TEXTS):
         chunk = [question for _, question in some]
@@ -160,15 +160,16 @@ def bodies(task: Task[Any, Any, Any], questions: Iterable[Any]) -> Iterator[dict
             yield from task.bodies_of(chunk)
 
 
-def answers_in(task: Task[Any, Any, Any], response: Any) -> Iterator[Any]:
+def read_answers(task: Task[Any, Any, Any], response: Any) -> Iterator[Any]:
+    """The answers in a response of the service."""
     if isinstance(response, EmbeddingList):
-        yield from (EmbeddingVector(vector=float32(str(one.embedding))) for one in response.data)
+        yield from (EmbeddingVector(vector=unpack_float32(str(one.embedding))) for one in response.data)
     elif isinstance(response, Completion | ChatCompletion):
         yield from response.choices
     else:
         yield from task.answers_in(response)
 
 
-def float32(packed: str) -> tuple[float, ...]:
+def unpack_float32(packed: str) -> tuple[float, ...]:
     data = base64.b64decode(packed)
     return struct.unpack(f"<{len(data) // 4}f", data)

@@ -17,19 +17,19 @@ from starlette.routing import BaseRoute, Route
 
 from triform.errors import TriformError
 from triform.extensions import Lessons, find_lessons
-from triform.page.answer_requests import answer
+from triform.page.answer_requests import answer_request
 from triform.page.export_html import STATIC
-from triform.page.requests import AnyAsk, Plain
-from triform.page.session import Looker
-from triform.serve.http.connections import watched
-from triform.serve.http.http_errors import Refusal, refusal, unavailable
+from triform.page.requests import AnyPageRequest, StrictStruct
+from triform.page.session import InspectionSession
+from triform.serve.http.connections import make_protocol
+from triform.serve.http.http_errors import RequestError, to_request_error, unavailable_error
 from triform.serve.http.limits import Limits
-from triform.serve.http.request_body import body_of, parsed
+from triform.serve.http.request_body import parse_request, read_body
 
 if TYPE_CHECKING:
-    from triform.serve.http.request_context import Call
+    from triform.serve.http.request_context import RequestContext
 
-OPENING = "the fat ginger cat sat on a mat"
+OPENING_TEXT = "the fat ginger cat sat on a mat"
 OPENING_IDS = "3 14 15 9 2 6 5 35"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 HEADERS = {
@@ -41,57 +41,61 @@ HEADERS = {
 }
 
 
-class Posted(Plain, frozen=True):
+class LookRequest(StrictStruct, frozen=True):
     """The body of POST /v1/look; the model may be left out if there is only one."""
 
-    ask: AnyAsk
+    ask: AnyPageRequest
     model: str = ""
 
 
-def routes(
-    sessions: Mapping[str, Looker], *, forms: Mapping[str, Any] | None = None, text: str = "", target: str = ""
+def make_page_routes(
+    sessions: Mapping[str, InspectionSession],
+    *,
+    forms: Mapping[str, Any] | None = None,
+    text: str = "",
+    target: str = "",
 ) -> list[BaseRoute]:
     """`/`, `/page/…` and GET `/v1/look`; the page opens with this text. `forms`: those of the playground, by model."""
     lessons = find_lessons()
     known = {
         "models": list(sessions),
-        "text": text or opening(next(iter(sessions.values()))),
+        "text": text or opening_text(next(iter(sessions.values()))),
         "target": target,
         "forms": forms or {},
         "lessons": lessons is not None,
     }
 
     async def begin(request: Request) -> Response:
-        return told(known | {"signed_in": "triform.session" in request.scope})
+        return json_response(known | {"signed_in": "triform.session" in request.scope})
 
     return [
-        Route("/", shown("index.html")),
-        *(Route(f"/page/{name}", shown(name)) for name in NAMES),
-        *([] if lessons is None else lesson_routes(lessons)),
+        Route("/", serve_file("index.html")),
+        *(Route(f"/page/{name}", serve_file(name)) for name in STATIC_FILES),
+        *([] if lessons is None else make_lesson_routes(lessons)),
         Route("/v1/look", begin, methods=["GET"]),
     ]
 
 
-def opening(session: Looker) -> str:
+def opening_text(session: InspectionSession) -> str:
     """A text to begin with; ids for a model without a tokenizer."""
-    return OPENING if session.model.tokenizer is not None else OPENING_IDS
+    return OPENING_TEXT if session.model.tokenizer is not None else OPENING_IDS
 
 
-def lesson_routes(lessons: Lessons) -> list[BaseRoute]:
+def make_lesson_routes(lessons: Lessons) -> list[BaseRoute]:
     """The chapters that an extension brings; one runs at a time, and a request that waits for it takes no thread."""
     running = asyncio.Lock()
 
     async def contents(request: Request) -> Response:
-        return told(await run_in_threadpool(lessons.contents))
+        return json_response(await run_in_threadpool(lessons.contents))
 
     async def chapter(request: Request) -> Response:
         async with running:
-            return told(await run_in_threadpool(lessons.chapter, request.path_params["name"]))
+            return json_response(await run_in_threadpool(lessons.chapter, request.path_params["name"]))
 
-    return [Route("/page/lessons", contents), Route("/page/lessons/{name}", refusing(chapter))]
+    return [Route("/page/lessons", contents), Route("/page/lessons/{name}", with_error_responses(chapter))]
 
 
-NAMES = sorted(
+STATIC_FILES = sorted(
     f"{folder}{file.name}"
     for folder, place in (("", STATIC), ("views/", STATIC / "views"))
     for file in place.iterdir()
@@ -99,7 +103,8 @@ NAMES = sorted(
 )
 
 
-def shown(name: str) -> Callable[[Request], Awaitable[Response]]:
+def serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
+    """A handler that serves one of the page's own files."""
     data = STATIC.joinpath(*name.split("/")).read_bytes()
     kind = TYPES[name.rpartition(".")[2]]
 
@@ -109,18 +114,18 @@ def shown(name: str) -> Callable[[Request], Awaitable[Response]]:
     return show
 
 
-def told(answer: Any) -> Response:
+def json_response(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json", headers=HEADERS)
 
 
-def refusing(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def with_error_responses(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """The handler, with TriformErrors as error responses in the API's shape."""
 
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except TriformError as error:
-            fault = refusal(error)
+            fault = to_request_error(error)
             return Response(fault.body, fault.status, media_type="application/json", headers=HEADERS | fault.headers)
 
     return handle
@@ -129,49 +134,52 @@ def refusing(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
 # --- /v1/look -------------------------------------------------------------------------------------------------------
 
 
-def named(sessions: Mapping[str, Looker], name: str) -> Looker:
+def find_session(sessions: Mapping[str, InspectionSession], name: str) -> InspectionSession:
+    """The session of the named model, or of the only one."""
     if not name and len(sessions) > 1:
-        raise Refusal(f"several models are served; name one: {', '.join(sessions)}", param="model")
+        raise RequestError(f"several models are served; name one: {', '.join(sessions)}", param="model")
     if name and name not in sessions:
         served = ", ".join(sessions)
-        raise Refusal(f"the model {name[:80]!r} is not served here; served: {served}", status=404, param="model")
+        raise RequestError(f"the model {name[:80]!r} is not served here; served: {served}", status=404, param="model")
     return sessions[name] if name else next(iter(sessions.values()))
 
 
-async def look(call: "Call", posted: Posted) -> dict[str, Any]:
+async def look(call: "RequestContext", posted: LookRequest) -> dict[str, Any]:
     """In the model's bounded queue, one at a time; never in its worker, which decodes for others."""
     if call.service.stopping:
-        raise unavailable("stopping")
-    session = named(call.service.lookers, posted.model)
+        raise unavailable_error("stopping")
+    session = find_session(call.service.page_sessions, posted.model)
     call.notes["model"] = session.name
-    return await call.service.models[session.name].lanes.views.run(lambda: answer(session, posted.ask))
+    return await call.service.models[session.name].queues.views.run(lambda: answer_request(session, posted.ask))
 
 
 # --- the small server of `triform look` -----------------------------------------------------------------------------
 
 
-def app(session: Looker, *, text: str = "", target: str = "") -> Starlette:
+def make_look_app(session: InspectionSession, *, text: str = "", target: str = "") -> Starlette:
     """The page of one model, for this machine only; requests wait for each other as long as it takes."""
-    sessions, decoder, limits = {session.name: session}, msgspec.json.Decoder(Posted), Limits(characters=2**20)
+    sessions, decoder, limits = {session.name: session}, msgspec.json.Decoder(LookRequest), Limits(characters=2**20)
 
     async def look_alone(request: Request) -> Response:
-        body = await body_of(request.receive, request.headers, most=limits.body_bytes, seconds=limits.idle_seconds)
-        posted = parsed(body, decoder, limits)
-        return told(await run_in_threadpool(answer, named(sessions, posted.model), posted.ask))
+        body = await read_body(request.receive, request.headers, most=limits.body_bytes, seconds=limits.idle_seconds)
+        posted = parse_request(body, decoder, limits)
+        return json_response(await run_in_threadpool(answer_request, find_session(sessions, posted.model), posted.ask))
 
-    pages = routes(sessions, text=text, target=target)
+    pages = make_page_routes(sessions, text=text, target=target)
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
-    return Starlette(routes=[*pages, Route("/v1/look", refusing(look_alone), methods=["POST"])], middleware=[hosts])
+    return Starlette(
+        routes=[*pages, Route("/v1/look", with_error_responses(look_alone), methods=["POST"])], middleware=[hosts]
+    )
 
 
-def listen(
-    session: Looker,
+def serve_page(
+    session: InspectionSession,
     *,
     text: str,
     target: str,
     port: int,
-    opened: Callable[[str], object] | None,
-    told: Callable[[str], object],
+    open_browser: Callable[[str], object] | None,
+    print_line: Callable[[str], object],
 ) -> None:
     """Serves the page on this machine until Ctrl-C; prints the address and opens it."""
     try:
@@ -180,9 +188,9 @@ def listen(
         raise TriformError(f"cannot listen on port {port}: {error.strerror}; give another --port") from None
     address = f"http://127.0.0.1:{socket.getsockname()[1]}/"
     with socket:
-        told(f"{address}  (Ctrl-C ends it)")
-        if opened is not None:
-            opened(address)  # the socket listens already, so a quick browser only waits
-        page, protocol = app(session, text=text, target=target), watched(Limits())
+        print_line(f"{address}  (Ctrl-C ends it)")
+        if open_browser is not None:
+            open_browser(address)  # the socket listens already, so a quick browser only waits
+        page, protocol = make_look_app(session, text=text, target=target), make_protocol(Limits())
         config = uvicorn.Config(page, http=protocol, log_level="warning", lifespan="off")
         uvicorn.Server(config).run(sockets=[socket])

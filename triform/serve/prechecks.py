@@ -7,29 +7,31 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from torch.nn import functional as F
 
 from triform.errors import InputError
 from triform.generate.validate import check_tokens
 from triform.model import Model
-from triform.serve.http.http_errors import Refusal
-from triform.serve.http.limits import TOO_LONG
-from triform.tasks.embed import MEAN, POOLS, EmbeddingVector
-from triform.tasks.encoder_batches import Windows, check_texts, longest_of, window_means
-from triform.tasks.fill import masked, masked_words
+from triform.serve.http.http_errors import RequestError
+from triform.serve.http.limits import TOO_LONG_CODE
+from triform.tasks.embed import EmbeddingVector
+from triform.tasks.encoder_batches import TextWindows, check_texts, get_max_tokens
+from triform.tasks.fill import encode_masked, require_mask_tokenizer
 from triform.tasks.task import Task
 from triform.tasks.text_to_text import TextToText
+from triform.tasks.text_vectors import vectors_of_windows
 
 
-def check(task: Task[Any, Any, Any], asked: Sequence[Any], *, model: Model) -> list[int]:
+def check_questions(task: Task[Any, Any, Any], asked: Sequence[Any], *, model: Model) -> list[int]:
     """Raises what the task would raise; else how many tokens each question has."""
     if task.name == "fill":
-        return [len(masked(text, masked_words(model), most=model.spec.context)[0].ids) for text in asked]
+        return [
+            len(encode_masked(text, require_mask_tokenizer(model), most=model.spec.context)[0].ids) for text in asked
+        ]
     if isinstance(task, TextToText) and model.spec.decoder is not None:
         check_texts([task.prompt(one) for one in asked])
     else:
         check_parts(asked)
-    texts = [" ".join(parts_of(one)) for one in asked]
+    texts = [" ".join(list_texts(one)) for one in asked]
     counts = [len(ids) for ids in model.require_tokenizer().ids_many(texts)]
     for text, count in zip(texts, counts, strict=True):
         if not count:
@@ -48,7 +50,7 @@ def check_parts(asked: Sequence[Any]) -> None:
                 raise InputError(str(error), field=name) from None
 
 
-def parts_of(asked: Any) -> list[str]:
+def list_texts(asked: Any) -> list[str]:
     """The texts of a question."""
     if isinstance(asked, str):
         return [asked]
@@ -59,20 +61,21 @@ def parts_of(asked: Any) -> list[str]:
 
 
 def check_ids(rows: Sequence[Sequence[int]], *, model: Model) -> None:
+    """Refuses token ids outside the vocabulary, and texts that are too long."""
     for ids in rows:
         check_tokens(model.spec.vocab, input=tuple(ids))
-        if len(ids) > longest_of(model):
-            raise Refusal(
-                f"the input has {len(ids):,} tokens, the model reads {longest_of(model):,} at once; give the text, "
+        if len(ids) > get_max_tokens(model):
+            raise RequestError(
+                f"the input has {len(ids):,} tokens, the model reads {get_max_tokens(model):,} at once; give the text, "
                 "of which the beginning is read",
-                param="input", code=TOO_LONG,
+                param="input", code=TOO_LONG_CODE,
             )  # fmt: skip
 
 
-def vectors_of_ids(rows: Sequence[Sequence[int]], *, model: Model) -> Iterator[EmbeddingVector]:
+def embed_ids(
+    rows: Sequence[Sequence[int]], *, model: Model, dimensions: int | None = None
+) -> Iterator[EmbeddingVector]:
     """What `Embed.run` gives of texts, of their tokens, which are read as they are."""
-    pooling = model.pooling or MEAN
-    found = window_means([Windows([ids], 0) for ids in rows], model=model, read=POOLS[pooling.kind])
-    vectors = F.normalize(found, dim=-1) if pooling.normalise else found
+    vectors = vectors_of_windows([TextWindows([ids], 0) for ids in rows], model=model, dimensions=dimensions)
     for vector, ids in zip(vectors.tolist(), rows, strict=True):
         yield EmbeddingVector(vector=tuple(vector), unknown=model.require_tokenizer().count_unknown(ids))

@@ -12,19 +12,19 @@ from types import FrameType
 import uvicorn
 
 from triform.errors import TriformError
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.auth import Access
-from triform.serve.http.connections import watched
-from triform.serve.http.log import Forward, logged_stderr
+from triform.serve.http.connections import make_protocol
+from triform.serve.http.log import LogForwarder, redirect_stderr
 from triform.serve.worker.service import Service
 
 
-def run(service: Service, *, access: Access, listening: socket.socket) -> int:
+def run_service(service: Service, *, access: Access, listening: socket.socket) -> int:
     """Serves until a signal or the loss of a worker; returns the process's exit code."""
     limits = service.limits
     config = uvicorn.Config(
-        app(service, access=access),
-        http=watched(limits),
+        make_app(service, access=access),
+        http=make_protocol(limits),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -37,15 +37,15 @@ def run(service: Service, *, access: Access, listening: socket.socket) -> int:
     )
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [Forward(service.log)], False
-    server = Server(config, service)
-    with logged_stderr(service.log):
+        logger.handlers, logger.propagate = [LogForwarder(service.log)], False
+    server = ServiceServer(config, service)
+    with redirect_stderr(service.log):
         server.run(sockets=[listening])
     service.log("stopped", code=server.code)
     return server.code
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A bound socket, taken before anything is loaded; it does not listen yet."""
     made = None
     try:
@@ -62,7 +62,7 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
-class Server(uvicorn.Server):
+class ServiceServer(uvicorn.Server):
     """uvicorn, ended by a signal or by the loss of a worker."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -88,10 +88,10 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._signalled.set)
 
     async def _wait_for_end(self) -> None:
-        ends = [asyncio.ensure_future(end) for end in (self.service.watch(), self._signalled.wait())]
+        ends = [asyncio.ensure_future(end) for end in (self.service.watch_workers(), self._signalled.wait())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.code = 1 if self.service.lost.is_set() else 0
-        await self.service.finish(grace=0.0 if self.code else self.service.limits.grace_seconds)
+        await self.service.drain(grace=0.0 if self.code else self.service.limits.grace_seconds)
         for task in ends:
             task.cancel()
         self.should_exit = True

@@ -10,12 +10,20 @@ import msgspec
 
 from triform.costs.predict import Cost
 from triform.serve import page_routes, small_routes, task_routes
-from triform.serve.openai import completions
+from triform.serve.anthropic import messages
+from triform.serve.anthropic.message_types import (
+    CountTokensRequest,
+    MessageEvent,
+    MessagesRequest,
+    ModelMessage,
+    TokenCount,
+)
+from triform.serve.openai import completions, responses
 from triform.serve.openai.request_types import (
-    ChatAsk,
-    CompletionAsk,
+    ChatRequest,
+    CompletionRequest,
     CostAsk,
-    EmbeddingAsk,
+    EmbeddingRequest,
     TokenizeAsk,
     request_type,
 )
@@ -29,8 +37,9 @@ from triform.serve.openai.response_types import (
     ModelList,
     Tokenized,
 )
-from triform.serve.page_routes import Posted
-from triform.tasks import TASKS, named
+from triform.serve.openai.responses_types import ResponseBody, ResponseEvent, ResponsesRequest
+from triform.serve.page_routes import LookRequest
+from triform.tasks import TASKS, get_task
 from triform.tasks.task import Answers
 
 Does: TypeAlias = Callable[..., Awaitable[Any]]
@@ -49,6 +58,9 @@ class Route(NamedTuple):
     body_limit: str = "body_bytes"  # the bound of the body's size, in `Limits`
     field: str = ""  # of the body, that holds what a model reads: what is refused is it, where no other is named
 
+    is_anthropic: bool = False  # errors have the form of its clients
+    is_alias: bool = False  # another client's form of a task that has a route already; not in the playground
+
     @property
     def method(self) -> Literal["GET", "POST"]:
         return "GET" if self.takes is None else "POST"
@@ -58,11 +70,12 @@ OPENAI_TASKS = ("complete", "chat", "embed")  # at OpenAI's paths, with OpenAI's
 
 
 def make_task_route(name: str) -> Route:
-    task = named(name)
+    """The route of a task."""
+    task = get_task(name)
     gives = task.response_type or Answers[task.answer_type]  # type: ignore[name-defined]  # made at run time
     takes = request_type(name)
     return Route(
-        f"/v1/{name}", task_routes.make_handler(name), task.summary, takes, gives, task=name,
+        f"/v1/{task.route or name}", task_routes.make_handler(name), task.summary, takes, gives, task=name,
         field=task.input.__struct_fields__[0],
     )  # fmt: skip
 
@@ -90,7 +103,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/completions",
         completions.complete,
         "Continues a prompt; an encoder-decoder answers it.",
-        CompletionAsk,
+        CompletionRequest,
         Completion,
         Completion,
         task="complete",
@@ -100,17 +113,51 @@ ROUTES: tuple[Route, ...] = (
         "/v1/chat/completions",
         completions.chat,
         "The next message of a conversation.",
-        ChatAsk,
+        ChatRequest,
         ChatCompletion,
         ChatChunk,
         task="chat",
         field="messages",
     ),
     Route(
+        "/v1/responses",
+        responses.respond,
+        "The next message of a conversation, in OpenAI's newer form; nothing is kept.",
+        ResponsesRequest,
+        ResponseBody,
+        ResponseEvent,
+        task="chat",
+        field="input",
+        is_alias=True,
+    ),
+    Route(
+        "/v1/messages",
+        messages.send_message,
+        "The next message of a conversation, in Anthropic's form.",
+        MessagesRequest,
+        ModelMessage,
+        MessageEvent,
+        task="chat",
+        field="messages",
+        is_anthropic=True,
+        is_alias=True,
+    ),
+    Route(
+        "/v1/messages/count_tokens",
+        messages.count_tokens,
+        "How many tokens a conversation has.",
+        CountTokensRequest,
+        TokenCount,
+        task="chat",
+        field="messages",
+        is_anthropic=True,
+        is_alias=True,
+    ),
+    Route(
         "/v1/embeddings",
         task_routes.embed,
         "Embeddings of texts, float or base64 of float32.",
-        EmbeddingAsk,
+        EmbeddingRequest,
         EmbeddingList,
         task="embed",
         field="input",
@@ -121,7 +168,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/look",
         page_routes.look,
         "What the page asks: every number inside a pass.",
-        Posted,
+        LookRequest,
         dict[str, Any],
         field="ask",
     ),

@@ -27,6 +27,8 @@ class ModelFacts(Protocol):
     def tokenizer(self) -> object | None: ...
     @property
     def template(self) -> object | None: ...
+    @property
+    def pooling(self) -> object | None: ...
 
 
 # --- which models support what --------------------------------------------------------------------------------------
@@ -47,7 +49,16 @@ def generates_answers(model: ModelFacts, task: str) -> bool:
 
 
 def makes_vectors(model: ModelFacts) -> bool:
+    """An encoder; a decoder only where its folder says how it pools."""
+    if model.spec.form == "decoder":
+        return model.pooling is not None and isinstance(model.spec.head, NoHead | Own | Tied)
     return model.spec.form == "encoder" and isinstance(model.spec.head, NoHead | Pooled | Transformed)
+
+
+def predicts_tokens(model: ModelFacts) -> bool:
+    """A language-model head: of a decoder the next token, of an encoder the masked ones."""
+    fills = model.spec.form == "encoder" and isinstance(model.spec.head, Transformed)
+    return fills or generates_text(model)
 
 
 def labels_texts(model: ModelFacts) -> bool:
@@ -70,6 +81,7 @@ class TaskEntry(NamedTuple):
     summary: str
     supports: Callable[[ModelFacts], bool]
     reads_ids: bool = False  # token ids will do: the model needs no tokenizer
+    is_trained: bool = True  # False: it only runs, on models that are trained for other tasks
 
 
 TASKS: dict[str, TaskEntry] = {
@@ -110,10 +122,22 @@ TASKS: dict[str, TaskEntry] = {
         "Order passages by relevance to a query.",
         lambda model: scores_pairs(model) or makes_vectors(model),
     ),
+    "decide": TaskEntry(
+        "triform.tasks.decide:DecideTask",
+        "Decide between given answers.",
+        lambda model: model.spec.form == "decoder" and generates_text(model),
+        is_trained=False,
+    ),
+    "score": TaskEntry(
+        "triform.tasks.score:ScoreTask",
+        "Score given texts, or pairs of texts.",
+        lambda model: predicts_tokens(model) or scores_pairs(model) or makes_vectors(model),
+        is_trained=False,
+    ),
 }
 
 
-def named(name: str) -> "Task[Any, Any, Any]":
+def get_task(name: str) -> "Task[Any, Any, Any]":
     """The task of this name."""
     if name not in TASKS:
         raise UnknownName("task", name, TASKS)
@@ -143,4 +167,5 @@ def own_task_of(model: ModelFacts) -> str | None:
     if isinstance(trained_for, str) and trained_for in TASKS:
         return trained_for
     chats = ("chat",) if model.template is not None else ()
-    return next((name for name in (*chats, *PREFERRED, *TASKS) if supports(name, model)), None)
+    embeds = ("embed",) if model.pooling is not None else ()
+    return next((name for name in (*embeds, *chats, *PREFERRED, *TASKS) if supports(name, model)), None)

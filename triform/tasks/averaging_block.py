@@ -11,10 +11,10 @@ So the model stays one that every reader of the family loads, and can learn to a
 import torch
 from torch.nn import Parameter
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
 from triform.model import Model
-from triform.spec import Alibi, Buckets, ModelSpec, replace
+from triform.spec import ModelSpec, replace
 
 GAIN = 64.0  # of the mean beside the first token itself: with 8, linear fits lose a point; above 64 nothing is gained
 
@@ -29,7 +29,8 @@ def can_average(spec: ModelSpec) -> bool:
         stack.norm_at == "post"
         and stack.norm.kind == "layer"
         and not stack.final_norm
-        and not isinstance(spec.position, Buckets | Alibi)
+        and spec.added_to_scores is None
+        and not stack.shared
         and attention.heads == attention.kv_heads
         and attention.heads * attention.head_width == spec.width
         and attention.qk_norm is None
@@ -43,7 +44,7 @@ def add_averaging_block(model: Model, *, seed: int) -> Model:
     if stack is None or not can_average(model.spec):
         raise TriformError("only an encoder with blocks of BERT's kind can be given a block that averages")
     spec = replace(model.spec, encoder=replace(stack, layers=stack.layers + 1))
-    network = build(spec, seed=seed, dtype=model.network.token.weight.dtype)
+    network = build_network(spec, seed=seed, dtype=model.network.dtype)
     older = model.network.state_dict()
     for path, numbers in network.state_dict().items():
         if path in older:

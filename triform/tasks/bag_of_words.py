@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triform.data.folds import number_folds
-from triform.data.rows import Labelled
-from triform.metrics import chosen_labels, label_matrix
+from triform.data.folds import assign_folds
+from triform.data.rows import LabelledRow
+from triform.metrics import choose_labels, make_label_matrix
 from triform.tasks import logistic_regression
 from triform.tasks.logistic_regression import LinearFit
 
@@ -23,17 +23,19 @@ WORD = re.compile(r"\w+|[^\w\s]")
 MAX_GRAMS = 40_000
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def grams_of(text: str) -> list[str]:
+def list_grams(text: str) -> list[str]:
     """Its words, and each with the next one."""
-    words = words_of(text)
+    words = split_words(text)
     return words + [f"{one} {other}" for one, other in pairwise(words)]
 
 
 class BagOfWords(NamedTuple):
+    """A linear classifier on words and pairs of words: a baseline."""
+
     grams: dict[str, int]
     rarity: list[float]  # of each gram
     labels: tuple[str, ...]
@@ -42,18 +44,19 @@ class BagOfWords(NamedTuple):
 
     def answers(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         scores = self.linear.scores(_counted(texts, self.grams, self.rarity))
-        return chosen_labels(scores, self.labels, several=self.several)
+        return choose_labels(scores, self.labels, several=self.several)
 
 
 @torch.inference_mode(False)
-def learned(texts: Sequence[str], labels: Sequence[tuple[str, ...]]) -> BagOfWords:
-    frequent = Counter(gram for text in texts for gram in set(grams_of(text))).most_common(MAX_GRAMS)
+def fit_bag_of_words(texts: Sequence[str], labels: Sequence[tuple[str, ...]]) -> BagOfWords:
+    """Fits the baseline to labelled texts."""
+    frequent = Counter(gram for text in texts for gram in set(list_grams(text))).most_common(MAX_GRAMS)
     grams = {gram: at for at, (gram, _) in enumerate(frequent)}
     rarity = [1 + math.log((1 + len(texts)) / (1 + times)) for _, times in frequent]
     names = tuple(sorted({label for each in labels for label in each}))
     several = any(len(each) != 1 for each in labels)
-    folds = number_folds(list(map(Labelled, texts, labels)), folds=logistic_regression.FOLDS)
-    right = label_matrix(labels, names)
+    folds = assign_folds(list(map(LabelledRow, texts, labels)), folds=logistic_regression.FOLDS)
+    right = make_label_matrix(labels, names)
     fitted = logistic_regression.fit(_counted(texts, grams, rarity), right, several=several, folds=folds)
     return BagOfWords(grams, rarity, names, several, fitted)
 
@@ -64,7 +67,7 @@ def _counted(texts: Sequence[str], grams: dict[str, int], rarity: Sequence[float
     columns: list[int] = []
     values: list[float] = []
     for row, text in enumerate(texts):
-        counts = Counter(grams[gram] for gram in grams_of(text) if gram in grams)
+        counts = Counter(grams[gram] for gram in list_grams(text) if gram in grams)
         found = {at: (1 + math.log(count)) * rarity[at] for at, count in sorted(counts.items())}
         length = math.hypot(*found.values())
         rows += [row] * len(found)

@@ -30,13 +30,13 @@ def calibrate(scores: Tensor, right: Tensor, *, several: bool) -> Calibration:
     rows = len(scores)
     if rows < LEAST_ROWS:
         return Calibration(1.0, f"none: {rows} held-out rows are fewer than the {LEAST_ROWS} it takes")
-    found = temperature(scores, right, several=several)
+    found = find_temperature(scores, right, several=several)
     if found < 1 and rows < ROWS_TO_SHARPEN:
         return Calibration(1.0, f"none: {rows} held-out rows are too few to make it more certain")
     return Calibration(found, f"temperature {found:.3g} from {rows:,} held-out rows, written into the head's weights")
 
 
-def temperature(found: Tensor, right: Tensor, *, several: bool) -> float:
+def find_temperature(found: Tensor, right: Tensor, *, several: bool) -> float:
     """The loss is convex in 1/T; its lowest point is found by golden section."""
     share = 1 / (len(found) + 1)
     right = right * (1 - share) + share * (0.5 if several else 1 / right.shape[1])
@@ -46,10 +46,10 @@ def temperature(found: Tensor, right: Tensor, *, several: bool) -> float:
             return float(F.binary_cross_entropy_with_logits(found * beta, right))
         return float(F.cross_entropy(found * beta, right))
 
-    return 1 / lowest(loss, low=1 / HOTTEST, high=1 / COLDEST)
+    return 1 / find_lowest(loss, low=1 / HOTTEST, high=1 / COLDEST)
 
 
-def lowest(f: Callable[[float], float], *, low: float, high: float) -> float:
+def find_lowest(f: Callable[[float], float], *, low: float, high: float) -> float:
     """Where a function with one valley is lowest."""
     golden = (math.sqrt(5) - 1) / 2
     while high - low > 1e-6 * high:

@@ -7,20 +7,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from triform.data.columns import Layout
-from triform.data.formats import ending, formats_of
+from triform.data.formats import get_ending, list_formats
 from triform.data.line_reader import Fault
-from triform.data.rows import Chat as Conversation
-from triform.data.rows import Message, Row, Text
+from triform.data.rows import ChatRow as Conversation
+from triform.data.rows import DataRow, Message, TextRow
 from triform.errors import InputError
 from triform.generate.events import Finish
 from triform.model import Model
 from triform.spec import Form, ModelSpec
 from triform.tasks.complete import CompleteTask, SamplingOptions
-from triform.tasks.perplexity import perplexity, squeezed
+from triform.tasks.perplexity import compute_perplexity, score_compression
 from triform.tasks.task import CannotDo, Reply, Scores
 from triform.tasks.text_to_text import GeneratingTask
 from triform.text.chat_template import ChatTemplate
-from triform.train.examples import Examples, Listed, Tokens
+from triform.train.examples import ExampleList, Examples, TokenExample
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.token_objectives import NextToken
@@ -36,6 +36,8 @@ TEMPLATE = (
 
 
 class ChatReply(Reply, frozen=True):
+    """The model's message in a conversation."""
+
     message: Message
     finish: Finish
     logprob: float
@@ -63,24 +65,24 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
     kind = Conversation
     needs = "a chat template"
     answer_type = ChatReply
-    input_rows = (Conversation, Text)
+    input_rows = (Conversation, TextRow)
     example = {"messages": "Who sat on the mat?"}  # noqa: RUF012
     cuts = True
 
     class Options(SamplingOptions, frozen=True, kw_only=True): ...
 
     def question_of(self, text: str) -> Messages:
-        return conversation(text)
+        return make_conversation(text)
 
     def question_of_row(self, row: Any) -> Messages:
-        return row.messages if isinstance(row, Conversation) else conversation(row.text)
+        return row.messages if isinstance(row, Conversation) else make_conversation(row.text)
 
-    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+    def row_kind(self, path: Path, layout: Layout) -> type[DataRow]:
         """Whole conversations, unless a column with single messages is named, or the format cannot hold them."""
-        known = formats_of(Conversation)
+        known = list_formats(Conversation)
         keys = {each.key for each in known.values()}
-        holds = ending(path) in known if layout.format is None else layout.format in keys
-        return Conversation if "messages" in layout.columns or ("text" not in layout.columns and holds) else Text
+        holds = get_ending(path) in known if layout.format is None else layout.format in keys
+        return Conversation if "messages" in layout.columns or ("text" not in layout.columns and holds) else TextRow
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -92,13 +94,13 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
 
     def examples(self, rows: Sequence[Conversation], *, model: Model) -> Examples[Any]:
         """Conversations that do not fit lose their end; those without an answer teach nothing and are left out."""
-        return as_examples(answers_marked(answered(rows), model=model))
+        return as_examples(mark_answers(find_answered(rows), model=model))
 
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[Conversation], *, model: Model) -> Model:
-        return model.replace(template=template_of(model))
+        return model.replace(template=get_template(model))
 
     def question(self, row: Conversation) -> Messages:
         """All before the last answer."""
@@ -109,7 +111,7 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
         self, questions: Sequence[Messages], *, model: Model, options: Options | None = None
     ) -> Iterator[ChatReply]:
         self.check(model)
-        texts = template_of(model).render_many([plain(messages) for messages in questions])
+        texts = get_template(model).render_many([as_dicts(messages) for messages in questions])
         prompts = [model.require_tokenizer().encode_conversation(text).ids for text in texts]
         for found in CompleteTask().run(prompts, model=model, options=options):
             said = Message("assistant", found.text.strip())
@@ -117,15 +119,15 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
 
     def evaluate(self, rows: Sequence[Conversation], *, model: Model, options: Any = None) -> Scores:
         """The answers' own tokens; of conversations that do not fit, what is left of their answers."""
-        marked = [without_special(each, model=model) for each in answers_marked(answered(rows), model=model)]
+        marked = [drop_special(each, model=model) for each in mark_answers(find_answered(rows), model=model)]
         if not marked:
             raise InputError(f"none of the {len(rows)} conversations has an answer of the assistant")
-        return perplexity(
+        return compute_perplexity(
             as_examples(marked),
             objective=NextToken(),
             model=model,
             rows=len(marked),
-            bytes_of_text=sum(len(model.require_tokenizer().decode(learned(each)).encode()) for each in marked),
+            bytes_of_text=sum(len(model.require_tokenizer().decode(get_learned_ids(each)).encode()) for each in marked),
             signature="the assistant's own tokens, behind all that was said before; no special tokens",
         )
 
@@ -133,10 +135,10 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
         raise CannotDo("an answer in a conversation has no one right form; `evaluate` asks how likely those given are")
 
     def baselines(self, rows: Sequence[Conversation], *, train: Sequence[Conversation]) -> Mapping[str, Scores]:
-        return {"xz": squeezed(answers_in(rows), before=answers_in(train))}
+        return {"xz": score_compression(list_answers(rows), before=list_answers(train))}
 
 
-def conversation(said: str | Sequence[Mapping[str, str]]) -> Messages:
+def make_conversation(said: str | Sequence[Mapping[str, str]]) -> Messages:
     """What has been said so far; a lone text is said by the user."""
     messages = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
     try:
@@ -145,35 +147,37 @@ def conversation(said: str | Sequence[Mapping[str, str]]) -> Messages:
         raise InputError(f"this is no conversation: {fault}") from None
 
 
-def answered(rows: Sequence[Conversation]) -> list[Messages]:
+def find_answered(rows: Sequence[Conversation]) -> list[Messages]:
     """The conversations in which the assistant says something."""
     return [row.messages for row in rows if any(one.role == "assistant" for one in row.messages)]
 
 
-def answers_in(rows: Sequence[Conversation]) -> list[str]:
+def list_answers(rows: Sequence[Conversation]) -> list[str]:
     return [one.content for row in rows for one in row.messages if one.role == "assistant"]
 
 
-def template_of(model: Model) -> ChatTemplate:
+def get_template(model: Model) -> ChatTemplate:
     """Each has a process of its own: keep it while there is something to render."""
     return model.template or ChatTemplate(TEMPLATE, special=model.require_tokenizer().special)
 
 
-def plain(messages: Messages) -> list[dict[str, str]]:
+def as_dicts(messages: Messages) -> list[dict[str, str]]:
     return [{"role": one.role, "content": one.content} for one in messages]
 
 
-def answers_marked(conversations: Sequence[Messages], *, model: Model) -> list[Tokens]:
+def mark_answers(conversations: Sequence[Messages], *, model: Model) -> list[TokenExample]:
     """Whole conversations, with the tokens that the assistant said to be learned."""
-    template, most = template_of(model), model.spec.context + 1
+    template, most = get_template(model), model.spec.context + 1
     answers = [
         (number, at)
         for number, messages in enumerate(conversations)
         for at, one in enumerate(messages)
         if one.role == "assistant"
     ]
-    before = template.render_many([plain(conversations[number][:at]) for number, at in answers])
-    with_answer = template.render_many([plain(conversations[number][: at + 1]) for number, at in answers], prompt=False)
+    before = template.render_many([as_dicts(conversations[number][:at]) for number, at in answers])
+    with_answer = template.render_many(
+        [as_dicts(conversations[number][: at + 1]) for number, at in answers], prompt=False
+    )
     said: list[list[tuple[int, int]]] = [[] for _ in conversations]
     texts = [""] * len(conversations)
     for (number, _), prompt, text in zip(answers, before, with_answer, strict=True):
@@ -183,26 +187,26 @@ def answers_marked(conversations: Sequence[Messages], *, model: Model) -> list[T
         texts[number] = text
     encodings = map(model.require_tokenizer().encode_conversation, texts)
     return [
-        Tokens(encoding.ids[:most], [within(token, spans) for token in encoding.offsets[:most]])
+        TokenExample(encoding.ids[:most], [is_within(token, spans) for token in encoding.offsets[:most]])
         for encoding, spans in zip(encodings, said, strict=True)
     ]
 
 
-def as_examples(marked: Sequence[Tokens]) -> Examples[Tokens]:
-    return Listed(marked, lengths=[len(each.ids) for each in marked])
+def as_examples(marked: Sequence[TokenExample]) -> Examples[TokenExample]:
+    return ExampleList(marked, lengths=[len(each.ids) for each in marked])
 
 
-def learned(tokens: Tokens) -> list[int]:
+def get_learned_ids(tokens: TokenExample) -> list[int]:
     """The ids that the assistant said."""
     return np.asarray(tokens.ids)[np.asarray(tokens.learn, bool)].tolist()
 
 
-def without_special(tokens: Tokens, *, model: Model) -> Tokens:
+def drop_special(tokens: TokenExample, *, model: Model) -> TokenExample:
     """Special tokens are read, but not counted: they have no bytes."""
     special = np.isin(np.asarray(tokens.ids), list(model.require_tokenizer().special_ids))
-    return Tokens(tokens.ids, np.asarray(tokens.learn, bool) & ~special)
+    return TokenExample(tokens.ids, np.asarray(tokens.learn, bool) & ~special)
 
 
-def within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
+def is_within(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
     start, end = token
     return any(first < end and start < last for first, last in spans)

@@ -11,51 +11,59 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from triform.cluster.shared_work import map_batches
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly
-from triform.core.inputs import by_length
-from triform.core.packed_linear import packed, worth_packing
+from triform.core.inputs import sort_by_length
+from triform.core.packed_linear import is_worth_packing, pack_network
 from triform.core.texts import Text
-from triform.errors import ALL_EQUAL, InputError, NotNumbers
+from triform.errors import ALL_EQUAL, InputError, InvalidScores
 from triform.model import Model
 from triform.precision import at_least_float32, check_finite
 from triform.text.tokenizer import Encoding
-from triform.train.objectives import apart, laid_out
+from triform.train.objectives import batch_texts, split_by_text
 
-PASS_TOKENS = 2048  # of one forward pass: enough to use all cores, few enough to stay in their cache
+MAX_PASS_TOKENS = 2048  # of one forward pass: enough to use all cores, few enough to stay in their cache
 
 Ids: TypeAlias = Sequence[int]
 Reader: TypeAlias = EncoderOnly | DecoderOnly
 Read: TypeAlias = Callable[[Reader, Text], Tensor]
 
 
-def scores(network: Reader, text: Text) -> Tensor:
+def read_scores(network: Reader, text: Text) -> Tensor:
     """What the head says: of each text, [B, labels], or of each token, [B, T, labels]."""
     return network(text)
 
 
-def first_scores(network: Reader, text: Text) -> Tensor:
+def read_first_scores(network: Reader, text: Text) -> Tensor:
     """What a head for tokens says of the first one, [B, labels]."""
     return network.head(text.first(network.hidden(text)))
 
 
 @torch.no_grad()
-def through(rows: Sequence[Ids], *, model: Model, read: Read = scores, kinds: Sequence[Ids] = ()) -> list[Tensor]:
+def run_batches(
+    rows: Sequence[Ids], *, model: Model, read: Read = read_scores, kinds: Sequence[Ids] = ()
+) -> list[Tensor]:
     """`read` of each row, in the order of the rows."""
     network = model.network
     if not isinstance(network, EncoderOnly | DecoderOnly):
         raise InputError(f"this model is the form {model.spec.form!r}; reading needs an encoder or a decoder")
     _check_ids(rows, model)
-    reader = packed(network) if worth_packing(network) else network
-    device = network.token.weight.device
+    reader = pack_network(network) if is_worth_packing(network) else network
+    device = network.device
     found: list[Tensor | None] = [None] * len(rows)
-    for some in _passes([len(row) for row in rows]):
+
+    def read_batch(some: list[int]) -> Sequence[Tensor]:
         sides = [kinds[i] for i in some] if kinds and model.spec.embedding.kinds > 1 else ()
-        text = laid_out([rows[i] for i in some], kinds=sides, device=device)
+        text = batch_texts([rows[i] for i in some], segment_ids=sides, device=device)
         pause()
         values = read(reader, text)
-        each = apart(text, values) if values.dim() == 3 else list(values)
+        each = split_by_text(text, values) if values.dim() == 3 else list(values)
         check_values(values, each)
+        return each
+
+    batches = list(_passes([len(row) for row in rows]))
+    for some, each in zip(batches, map_batches(read_batch, batches), strict=True):
         for i, value in zip(some, each, strict=True):
             found[i] = value
     return [value for value in found if value is not None]
@@ -66,7 +74,7 @@ def check_values(values: Tensor, each: Sequence[Tensor]) -> None:
     lowest, highest = values.aminmax(dim=-1)
     check_finite(lowest, highest)
     if bool((lowest == highest).any()) and any(map(says_nothing, each)):
-        raise NotNumbers(ALL_EQUAL)
+        raise InvalidScores(ALL_EQUAL)
 
 
 def says_nothing(values: Tensor) -> bool:
@@ -79,8 +87,8 @@ def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Rows of like length, about PASS_TOKENS at once; the longest first, so that memory is known at once."""
     some: list[int] = []
     tokens = 0
-    for i in reversed(by_length(lengths)):
-        if some and tokens + lengths[i] > PASS_TOKENS:
+    for i in reversed(sort_by_length(lengths)):
+        if some and tokens + lengths[i] > MAX_PASS_TOKENS:
             yield some
             some, tokens = [], 0
         some.append(i)
@@ -101,18 +109,18 @@ def _check_ids(rows: Sequence[Ids], model: Model) -> None:
 # --- texts into windows ---------------------------------------------------------------------------------------------
 
 
-def longest_of(model: Model) -> int:
+def get_max_tokens(model: Model) -> int:
     """The most tokens that are read at once."""
     longest = model.pooling.longest if model.pooling is not None else None
     return min(model.spec.context, longest or model.spec.context)
 
 
-def overlap_of(length: int) -> int:
+def compute_overlap(length: int) -> int:
     """A quarter: a token near the edge of one window stands well inside the next."""
     return length // 4
 
 
-class Windows(NamedTuple):
+class TextWindows(NamedTuple):
     """The ids of a text, of a long one those of its windows; how many tokens the vocabulary could not spell, and how
     many are in no window."""
 
@@ -121,31 +129,33 @@ class Windows(NamedTuple):
     cut: int = 0
 
 
-def windows_of(texts: Sequence[str], *, model: Model) -> list[Windows]:
-    tokenizer, length = model.require_tokenizer(), longest_of(model)
+def split_into_windows(texts: Sequence[str], *, model: Model) -> list[TextWindows]:
+    """The token ids of each text, cut into overlapping windows where it is too long."""
+    tokenizer, length = model.require_tokenizer(), get_max_tokens(model)
     found = []
-    for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
+    for text, ids in zip(texts, encode_texts(texts, model=model), strict=True):
         # Offsets are needed only where a text must be cut, and cost as much as all the rest.
         cut: list[Ids] = [ids]
         if len(ids) > length:
-            cut = [each.ids for each in windows(tokenizer.encode(text), length=length)]
-        found.append(Windows(cut, tokenizer.count_unknown(ids)))
+            cut = [each.ids for each in split_encoding(tokenizer.encode(text), length=length)]
+        found.append(TextWindows(cut, tokenizer.count_unknown(ids)))
     return found
 
 
-def beginnings_of(texts: Sequence[str], *, model: Model) -> list[Windows]:
+def cut_texts(texts: Sequence[str], *, model: Model) -> list[TextWindows]:
     """One window of each text, its beginning: what a long text has beyond it is cut off."""
-    tokenizer, length = model.require_tokenizer(), longest_of(model)
+    tokenizer, length = model.require_tokenizer(), get_max_tokens(model)
     found = []
-    for text, ids in zip(texts, ids_of(texts, model=model), strict=True):
+    for text, ids in zip(texts, encode_texts(texts, model=model), strict=True):
         kept: Ids = ids
         if len(ids) > length:
-            kept = tokenizer.encode(text).windows(length=length, overlap=0)[0].ids
-        found.append(Windows([kept], tokenizer.count_unknown(kept), len(ids) - len(kept)))
+            kept = tokenizer.encode(text).split_windows(length=length, overlap=0)[0].ids
+        found.append(TextWindows([kept], tokenizer.count_unknown(kept), len(ids) - len(kept)))
     return found
 
 
-def ids_of(texts: Sequence[str], *, model: Model) -> list[list[int]]:
+def encode_texts(texts: Sequence[str], *, model: Model) -> list[list[int]]:
+    """The token ids of each text."""
     check_texts(texts)
     found = model.require_tokenizer().ids_many(texts)
     for text, ids in zip(texts, found, strict=True):
@@ -154,17 +164,18 @@ def ids_of(texts: Sequence[str], *, model: Model) -> list[list[int]]:
     return found
 
 
-def windows(encoding: Encoding, *, length: int) -> list[Encoding]:
-    return encoding.windows(length=length, overlap=overlap_of(length))
+def split_encoding(encoding: Encoding, *, length: int) -> list[Encoding]:
+    return encoding.split_windows(length=length, overlap=compute_overlap(length))
 
 
-def window_means(texts: Sequence[Windows], *, model: Model, read: Read) -> Tensor:
+def average_windows(texts: Sequence[TextWindows], *, model: Model, read: Read) -> Tensor:
     """[texts, …]: the mean over the windows of each text, in float32 at least."""
-    values = map(at_least_float32, through([ids for text in texts for ids in text.ids], model=model, read=read))
+    values = map(at_least_float32, run_batches([ids for text in texts for ids in text.ids], model=model, read=read))
     return torch.stack([torch.stack(list(islice(values, len(text.ids)))).mean(0) for text in texts])
 
 
 def check_texts(texts: Sequence[str]) -> None:
+    """Refuses what is no text, and empty texts."""
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             raise InputError(f"text {number} is {type(text).__name__}; give strings")
@@ -172,7 +183,7 @@ def check_texts(texts: Sequence[str]) -> None:
             raise InputError(f"text {number} is empty; give at least one word")
 
 
-def own_tokens(encoding: Encoding) -> list[int]:
+def find_own_tokens(encoding: Encoding) -> list[int]:
     """Places of the tokens that come from the last text."""
     last = max((part for part in encoding.parts if part is not None), default=None)
     return [at for at, part in enumerate(encoding.parts) if part is not None and part == last]

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from triform.core.texts import Text
 from triform.data import rows as data
-from triform.data.chunks import portions
+from triform.data.chunks import split_chunks
 from triform.errors import InputError
 from triform.generate.settings import SettingsError
 from triform.model import Model
 from triform.precision import check_scores
 from triform.spec import Form, ModelSpec, NormSpec, Transformed, replace
-from triform.tasks.bag_of_words import words_of
-from triform.tasks.encoder_batches import Reader, through
+from triform.tasks.bag_of_words import split_words
+from triform.tasks.encoder_batches import Reader, run_batches
 from triform.tasks.options import TaskOptions
 from triform.tasks.task import CannotDo, Reply, Scores, Task
 from triform.text.tokenizer import Encoding, Tokenizer
-from triform.train.examples import Examples, Listed, Tokens
+from triform.train.examples import ExampleList, Examples, TokenExample
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
 from triform.train.token_objectives import MaskedToken
@@ -60,7 +60,7 @@ class Guess(msgspec.Struct, frozen=True):
     logprob: float
 
 
-class FillTask(Task[data.Text, str, FilledText]):
+class FillTask(Task[data.TextRow, str, FilledText]):
     """Predict the masked words of TEXT with MODEL, a masked language model.
 
     \b
@@ -71,7 +71,7 @@ class FillTask(Task[data.Text, str, FilledText]):
 
     name = "fill"
     forms = ("encoder",)
-    kind = data.Text
+    kind = data.TextRow
     needs = "a masked-language-model head"
     answer_type = FilledText
     example = {"text": "the fat ginger cat [MASK] on a mat"}  # noqa: RUF012
@@ -117,46 +117,46 @@ class FillTask(Task[data.Text, str, FilledText]):
             return Config(epochs=40, batch_tokens=4096, learning_rate=1e-3, warmup=0.1, weight_decay=0.01, dropout=0.1)
         return Config(epochs=3, batch_tokens=4096, learning_rate=1e-4, warmup=0.1, weight_decay=0.01)
 
-    def examples(self, rows: Sequence[data.Text], *, model: Model) -> Examples[Any]:
+    def examples(self, rows: Sequence[data.TextRow], *, model: Model) -> Examples[Any]:
         """Long texts in windows that do not overlap."""
-        encodings = masked_words(model).encode_many([row.text for row in rows])
-        windows = [each for found in encodings for each in found.windows(length=model.spec.context, overlap=0)]
-        listed = [Tokens(each.ids, [not added for added in each.special]) for each in windows]
-        return Listed(listed, lengths=[len(each.ids) for each in listed])
+        encodings = require_mask_tokenizer(model).encode_many([row.text for row in rows])
+        windows = [each for found in encodings for each in found.split_windows(length=model.spec.context, overlap=0)]
+        listed = [TokenExample(each.ids, [not added for added in each.special]) for each in windows]
+        return ExampleList(listed, lengths=[len(each.ids) for each in listed])
 
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
-        tokenizer = masked_words(model)
+        tokenizer = require_mask_tokenizer(model)
         never = sorted(tokenizer.special_ids)
         return MaskedToken(
-            mask=mask_of(tokenizer), vocab=model.spec.vocab, never=never, smoothing=config.label_smoothing
+            mask=get_mask_id(tokenizer), vocab=model.spec.vocab, never=never, smoothing=config.label_smoothing
         )
 
-    def question(self, row: data.Text) -> str:
+    def question(self, row: data.TextRow) -> str:
         return row.text
 
-    def sample(self, row: data.Text, *, model: Model) -> str:
+    def sample(self, row: data.TextRow, *, model: Model) -> str:
         """With its middle word masked."""
         words = row.text.split()
-        words[len(words) // 2] = masked_words(model).special["mask"]
+        words[len(words) // 2] = require_mask_tokenizer(model).special["mask"]
         return " ".join(words)
 
     def run(self, questions: Sequence[str], *, model: Model, options: Options | None = None) -> Iterator[FilledText]:
         """The k likeliest tokens for each mask, each mask on its own."""
         self.check(model)
-        k, tokenizer = (options or self.Options()).k, masked_words(model)
+        k, tokenizer = (options or self.Options()).k, require_mask_tokenizer(model)
         if not 1 <= k <= model.spec.vocab:
             raise SettingsError(f"k={k} is out of range; use 1 to {model.spec.vocab}")
-        for some in portions(questions, count=MAX_BATCH_TEXTS):
-            asked = [masked(text, tokenizer, most=model.spec.context) for text in some]
-            for (encoding, places), logits in zip(asked, scores_at(asked, model=model), strict=True):
-                yield filled(encoding, places, logits, tokenizer=tokenizer, k=k)
+        for some in split_chunks(questions, count=MAX_BATCH_TEXTS):
+            asked = [encode_masked(text, tokenizer, most=model.spec.context) for text in some]
+            for (encoding, places), logits in zip(asked, compute_logits_at(asked, model=model), strict=True):
+                yield fill_masks(encoding, places, logits, tokenizer=tokenizer, k=k)
 
-    def evaluate(self, rows: Sequence[data.Text], *, model: Model, options: Any = None) -> Scores:
+    def evaluate(self, rows: Sequence[data.TextRow], *, model: Model, options: Any = None) -> Scores:
         """Each token is masked in turn and predicted: how often it is first, and exp(mean −log p)."""
-        tokenizer, guesses = masked_words(model), list[Guess]()
+        tokenizer, guesses = require_mask_tokenizer(model), list[Guess]()
         for row in rows:
-            for window in tokenizer.encode(row.text).windows(length=model.spec.context, overlap=0):
-                guesses += guessed(window, model=model)
+            for window in tokenizer.encode(row.text).split_windows(length=model.spec.context, overlap=0):
+                guesses += guess_tokens(window, model=model)
         count = max(1, len(guesses))
         values = {
             "accuracy": 100 * sum(guess.right for guess in guesses) / count,
@@ -169,13 +169,13 @@ class FillTask(Task[data.Text, str, FilledText]):
             signature=f"at most {MAX_EVALUATED_TOKENS} places of a text, evenly spread",
         )
 
-    def score(self, answers: Sequence[FilledText], rows: Sequence[data.Text]) -> Scores:
+    def score(self, answers: Sequence[FilledText], rows: Sequence[data.TextRow]) -> Scores:
         raise CannotDo("rows of fill are whole texts; `evaluate` masks their words and predicts them")
 
-    def baselines(self, rows: Sequence[data.Text], *, train: Sequence[data.Text]) -> Mapping[str, Scores]:
+    def baselines(self, rows: Sequence[data.TextRow], *, train: Sequence[data.TextRow]) -> Mapping[str, Scores]:
         """Whole words, and always the same one."""
-        commonest = Counter(word for row in train for word in words_of(row.text)).most_common(1)[0][0]
-        words = [word for row in rows for word in words_of(row.text)]
+        commonest = Counter(word for row in train for word in split_words(row.text)).most_common(1)[0][0]
+        words = [word for row in rows for word in split_words(row.text)]
         accuracy = 100 * words.count(commonest) / max(1, len(words))
         return {"commonest word": Scores(main="accuracy", values={"accuracy": accuracy}, rows=len(rows))}
 
@@ -183,17 +183,18 @@ class FillTask(Task[data.Text, str, FilledText]):
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def masked_words(model: Model) -> Tokenizer:
+def require_mask_tokenizer(model: Model) -> Tokenizer:
     if model.tokenizer is None or model.tokenizer.mask is None:
         raise CannotDo("this model's folder has no tokenizer with a mask token, so there is nothing to fill")
     return model.tokenizer
 
 
-def mask_of(tokenizer: Tokenizer) -> int:
+def get_mask_id(tokenizer: Tokenizer) -> int:
     return 0 if tokenizer.mask is None else tokenizer.mask
 
 
-def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, list[int]]:
+def encode_masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, list[int]]:
+    """The text's tokens, and where its masks are."""
     tokenizer.refuse_long(text, most=most)
     encoding = tokenizer.encode(text)
     places = [at for at, id in enumerate(encoding.ids) if id == tokenizer.mask]
@@ -205,21 +206,26 @@ def masked(text: str, tokenizer: Tokenizer, *, most: int) -> tuple[Encoding, lis
 
 
 @torch.inference_mode()
-def scores_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Model) -> Iterator[Tensor]:
+def compute_logits_at(asked: Sequence[tuple[Encoding, Sequence[int]]], *, model: Model) -> Iterator[Tensor]:
     """Logits at these places alone, [places, V] per text: a head over the vocabulary is expensive."""
     texts = [each for each, _ in asked]
-    hidden = through([each.ids for each in texts], model=model, read=vectors, kinds=[each.kinds for each in texts])
+    hidden = run_batches(
+        [each.ids for each in texts], model=model, read=read_hidden, kinds=[each.segment_ids for each in texts]
+    )
     for x, (_, places) in zip(hidden, asked, strict=True):
         logits = model.network.head(x[list(places)])
         check_scores(logits)
         yield logits
 
 
-def vectors(network: Reader, text: Text) -> Tensor:
+def read_hidden(network: Reader, text: Text) -> Tensor:
     return network.hidden(text)
 
 
-def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokenizer: Tokenizer, k: int) -> FilledText:
+def fill_masks(
+    encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokenizer: Tokenizer, k: int
+) -> FilledText:
+    """The text with its masks filled, and the candidates of each mask."""
     best, tokens = logits.double().softmax(dim=-1).topk(k, dim=-1)
     ids = list(encoding.ids)
     for at, id in zip(places, tokens[:, 0].tolist(), strict=True):
@@ -231,16 +237,16 @@ def filled(encoding: Encoding, places: Sequence[int], logits: Tensor, *, tokeniz
     return FilledText(text=tokenizer.decode(ids), masks=masks, unknown=tokenizer.count_unknown(encoding.ids))
 
 
-def guessed(window: Encoding, *, model: Model) -> list[Guess]:
+def guess_tokens(window: Encoding, *, model: Model) -> list[Guess]:
     """One text per place, with that place masked."""
     real = [at for at, added in enumerate(window.special) if not added]
     most = min(len(real), MAX_EVALUATED_TOKENS)
     places = [real[at * len(real) // most] for at in range(most)]
-    mask, found = mask_of(masked_words(model)), list[Guess]()
+    mask, found = get_mask_id(require_mask_tokenizer(model)), list[Guess]()
     asked = [
         (msgspec.structs.replace(window, ids=(*window.ids[:at], mask, *window.ids[at + 1 :])), [at]) for at in places
     ]
-    for at, logits in zip(places, scores_at(asked, model=model), strict=True):
+    for at, logits in zip(places, compute_logits_at(asked, model=model), strict=True):
         logprobs = logits[0].double().log_softmax(-1)
         found.append(Guess(int(logprobs.argmax()) == window.ids[at], float(logprobs[window.ids[at]])))
     return found

@@ -14,21 +14,21 @@ from torch import Tensor
 
 from triform.core.output_heads import ReadHead
 from triform.core.texts import Text
-from triform.data.chunks import portions
-from triform.data.folds import number_folds
+from triform.data.chunks import split_chunks
+from triform.data.folds import assign_folds
 from triform.data.row_sample import sample_rows
-from triform.data.rows import Labelled
-from triform.metrics import chosen_labels, label_matrix
+from triform.data.rows import LabelledRow
+from triform.metrics import choose_labels, make_label_matrix
 from triform.model import Model
 from triform.pooling import Pooling
 from triform.spec import Classify as Head
 from triform.tasks import logistic_regression
 from triform.tasks.averaging_block import add_averaging_block, can_average
 from triform.tasks.embed import EmbedTask
-from triform.tasks.encoder_batches import Reader, window_means, windows_of
+from triform.tasks.encoder_batches import Reader, average_windows, split_into_windows
 from triform.tasks.logistic_regression import LinearFit
 
-MEAN = Pooling("mean", normalise=True)
+NORMALISED_MEAN = Pooling("mean", normalise=True)
 MAX_FIT_ROWS = 10_000  # more would take longer and change little: the steps that follow see all rows
 
 
@@ -46,7 +46,7 @@ def prepare_head(model: Model, *, base: Model, seed: int) -> Model:
     return model
 
 
-def fit_head(rows: Sequence[Labelled], *, model: Model, several: bool) -> None:
+def fit_head(rows: Sequence[LabelledRow], *, model: Model, several: bool) -> None:
     """Writes the fit into the head of the model's network."""
     vectors = read_vectors([row.text for row in rows], model=model)
     head = model.spec.head
@@ -55,11 +55,12 @@ def fit_head(rows: Sequence[Labelled], *, model: Model, several: bool) -> None:
 
 
 def fit_vectors(
-    vectors: Tensor, rows: Sequence[Labelled], *, names: Sequence[str], several: bool, bias: bool = True
+    vectors: Tensor, rows: Sequence[LabelledRow], *, names: Sequence[str], several: bool, bias: bool = True
 ) -> LinearFit:
-    right = label_matrix([row.labels for row in rows], names)
+    """A linear fit from vectors to labels."""
+    right = make_label_matrix([row.labels for row in rows], names)
     scale = float(vectors.norm(dim=-1).mean()) or 1.0  # so that C means the same for every model
-    folds = number_folds(rows, folds=logistic_regression.FOLDS)
+    folds = assign_folds(rows, folds=logistic_regression.FOLDS)
     found = logistic_regression.fit(vectors / scale, right, several=several, folds=folds, bias=bias)
     return found._replace(weight=found.weight / scale)
 
@@ -74,12 +75,16 @@ def _write(found: LinearFit, model: Model) -> None:
 
 def read_vectors(texts: Sequence[str], *, model: Model) -> Tensor:
     """[texts, D], on the CPU: what the last matrix of the head reads; of a long text the mean over its windows."""
-    read = head_input(model)
-    found = [window_means(windows_of(some, model=model), model=model, read=read).cpu() for some in portions(texts)]
+    read = make_head_reader(model)
+    found = [
+        average_windows(split_into_windows(some, model=model), model=model, read=read).cpu()
+        for some in split_chunks(texts)
+    ]
     return torch.cat(found).double()
 
 
-def head_input(model: Model) -> Callable[[Reader, Text], Tensor]:
+def make_head_reader(model: Model) -> Callable[[Reader, Text], Tensor]:
+    """A function that gives the vectors which a head's last matrix reads."""
     readout = cast(ReadHead, model.network.readout)
 
     def read(network: Reader, text: Text) -> Tensor:
@@ -91,21 +96,23 @@ def head_input(model: Model) -> Callable[[Reader, Text], Tensor]:
 # --- the baseline of the same kind ----------------------------------------------------------------------------------
 
 
-def frozen_answers(texts: Sequence[str], *, train: Sequence[Labelled], base: Model) -> list[tuple[str, ...]]:
+def answer_frozen(texts: Sequence[str], *, train: Sequence[LabelledRow], base: Model) -> list[tuple[str, ...]]:
     """What a linear fit on the vectors of the base, as its folder means them, says of the texts."""
     some = sample_rows(train, most=MAX_FIT_ROWS)
     names = tuple(sorted({label for row in some for label in row.labels}))
     several = any(len(row.labels) != 1 for row in some)
-    fitted = fit_vectors(frozen_vectors([row.text for row in some], base=base), some, names=names, several=several)
-    return chosen_labels(fitted.scores(frozen_vectors(texts, base=base)), names, several=several)
+    fitted = fit_vectors(read_frozen_vectors([row.text for row in some], base=base), some, names=names, several=several)
+    return choose_labels(fitted.scores(read_frozen_vectors(texts, base=base)), names, several=several)
 
 
-def frozen_vectors(texts: Sequence[str], *, base: Model) -> Tensor:
+def read_frozen_vectors(texts: Sequence[str], *, base: Model) -> Tensor:
     """[texts, D]: of a decoder the hidden state of the last token."""
     if base.spec.form == "encoder":
-        model = base.replace(pooling=base.pooling or MEAN)
-        return torch.cat([EmbedTask().read(some, model=model)[0] for some in portions(texts)]).double()
-    found = [window_means(windows_of(some, model=base), model=base, read=_last) for some in portions(texts)]
+        model = base.replace(pooling=base.pooling or NORMALISED_MEAN)
+        return torch.cat([EmbedTask().read(some, model=model)[0] for some in split_chunks(texts)]).double()
+    found = [
+        average_windows(split_into_windows(some, model=base), model=base, read=_last) for some in split_chunks(texts)
+    ]
     return torch.cat(found).cpu().double()
 
 

@@ -19,6 +19,8 @@ ITERATIONS = 100
 
 
 class LinearFit(NamedTuple):
+    """A fitted linear classifier."""
+
     weight: Tensor  # [labels, D]
     bias: Tensor  # [labels]
     strength: float  # the C that was chosen
@@ -46,9 +48,9 @@ def choose_strength(x: Tensor, right: Tensor, *, several: bool, folds: Sequence[
         start: LinearFit | None = None
         for strength in STRENGTHS:
             start = fit_with(
-                rows_of(x, learned), right[learned], strength=strength, several=several, bias=bias, start=start
+                select_rows(x, learned), right[learned], strength=strength, several=several, bias=bias, start=start
             )
-            losses[strength] += float(loss_of(start.scores(rows_of(x, held)), right[held], several=several))
+            losses[strength] += float(compute_loss(start.scores(select_rows(x, held)), right[held], several=several))
     return min(STRENGTHS, key=lambda strength: losses[strength])
 
 
@@ -72,7 +74,7 @@ def fit_with(
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = loss_of(x @ weight.T + shift, right, several=several) + weight.square().sum() / (2 * strength)
+        loss = compute_loss(x @ weight.T + shift, right, several=several) + weight.square().sum() / (2 * strength)
         loss = loss / rows  # so that the tolerance means the same for few rows and for many
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
@@ -82,14 +84,14 @@ def fit_with(
     return LinearFit(weight.detach(), shift.detach(), strength)
 
 
-def loss_of(scores: Tensor, right: Tensor, *, several: bool) -> Tensor:
+def compute_loss(scores: Tensor, right: Tensor, *, several: bool) -> Tensor:
     """−Σ log p(right), over rows."""
     if several:
         return F.binary_cross_entropy_with_logits(scores, right, reduction="sum")
     return F.cross_entropy(scores, right, reduction="sum")
 
 
-def rows_of(x: Tensor, rows: Tensor) -> Tensor:
+def select_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Some rows, of a dense or a sparse matrix."""
     found = x.index_select(0, rows)
     return found.coalesce() if found.is_sparse else found

@@ -15,7 +15,7 @@ from triform.train.validation_loss import mean_loss
 BETWEEN_DOCUMENTS = "<|endoftext|>"
 
 
-def perplexity(
+def compute_perplexity(
     examples: Examples[Any],
     *,
     objective: Objective[Any, Any],
@@ -38,7 +38,7 @@ def perplexity(
     return Scores(main="perplexity", values=values, rows=rows, higher=False, signature=signature, counts=counts)
 
 
-def start_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
+def get_start_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
     """What stood before a text in training: what the tokenizer itself puts there (Llama's <s>), else the token between
     documents (GPT-2's <|endoftext|>, also where a chat has named its bos differently), else bos, else eos."""
     found = tokenizer.encode("a")
@@ -50,7 +50,7 @@ def start_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
     return next(((id,) for id in known if id is not None), ())
 
 
-def squeezed(texts: Sequence[str], *, before: Sequence[str]) -> Scores:
+def score_compression(texts: Sequence[str], *, before: Sequence[str]) -> Scores:
     """What xz, which knows no language, needs for these texts behind those it has read before."""
     known, wanted = ("\n".join(each).encode() for each in (before, texts))
     bits = 8 * (len(lzma.compress(known + wanted)) - (len(lzma.compress(known)) if known else 0))

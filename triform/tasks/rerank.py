@@ -6,34 +6,35 @@ and passage, with the folder's prompts. Trained as a cross-encoder, with binary 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 import torch
 from msgspec import Meta
-from torch.nn import functional as F
 
-from triform.data.chunks import portions
-from triform.data.rows import Scored
+from triform.data.chunks import split_chunks
+from triform.data.rows import ScoredPairRow
 from triform.errors import InputError
 from triform.hints import Hint
 from triform.metrics import ndcg
 from triform.model import Model
+from triform.pooling import compare_vectors
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
-from triform.tasks.answer_spans import Asked, laid
+from triform.tasks.answer_spans import ContextQuestion, encode_questions
 from triform.tasks.bm25 import BM25
 from triform.tasks.embed import EmbedTask
-from triform.tasks.encoder_batches import check_texts, through
+from triform.tasks.encoder_batches import check_texts, run_batches
 from triform.tasks.options import Line, TaskOptions
 from triform.tasks.task import Reply, Scores, Task, Usage
+from triform.tasks.text_vectors import get_pooling
 from triform.text.tokenizer import Encoding
-from triform.train.examples import Examples, Labelled, Listed
+from triform.train.examples import ExampleList, Examples, LabelExample
 from triform.train.label_objectives import SeveralLabels
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.weights.label_heads import number_of
+from triform.weights.label_heads import compute_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +43,8 @@ SIGMOID = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activati
 
 
 class RerankQuestion(msgspec.Struct, frozen=True):
+    """A query and the passages to order."""
+
     query: str
     documents: tuple[str, ...]
 
@@ -68,6 +71,8 @@ class Reranking(Reply, frozen=True, kw_only=True):
 
 
 class RerankDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A passage of a response."""
+
     text: Line
 
 
@@ -80,12 +85,16 @@ class RerankInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerankResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A passage's place in the request, and its relevance."""
+
     index: int
     relevance_score: float
     document: RerankDocument | None = None
 
 
 class RerankResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/rerank`, as Jina's and Cohere's clients read it."""
+
     id: str
     model: str
     results: tuple[RerankResult, ...]
@@ -97,7 +106,7 @@ Top: TypeAlias = Annotated[
 ]
 
 
-class RerankTask(Task[Scored, RerankQuestion, Reranking]):
+class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
     """Order passages by how well they answer QUERY: with a cross-encoder, or with the cosine of an embedding model.
 
     The passages are the texts behind QUERY, or the lines (or rows) of --file.
@@ -111,7 +120,7 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
 
     name = "rerank"
     forms = ("encoder",)
-    kind = Scored  # first is the query, second the passage, score how relevant it is: 0 is not
+    kind = ScoredPairRow  # first is the query, second the passage, score how relevant it is: 0 is not
     needs = "pooled vectors or one output"
     answer_type = Reranking
     input = RerankInput
@@ -172,26 +181,26 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
             return shared.replace(epochs=8, learning_rate=1e-3, eval_every=100, patience=8)
         return shared.replace(epochs=3, learning_rate=5e-5, eval_every=100)
 
-    def examples(self, rows: Sequence[Scored], *, model: Model) -> Examples[Labelled]:
+    def examples(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Examples[LabelExample]:
         """A passage whose score is above 0 is relevant."""
-        found: list[Labelled] = []
-        for some in portions(rows):
+        found: list[LabelExample] = []
+        for some in split_chunks(rows):
             pairs, _, _ = encode_pairs([(row.first, row.second) for row in some], model=model)
             for row, pair in zip(some, pairs, strict=True):
-                ids, kinds = np.asarray(pair.ids, np.int32), np.asarray(pair.kinds, np.int32)
-                found.append(Labelled(ids, [0] if row.score > 0 else [], kinds))
-        return Listed(found, lengths=[len(each.ids) for each in found])
+                ids, kinds = np.asarray(pair.ids, np.int32), np.asarray(pair.segment_ids, np.int32)
+                found.append(LabelExample(ids, [0] if row.score > 0 else [], kinds))
+        return ExampleList(found, lengths=[len(each.ids) for each in found])
 
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return SeveralLabels(labels=1)
 
-    def finished(self, rows: Sequence[Scored], *, model: Model) -> Model:
+    def finished(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
         """The folder says that a sigmoid belongs behind the head, where every other program looks for it."""
         return model.replace(config=dict(model.config) | SIGMOID)
 
     # --- running and scoring ----------------------------------------------------------------------------------------
 
-    def question(self, row: Scored) -> RerankQuestion:
+    def question(self, row: ScoredPairRow) -> RerankQuestion:
         return RerankQuestion(row.first, (row.second,))
 
     def run(
@@ -199,7 +208,7 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
     ) -> Iterator[Reranking]:
         self.check(model)
         top = (options or self.Options()).top
-        score = score_pairs if isinstance(model.spec.head, Head) else score_cosines
+        score = score_pairs if isinstance(model.spec.head, Head) else score_similarities
         for question in questions:
             if not question.documents:
                 raise InputError("there are no passages to order; give at least one", field="documents")
@@ -208,12 +217,12 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
             ranked = tuple(RankedPassage(at, scores[at], question.documents[at]) for at in order)
             yield Reranking(ranked=ranked, cut=cut, unknown=unknown)
 
-    def evaluate(self, rows: Sequence[Scored], *, model: Model, options: Any = None) -> Scores:
+    def evaluate(self, rows: Sequence[ScoredPairRow], *, model: Model, options: Any = None) -> Scores:
         """The rows of one query are one question."""
         questions = [RerankQuestion(query, tuple(known)) for query, known in group_rows(rows).items()]
         return self.score(list(self.run(questions, model=model)), rows)
 
-    def score(self, answers: Sequence[Reranking], rows: Sequence[Scored]) -> Scores:
+    def score(self, answers: Sequence[Reranking], rows: Sequence[ScoredPairRow]) -> Scores:
         """One answer per query, in the order of their first rows; queries without a relevant passage do not count."""
         found = []
         for answer, known in zip(answers, group_rows(rows).values(), strict=True):
@@ -227,7 +236,7 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
             main="ndcg@10", values={"ndcg@10": means[0], "mrr": means[1]}, rows=len(rows), signature=signature
         )
 
-    def baselines(self, rows: Sequence[Scored], *, train: Sequence[Scored]) -> Mapping[str, Scores]:
+    def baselines(self, rows: Sequence[ScoredPairRow], *, train: Sequence[ScoredPairRow]) -> Mapping[str, Scores]:
         answers = []
         for query, known in group_rows(rows).items():
             scores = BM25(list(known)).scores(query)
@@ -237,7 +246,7 @@ class RerankTask(Task[Scored, RerankQuestion, Reranking]):
         return {"BM25": self.score(answers, rows)}
 
 
-def group_rows(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
+def group_rows(rows: Sequence[ScoredPairRow]) -> dict[str, dict[str, float]]:
     """query → passage → score, the highest where a passage comes twice."""
     groups: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -248,7 +257,7 @@ def group_rows(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
 
 def encode_pairs(pairs: Sequence[tuple[str, str]], *, model: Model) -> tuple[list[Encoding], int, int]:
     """Query and passage as two segments, of a long passage the beginning; how many tokens were cut off or unknown."""
-    found = laid([Asked(query, passage) for query, passage in pairs], model=model)
+    found = encode_questions([ContextQuestion(query, passage) for query, passage in pairs], model=model)
     cut = sum(each.cut + count_unread(each.windows) for each in found)
     return [each.windows[0] for each in found], cut, sum(each.unknown for each in found)
 
@@ -259,21 +268,49 @@ def count_unread(windows: Sequence[Encoding]) -> int:
     return len(set.union(*places)) - len(places[0])
 
 
-@torch.no_grad()
+class PairScore(NamedTuple):
+    """How well a passage fits a query; how many tokens were cut off or unknown."""
+
+    score: float
+    cut: int
+    unknown: int
+
+
+def score_text_pairs(pairs: Sequence[tuple[str, str]], *, model: Model) -> list[PairScore]:
+    """What a cross-encoder says of each pair; else how similar an embedding model finds its texts."""
+    if isinstance(model.spec.head, Head):
+        found = encode_questions([ContextQuestion(query, passage) for query, passage in pairs], model=model)
+        windows = [each.windows[0] for each in found]
+        ids, segments = [one.ids for one in windows], [one.segment_ids for one in windows]
+        values = run_batches(ids, model=model, kinds=segments)
+        return [
+            PairScore(compute_number(value, model.config), each.cut + count_unread(each.windows), each.unknown)
+            for value, each in zip(values, found, strict=True)
+        ]
+    task, similarity = EmbedTask(), get_pooling(model).similarity
+    queries, asked = task.read([query for query, _ in pairs], model=model, options=task.Options(role="query"))
+    passages, read = task.read([text for _, text in pairs], model=model, options=task.Options(role="document"))
+    sides = zip(queries.double(), passages.double(), asked, read, strict=True)
+    return [
+        PairScore(float(compare_vectors(q[None], p[None], similarity)), one.cut + two.cut, one.unknown + two.unknown)
+        for q, p, one, two in sides
+    ]
+
+
 def score_pairs(question: RerankQuestion, *, model: Model) -> tuple[list[float], int, int]:
     """What a cross-encoder says of each passage."""
-    pairs, cut, unknown = encode_pairs([(question.query, text) for text in question.documents], model=model)
-    values = through([pair.ids for pair in pairs], model=model, kinds=[pair.kinds for pair in pairs])
-    return [number_of(value, model.config) for value in values], cut, unknown
+    found = score_text_pairs([(question.query, text) for text in question.documents], model=model)
+    return [one.score for one in found], sum(one.cut for one in found), sum(one.unknown for one in found)
 
 
-def score_cosines(question: RerankQuestion, *, model: Model) -> tuple[list[float], int, int]:
-    """The cosine of the query with each passage."""
+def score_similarities(question: RerankQuestion, *, model: Model) -> tuple[list[float], int, int]:
+    """How similar the query is to each passage, as the model's folder measures it: else by the cosine."""
     check_texts([question.query, *question.documents])
     task = EmbedTask()
-    query, read = task.read([question.query], model=model, role="query")
-    documents = [task.read(some, model=model, role="document") for some in portions(question.documents)]
-    vectors = F.normalize(torch.cat([vector for vector, _ in documents]).double(), dim=-1)
-    scores = vectors @ F.normalize(query[0].double(), dim=-1)
+    query, read = task.read([question.query], model=model, options=task.Options(role="query"))
+    of_documents = task.Options(role="document")
+    documents = [task.read(some, model=model, options=of_documents) for some in split_chunks(question.documents)]
+    vectors = torch.cat([vector for vector, _ in documents]).double()
+    scores = compare_vectors(query.double(), vectors, get_pooling(model).similarity)[0]
     every = [*read, *(each for _, some in documents for each in some)]
     return scores.tolist(), sum(each.cut for each in every), sum(each.unknown for each in every)

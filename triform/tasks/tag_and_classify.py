@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triform.data.chunks import portions
-from triform.data.rows import Labelled, Tagged
+from triform.data.chunks import split_chunks
+from triform.data.rows import LabelledRow, TaggedRow
 from triform.data.values import is_bio
 from triform.errors import InputError
 from triform.model import Model
 from triform.tasks.classify import ClassifyTask
-from triform.tasks.encoder_batches import windows_of
-from triform.tasks.tag import TagTask, token_examples
-from triform.train.examples import Examples, Listed
-from triform.train.examples import Tagged as Example
-from triform.train.objectives import NOTHING
+from triform.tasks.encoder_batches import split_into_windows
+from triform.tasks.tag import TagTask, make_token_examples
+from triform.train.examples import ExampleList, Examples
+from triform.train.examples import TagExample as Example
+from triform.train.objectives import IGNORED
 
 
-def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tuple[str, ...]:
+def make_joint_labels(tagged: Sequence[TaggedRow], labelled: Sequence[LabelledRow]) -> tuple[str, ...]:
     """Tags first, then what a text can be."""
     of_texts = ClassifyTask().labels(labelled)
     if strange := [label for label in of_texts if is_bio(label)]:
@@ -29,19 +29,21 @@ def joint_labels(tagged: Sequence[Tagged], labelled: Sequence[Labelled]) -> tupl
     return (*TagTask().labels(tagged), *of_texts)
 
 
-def joint_examples(tagged: Sequence[Tagged], labelled: Sequence[Labelled], *, model: Model) -> Examples[Example]:
+def make_joint_examples(
+    tagged: Sequence[TaggedRow], labelled: Sequence[LabelledRow], *, model: Model
+) -> Examples[Example]:
     """Rows of both kinds: tokens learn tags, the token before the text learns what the text is."""
     tokenizer = model.require_tokenizer()
     if tokenizer.cls is None:
         raise InputError("to classify and tag at once, texts must begin with a token of their own, as [CLS]")
     number = {label: at for at, label in enumerate(model.labels)}
-    found = list(token_examples(tagged, model=model))
-    for some in portions([row for row in labelled if len(row.labels) == 1 and row.labels[0] in number]):
-        for row, text in zip(some, windows_of([row.text for row in some], model=model), strict=True):
+    found = list(make_token_examples(tagged, model=model))
+    for some in split_chunks([row for row in labelled if len(row.labels) == 1 and row.labels[0] in number]):
+        for row, text in zip(some, split_into_windows([row.text for row in some], model=model), strict=True):
             for ids in text.ids:
-                labels = np.full(len(ids), NOTHING, np.int32)
+                labels = np.full(len(ids), IGNORED, np.int32)
                 labels[0] = number[row.labels[0]]
                 found.append(Example(np.asarray(ids, np.int32), labels))
     if not found:
         raise InputError("there is nothing to learn: no row has labels that the model knows")
-    return Listed(found, lengths=[len(each.ids) for each in found])
+    return ExampleList(found, lengths=[len(each.ids) for each in found])

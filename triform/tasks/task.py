@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from triform.data.array_store import Cache
+from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
-from triform.data.rows import Row, Text
+from triform.data.rows import DataRow, TextRow
 from triform.errors import TriformError
 from triform.hints import Hint
 from triform.model import Model
@@ -24,7 +24,7 @@ from triform.tasks.options import Lines, OptionField, TaskOptions, UnknownOption
 from triform.train.examples import Examples
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.train.stored_examples import stored
+from triform.train.stored_examples import store_examples
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,12 +53,12 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
         str, dict[str, int]
     ] = {}  # right label → answered label → how often; of a perplexity, what was counted
 
-    def with_unseen(self, rows: Sequence[Row], *, known: Collection[str]) -> "Scores":
+    def add_unseen(self, rows: Sequence[DataRow], *, known: Collection[str]) -> "Scores":
         """Rows with a label that training did not have count as wrong, and are counted."""
         unseen = sum(any(name not in known for name in row.classes) for row in rows)
         return msgspec.structs.replace(self, values=self.values | {"unseen_label": unseen}) if unseen else self
 
-    def shown(self, name: str) -> str:
+    def format_value(self, name: str) -> str:
         """The value for a table; empty where there is none."""
         value = self.values.get(name)
         if value is None or isinstance(value, int):
@@ -86,7 +86,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=DataRow)
 Q = TypeVar("Q")
 A = TypeVar("A", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -116,9 +116,10 @@ class Task(ABC, Generic[R, Q, A]):
     answer_type: type[A]
     example: ClassVar[Mapping[str, str]]  # the fields of `input`, as the playground shows them first
     input: ClassVar[type[msgspec.Struct]] = TextInput  # the fields of a question over HTTP
+    route: ClassVar[str] = ""  # its path over HTTP behind /v1/, where it is not the name
     run_hint: ClassVar[str] = ""  # why one text is no question, and which command asks one
     texts_are: ClassVar[str] = "questions"  # of the command; "passages": they are parts of one question
-    input_rows: ClassVar[tuple[type[Row], ...]] = (Text,)  # that a file of questions may hold
+    input_rows: ClassVar[tuple[type[DataRow], ...]] = (TextRow,)  # that a file of questions may hold
     baselines_learn: ClassVar[bool] = False  # from rows to train on
     start_is: ClassVar[str] = ""  # what `fit_head` makes, where it is a baseline of its own
     cuts: ClassVar[bool] = False  # texts longer than the model reads, where it has no windows for them
@@ -202,9 +203,9 @@ class Task(ABC, Generic[R, Q, A]):
         """What a row of an input file asks."""
         return self.question_of(row.text)
 
-    def row_kind(self, path: Path, layout: Layout) -> type[Row]:
+    def row_kind(self, path: Path, layout: Layout) -> type[DataRow]:
         """Which of `input_rows` a file of questions holds."""
-        return Text
+        return TextRow
 
     def render(self, answer: A, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
         """A lone answer for a terminal; `chosen` names the options that were set explicitly."""
@@ -259,6 +260,9 @@ class Task(ABC, Generic[R, Q, A]):
 
     # --- training ----------------------------------------------------------------------------------------------------
 
+    def check_is_trained(self) -> None:
+        """Refuses to train what only runs."""
+
     @abstractmethod
     def recipe(self, form: Form, *, fresh: bool) -> Config:
         """Training settings that work: for a new model, or for a pretrained one."""
@@ -278,9 +282,9 @@ class Task(ABC, Generic[R, Q, A]):
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
         """Rows as the objective reads them, long ones cut into windows where the task has windows."""
 
-    def kept(self, rows: Sequence[R], *, model: Model, cache: Cache, fingerprint: str) -> Examples[Any]:
+    def kept(self, rows: Sequence[R], *, model: Model, cache: FolderCache, fingerprint: str) -> Examples[Any]:
         """`examples` on disk, made some rows at a time; those of an earlier run if the fingerprint is the same."""
-        return stored(rows, lambda some: self.examples(some, model=model), cache=cache, fingerprint=fingerprint)
+        return store_examples(rows, lambda some: self.examples(some, model=model), cache=cache, fingerprint=fingerprint)
 
     @abstractmethod
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]: ...
@@ -312,7 +316,7 @@ class Task(ABC, Generic[R, Q, A]):
     def tried(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
         """A sample question for the report of a training, as text, and the model's answer."""
         question = self.sample(row, model=model)
-        return readable(question), next(self.run([question], model=model))
+        return as_text(question), next(self.run([question], model=model))
 
     @abstractmethod
     def run(self, questions: Sequence[Q], *, model: Model, options: Any = None) -> Iterator[A]:
@@ -341,11 +345,46 @@ class Task(ABC, Generic[R, Q, A]):
         return {}
 
 
-def readable(question: object) -> str:
+class RunOnlyTask(Task[DataRow, Q, A]):
+    """A task that is run and never trained: it asks what a model knows already."""
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    kind = TextRow
+
+    def check_is_trained(self) -> None:
+        self.refuse_training()
+
+    def refuse_training(self) -> NoReturn:
+        """What takes its place."""
+        raise CannotDo(f"{self.name} is not trained: it runs on models that are trained for other tasks")
+
+    def way_to_train(self, model: Model) -> str:
+        return f"Train a language model: {Hint.TRAIN.format(task='complete')}"
+
+    def spec(self, base: ModelSpec, *, labels: Sequence[str]) -> ModelSpec:
+        self.refuse_training()
+
+    def recipe(self, form: Form, *, fresh: bool) -> Config:
+        self.refuse_training()
+
+    def examples(self, rows: Sequence[DataRow], *, model: Model) -> Examples[Any]:
+        self.refuse_training()
+
+    def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
+        self.refuse_training()
+
+    def question(self, row: DataRow) -> Q:
+        return self.question_of_row(row)
+
+    def score(self, answers: Sequence[A], rows: Sequence[DataRow]) -> Scores:
+        raise CannotDo(f"{self.name} has no right answers in a file, so it is not evaluated")
+
+
+def as_text(question: object) -> str:
     """Texts as they are; of anything else its parts."""
     if isinstance(question, msgspec.Struct):
         question = msgspec.structs.astuple(question)
-    return " ".join(map(readable, question)) if isinstance(question, list | tuple) else str(question)
+    return " ".join(map(as_text, question)) if isinstance(question, list | tuple) else str(question)
 
 
 def name_model(model: Model) -> str:

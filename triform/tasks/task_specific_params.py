@@ -15,37 +15,37 @@ SUMMARIZATION = "summarization"
 TRANSLATION = "translation_"
 
 
-class Prepared(NamedTuple):
+class PreparedModel(NamedTuple):
     """A model with the generation defaults of one task, and what stands before every text it reads."""
 
     model: Model
     prefix: str = ""
 
-    def shown(self, text: str) -> str:
+    def add_prefix(self, text: str) -> str:
         return text if text.startswith(self.prefix) else self.prefix + text
 
 
-def prepare(model: Model, name: str) -> Prepared:
+def prepare(model: Model, name: str) -> PreparedModel:
     """For the task of this name, where the folder says something of it."""
-    tasks = params_of(model)
+    tasks = get_params(model)
     if name not in tasks:
-        return Prepared(model)
-    defaults = generation_config.for_task(model.generation, model.config, name)
-    return Prepared(model.replace(generation=defaults), prefix_of(tasks[name]))
+        return PreparedModel(model)
+    defaults = generation_config.apply_task(model.generation, model.config, name)
+    return PreparedModel(model.replace(generation=defaults), get_prefix(tasks[name]))
 
 
-def params_of(model: Model) -> dict[str, Config]:
-    return {} if "task" in model.memo else generation_config.tasks_of(model.config)
+def get_params(model: Model) -> dict[str, Config]:
+    return {} if "task" in model.memo else generation_config.list_tasks(model.config)
 
 
-def prefix_of(said: Mapping[str, object]) -> str:
+def get_prefix(said: Mapping[str, object]) -> str:
     prefix = said.get("prefix")
     return prefix if isinstance(prefix, str) else ""
 
 
-def pair_for(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
+def find_pair(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
     """The task that translates these texts: the pair that is asked for, the only one, or that of their prefix."""
-    tasks = {name: said for name, said in params_of(model).items() if name.startswith(TRANSLATION)}
+    tasks = {name: said for name, said in get_params(model).items() if name.startswith(TRANSLATION)}
     pairs = {name.removeprefix(TRANSLATION).replace("_to_", "-"): name for name in tasks}
     if pair is not None:
         asked = pair.removeprefix(TRANSLATION).replace("_to_", "-")
@@ -57,6 +57,6 @@ def pair_for(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
     if len(tasks) <= 1:
         return next(iter(tasks), "")
     for name, said in tasks.items():
-        if prefix_of(said) and all(text.startswith(prefix_of(said)) for text in texts):
+        if get_prefix(said) and all(text.startswith(get_prefix(said)) for text in texts):
             return name
     raise InputError(f"this model translates several pairs; say which: pair={' or '.join(map(repr, sorted(pairs)))}")

@@ -7,15 +7,17 @@ and is trained on the target alone. Refuses to know metrics and what an answer h
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
+from triform.cluster.shared_work import map_values
 from triform.costs.predict import cache_bytes_per_position
-from triform.data.chunks import portions
-from triform.data.rows import Pair
+from triform.data.chunks import split_chunks
+from triform.data.rows import PairRow
 from triform.errors import InputError
 from triform.generate import api
 from triform.generate.settings import Settings
@@ -23,12 +25,12 @@ from triform.model import Model
 from triform.spec import Form, ModelSpec, Own, Tied, Transformed
 from triform.tasks.options import TaskOptions, UnknownOption
 from triform.tasks.task import A, CannotDo, Q, R, Task
-from triform.tasks.task_specific_params import Prepared
+from triform.tasks.task_specific_params import PreparedModel
 from triform.text.tokenizer import Tokenizer
-from triform.train.examples import Examples, Listed, SourceTarget, Tokens
+from triform.train.examples import ExampleList, Examples, SourceTarget, TokenExample
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.train.token_objectives import NextToken, Translate
+from triform.train.token_objectives import NextToken, SequenceToSequence
 
 SEPARATOR = "\n=>"  # between what a decoder reads and what it writes, unless its tokenizer has a token for it
 SORTED_QUESTIONS = 512  # sorted by length at a time
@@ -152,7 +154,7 @@ class TextToText(GeneratingTask[R, Q, A]):
         """What it should generate."""
 
     @abstractmethod
-    def answer(self, question: Q, prompt: Prompt, written: api.Answer, *, model: Model) -> A: ...
+    def answer(self, question: Q, prompt: Prompt, written: api.GeneratedText, *, model: Model) -> A: ...
 
     # --- made for it, trained ---------------------------------------------------------------------------------------
 
@@ -177,19 +179,19 @@ class TextToText(GeneratingTask[R, Q, A]):
         tokenizer, two = model.require_tokenizer(), model.spec.form == "encoder-decoder"
         listed: list[Any] = []
         for row in rows:
-            goal = target_ids(self.target(row), tokenizer, most=most_written(model.spec), spaced=not two)
-            shown = prompt_ids(self.prompt(self.question(row)), model, room=len(goal)).ids
+            goal = encode_target(self.target(row), tokenizer, most=get_max_answer_tokens(model.spec), spaced=not two)
+            shown = encode_prompt(self.prompt(self.question(row)), model, reserved_tokens=len(goal)).ids
             if two:
                 listed.append(SourceTarget(np.array(shown, np.int32), np.array(goal, np.int32)))
             else:
                 whole = np.array((*shown, *goal), np.int32)
-                listed.append(Tokens(whole, np.arange(len(whole)) >= len(shown)))
+                listed.append(TokenExample(whole, np.arange(len(whole)) >= len(shown)))
         lengths = [max(len(x.source), len(x.target)) if two else len(x.ids) for x in listed]
-        return Listed(listed, lengths=lengths)
+        return ExampleList(listed, lengths=lengths)
 
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         if model.spec.form == "encoder-decoder":
-            return Translate(start=first_of(model), smoothing=config.label_smoothing)
+            return SequenceToSequence(start=get_first_token(model), smoothing=config.label_smoothing)
         return NextToken(smoothing=config.label_smoothing)
 
     def finished(self, rows: Sequence[R], *, model: Model) -> Model:
@@ -197,7 +199,7 @@ class TextToText(GeneratingTask[R, Q, A]):
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model
         known = msgspec.structs.replace(
-            model.generation, first=first_of(model), eos=model.require_tokenizer().target.eos
+            model.generation, first=get_first_token(model), eos=model.require_tokenizer().target.eos
         )
         return model.replace(generation=known)
 
@@ -207,9 +209,9 @@ class TextToText(GeneratingTask[R, Q, A]):
         """The options for these questions on this model: checked, and with what depends on all of them filled in."""
         return options
 
-    def prepare(self, model: Model, options: Any) -> Prepared:
+    def prepare(self, model: Model, options: Any) -> PreparedModel:
         """The model with what its folder says of this task."""
-        return Prepared(model)
+        return PreparedModel(model)
 
     def split(self, question: Q, *, model: Model) -> list[Q]:
         """The parts that are answered one by one, where a question is too long to be read at once."""
@@ -223,13 +225,13 @@ class TextToText(GeneratingTask[R, Q, A]):
         """The most tokens of an answer: as the folder says, else as the task does."""
         said = model.generation
         length = said.longest - 1 if said.longest and model.spec.form == "encoder-decoder" else None
-        return max(1, min(said.most_new or length or self.max_tokens, most_written(model.spec)))
+        return max(1, min(said.most_new or length or self.max_tokens, get_max_answer_tokens(model.spec)))
 
     def run(self, questions: Sequence[Q], *, model: Model, options: Any = None) -> Iterator[A]:
         """Those of similar length are generated together; answers come in the order of the questions."""
         self.check(model)
         options = self.settle(questions, model=model, options=options or self.Options())
-        for some in portions(questions, count=SORTED_QUESTIONS):
+        for some in split_chunks(questions, count=SORTED_QUESTIONS):
             parts = [self.split(question, model=model) for question in some]
             answers = self.generate([part for each in parts for part in each], model=model, options=options)
             for question, each in zip(some, parts, strict=True):
@@ -239,52 +241,62 @@ class TextToText(GeneratingTask[R, Q, A]):
         """The answers to questions that can each be read at once."""
         ready = self.prepare(model, options)
         model = ready.model
-        most, asked = most_written(model.spec), {"max_tokens": self.answer_tokens(model)} | options.settings()
-        beams = api.plan_of(model, asked, beams=asked.get("beams")).width
-        for some in portions(questions, count=SORTED_QUESTIONS):
-            texts = [ready.shown(self.prompt(one)) for one in some]
-            prompts = [prompt_ids(text, model, room=min(most, asked["max_tokens"])) for text in texts]
+        most, asked = get_max_answer_tokens(model.spec), {"max_tokens": self.answer_tokens(model)} | options.settings()
+        beams = api.resolve_beam_settings(model, asked, beams=asked.get("beams")).width
+        for some in split_chunks(questions, count=SORTED_QUESTIONS):
+            texts = [ready.add_prefix(self.prompt(one)) for one in some]
+            prompts = [encode_prompt(text, model, reserved_tokens=min(most, asked["max_tokens"])) for text in texts]
             order = sorted(range(len(some)), key=lambda at: len(prompts[at].ids))
             ids = [prompts[at].ids for at in order]
             rows = max_parallel_answers(
                 model.spec, prompt_tokens=len(ids[-1]), new_tokens=asked["max_tokens"], beams=beams
             )
-            written = api.complete(model, ids, start=first_of(model), rows=rows, **asked)
-            best = {order[one.prompt]: one for one in reversed(written)}
+            complete = partial(complete_best, model=model, rows=rows, asked=asked)
+            best = dict(zip(order, map_values(complete, ids, type=api.GeneratedText | None), strict=True))
             for at, one in enumerate(some):
-                if at not in best:
+                text = best[at]
+                if text is None:
                     raise InputError("nothing can be generated under these settings: every token is forbidden")
-                if best[at].finish == "error":
-                    raise InputError(f"generation failed: {best[at].error}")
-                yield self.answer(one, prompts[at], best[at], model=model)
+                if text.finish == "error":
+                    raise InputError(f"generation failed: {text.error}")
+                yield self.answer(one, prompts[at], text, model=model)
 
 
-class PairTask(TextToText[Pair, str, A]):
+def complete_best(
+    prompts: Sequence[api.Prompt], *, model: Model, rows: int, asked: Mapping[str, Any]
+) -> list[api.GeneratedText | None]:
+    """The best text for each prompt; None: there is none."""
+    written = api.complete(model, list(prompts), start=get_first_token(model), rows=rows, **asked)
+    best = {one.prompt: one for one in reversed(written)}
+    return [best.get(at) for at in range(len(prompts))]
+
+
+class PairTask(TextToText[PairRow, str, A]):
     """A row's source is the prompt, its target the answer."""
 
-    kind = Pair
+    kind = PairRow
 
-    def question(self, row: Pair) -> str:
+    def question(self, row: PairRow) -> str:
         return row.source
 
     def prompt(self, question: str) -> str:
         return question
 
-    def target(self, row: Pair) -> str:
+    def target(self, row: PairRow) -> str:
         return row.target
 
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def first_of(model: Model) -> int:
+def get_first_token(model: Model) -> int:
     """The token that an encoder–decoder's target begins with: what its folder says, else its filling or its end."""
     target = model.require_tokenizer().target
     known = (model.generation.first, target.bos, target.pad, target.eos)
     return next((id for id in known if id is not None), 0)
 
 
-def most_written(spec: ModelSpec) -> int:
+def get_max_answer_tokens(spec: ModelSpec) -> int:
     """Tokens of a target: the whole context where it has a side of its own, else half."""
     return spec.context if spec.form == "encoder-decoder" else max(1, spec.context // 2)
 
@@ -301,30 +313,37 @@ def max_parallel_answers(spec: ModelSpec, *, prompt_tokens: int, new_tokens: int
     return max(1, min(MAX_PARALLEL_ANSWERS, MAX_CACHE_BYTES // max(1, cache_bytes_per_position(spec) * positions)))
 
 
-def prompt_ids(text: str, model: Model, *, room: int) -> Prompt:
-    """The prompt as the model reads it, cut from behind where it is too long; `room` is reserved for the answer."""
+def encode_prompt(text: str, model: Model, *, reserved_tokens: int) -> Prompt:
+    """The prompt as the model reads it, cut at its end if too long; `reserved_tokens` remain for the answer."""
     if not text.strip():
         raise InputError("the text is empty; give at least one word")
     tokenizer = model.require_tokenizer()
     ids = tuple(tokenizer.ids_many([text])[0])
     if model.spec.form == "encoder-decoder":
-        tail: tuple[int, ...] = ids[-1:] if ids[-1:] == (tokenizer.eos,) else ()
+        tail = get_tail(ids, tokenizer)
         most = model.spec.context
     else:
         tail = (tokenizer.sep,) if tokenizer.sep is not None else tokenizer.encode(SEPARATOR, special=False).ids
-        most = model.spec.context - room
-    body = without_end(ids, tokenizer)
+        most = model.spec.context - reserved_tokens
+    body = drop_end(ids[: len(ids) - len(tail)] if model.spec.form == "encoder-decoder" else ids, tokenizer)
     kept = body[: max(1, most - len(tail))]
     return Prompt((*kept, *tail), len(body) - len(kept), tokenizer.count_unknown(body))
 
 
-def target_ids(text: str, tokenizer: Tokenizer, *, most: int, spaced: bool) -> tuple[int, ...]:
+def get_tail(ids: tuple[int, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The end token, and the language token that stands behind it in some models: what a cut text keeps."""
+    languages = [tokenizer.id_of(token) for token in tokenizer.languages.tokens.values()]
+    length = 2 if len(ids) > 1 and ids[-1] in languages else 1
+    return ids[-length:] if tokenizer.eos is not None and ids[-length] == tokenizer.eos else ()
+
+
+def encode_target(text: str, tokenizer: Tokenizer, *, most: int, spaced: bool) -> tuple[int, ...]:
     """The target with its end token; behind a separator it begins with a space, as words in a text do."""
     writer = tokenizer.target
-    body = without_end(writer.encode(f" {text}" if spaced else text, special=not spaced).ids, writer)
+    body = drop_end(writer.encode(f" {text}" if spaced else text, special=not spaced).ids, writer)
     end = () if writer.eos is None else (writer.eos,)
     return (*body[: most - len(end)], *end)
 
 
-def without_end(ids: tuple[int, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
+def drop_end(ids: tuple[int, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
     return ids[:-1] if tokenizer.eos is not None and ids[-1:] == (tokenizer.eos,) else ids

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from triform.data.rows import Pair
+from triform.data.rows import PairRow
 from triform.generate import api
 from triform.inspect.token_labels import token_label
 from triform.inspect.view import look
 from triform.model import Model
+from triform.tasks.languages import find_languages, set_configured_languages, set_languages
 from triform.tasks.task import CannotDo, Reply, Scores
-from triform.tasks.task_specific_params import Prepared, pair_for, prepare
-from triform.tasks.text_to_text import PairTask, Prompt, TextToText, first_of
+from triform.tasks.task_specific_params import PreparedModel, find_pair, prepare
+from triform.tasks.text_to_text import PairTask, Prompt, TextToText, get_first_token
+from triform.train.examples import Examples
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,6 +65,7 @@ class TranslateTask(PairTask[Translation]):
     Examples:
       triform translate demo/translates "The cat sat on a mat." --alignment
       triform translate models/t5-small "The cat sat on a mat." --pair en-de
+      triform translate models/nllb "The cat sat on a mat." --from-lang eng_Latn --to-lang deu_Latn
       triform translate models/en-de --file test.en --beams 5 --out test.out.de
       zcat corpus.en.gz | triform translate models/en-de > corpus.de
     """
@@ -82,28 +85,62 @@ class TranslateTask(PairTask[Translation]):
             ]
             | None
         ) = None
+        from_lang: (
+            Annotated[
+                str,
+                Meta(
+                    min_length=1, max_length=64, title="from language",
+                    description="Of a model with language tokens, the language of the texts: eng_Latn.",
+                ),
+            ]
+            | None
+        ) = None  # fmt: skip
+        to_lang: (
+            Annotated[
+                str,
+                Meta(
+                    min_length=1, max_length=64, title="to language",
+                    description="Of a model with language tokens, the language to translate into: deu_Latn.",
+                ),
+            ]
+            | None
+        ) = None  # fmt: skip
 
     def settle(self, questions: Sequence[str], *, model: Model, options: Options) -> Options:
-        """`pair` is filled in: all texts of one call, or of one request, are of the same."""
+        """`pair` and the languages are filled in: all texts of one call, or of one request, have the same."""
         if options.alignment and model.spec.form != "encoder-decoder":
             said = f"an alignment needs cross-attention, and this model is the form {model.spec.form!r}"
             raise CannotDo(said, field="alignment")
-        pair = pair_for(questions, model=model, pair=options.pair)
-        return msgspec.structs.replace(options, pair=pair or None)
+        pair = find_pair(questions, model=model, pair=options.pair)
+        source, target = find_languages(questions, model=model, source=options.from_lang, target=options.to_lang)
+        return msgspec.structs.replace(options, pair=pair or None, from_lang=source, to_lang=target)
 
-    def prepare(self, model: Model, options: Options) -> Prepared:
-        return prepare(model, options.pair or "")
+    def prepare(self, model: Model, options: Options) -> PreparedModel:
+        return set_languages(prepare(model, options.pair or ""), source=options.from_lang, target=options.to_lang)
+
+    def examples(self, rows: Sequence[PairRow], *, model: Model) -> Examples[Any]:
+        return super().examples(rows, model=set_configured_languages(model))
+
+    def finished(self, rows: Sequence[PairRow], *, model: Model) -> Model:
+        """The first token of a target stays its language."""
+        forced = set_configured_languages(model).generation.forced_first
+        finished = super().finished(rows, model=model)
+        return finished.replace(generation=msgspec.structs.replace(finished.generation, forced_first=forced))
 
     def generate(self, questions: Sequence[str], *, model: Model, options: Options) -> Iterator[Translation]:
         ready = self.prepare(model, options)
         answers = super().generate(questions, model=model, options=options)
         for question, answer in zip(questions, answers, strict=True):
-            yield aligned(ready.shown(question), answer, model=model) if options.alignment and answer.text else answer
+            yield (
+                add_alignment(ready.add_prefix(question), answer, model=ready.model)
+                if options.alignment and answer.text
+                else answer
+            )
 
     def render(self, answer: Translation, *, chosen: Collection[str] = ()) -> "Sequence[RenderableType]":
         return [answer.text] if answer.alignment is None else [answer.text, answer.alignment]
 
-    def answer(self, question: str, prompt: Prompt, written: api.Answer, *, model: Model) -> Translation:
+    def answer(self, question: str, prompt: Prompt, written: api.GeneratedText, *, model: Model) -> Translation:
         return Translation(
             text=written.text.strip(),
             score=written.logprob / max(1, len(written.tokens)),
@@ -111,19 +148,19 @@ class TranslateTask(PairTask[Translation]):
             unknown=prompt.unknown,
         )
 
-    def score(self, answers: Sequence[Translation], rows: Sequence[Pair]) -> Scores:
-        return judged([answer.text for answer in answers], rows)
+    def score(self, answers: Sequence[Translation], rows: Sequence[PairRow]) -> Scores:
+        return score_translations([answer.text for answer in answers], rows)
 
-    def baselines(self, rows: Sequence[Pair], *, train: Sequence[Pair]) -> Mapping[str, Scores]:
-        return {"source as it is": judged([row.source for row in rows], rows)}
+    def baselines(self, rows: Sequence[PairRow], *, train: Sequence[PairRow]) -> Mapping[str, Scores]:
+        return {"source as it is": score_translations([row.source for row in rows], rows)}
 
 
-def aligned(question: str, answer: Translation, *, model: Model) -> Translation:
+def add_alignment(question: str, answer: Translation, *, model: Model) -> Translation:
     """Read once more with taps: the weights are recomputed from what entered the kernels of cross-attention."""
     tokenizer = model.require_tokenizer()
     source = tokenizer.encode(question).ids[: model.spec.context]
     target = tokenizer.target.encode(answer.text).ids[: model.spec.context]
-    view = look(model, source, (first_of(model), *target)[: model.spec.context], keep="decoder.blocks.*.cross*")
+    view = look(model, source, (get_first_token(model), *target)[: model.spec.context], keep="decoder.blocks.*.cross*")
     layers = range(model.spec.stacks["decoder"].layers)
     mean = sum(view.attention(layer, kind="cross").values.mean(0) for layer in layers) / len(layers)
     kept = [at for at, id in enumerate(target) if id not in tokenizer.target.special_ids]
@@ -135,7 +172,7 @@ def aligned(question: str, answer: Translation, *, model: Model) -> Translation:
     return msgspec.structs.replace(answer, alignment=alignment)
 
 
-def judged(texts: Sequence[str], rows: Sequence[Pair]) -> Scores:
+def score_translations(texts: Sequence[str], rows: Sequence[PairRow]) -> Scores:
     """BLEU and chrF as sacreBLEU counts them, with all references; exact: the share that is a reference."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF

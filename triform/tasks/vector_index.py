@@ -5,6 +5,7 @@ graph lies beside the vectors and finds nearly the same much sooner in very larg
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,75 +16,104 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triform.data.chunks import portions
+from triform.core.quantized_network import find_matrices
+from triform.data.chunks import split_chunks
 from triform.data.columns import Layout
 from triform.data.line_reader import DataError
-from triform.data.readers import AS_NAMED
-from triform.data.row_cache import file_hash
+from triform.data.readers import DEFAULT_LAYOUT
+from triform.data.row_cache import hash_file
 from triform.errors import InputError, TriformError
 from triform.files import manifest
-from triform.files.atomic_folder import appearing, writing
-from triform.files.format_version import FORMAT, check_format
-from triform.files.safe_folder import Box
+from triform.files.atomic_folder import lock_folder, write_folder
+from triform.files.format_version import CURRENT_FORMAT, check_format
+from triform.files.safe_folder import SafeFolder
 from triform.files.safetensors_data import TensorFile, write_tensors
 from triform.files.safetensors_header import read_header
 from triform.files.stable_read import read_steadily
 from triform.files.strict_json import encode_json, parse_json
 from triform.hints import Hint
 from triform.model import Model
+from triform.pooling import SimilarityName, compare_vectors
 from triform.tasks.embed import EmbedTask
-from triform.tasks.passage_splitter import Passage, files_in, passages_of
+from triform.tasks.passage_splitter import Passage, list_files, split_passages
+from triform.tasks.text_vectors import check_dimensions, get_full_width, get_pooling, get_width
+from triform.weights.sentence_transformers import layer_tensors
 
 NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
-TOGETHER = 1024  # passages embedded at once
-FIRST = 32  # of them at first: so that progress is seen soon
-QUERIES = 64  # compared with all vectors at once
+MAX_BATCH_PASSAGES = 1024  # passages embedded at once
+FIRST_BATCH_PASSAGES = 32  # of them at first: so that progress is seen soon
+MAX_BATCH_QUERIES = 64  # compared with all vectors at once
 
 
 class BadIndex(TriformError):
     """An index that cannot be read or does not fit."""
 
 
-class File(msgspec.Struct, frozen=True):
+class IndexedFile(msgspec.Struct, frozen=True):
+    """Hash of a file in the index, and its number of passages."""
+
     sha256: str
     passages: int
 
 
-class Note(msgspec.Struct, frozen=True):
+class IndexNote(msgspec.Struct, frozen=True):
     """What an index was made from; `files` stand in the order of their passages."""
 
     model: str
     numbers: str  # hash of the model's weights
     width: int
-    files: dict[str, File]
+    files: dict[str, IndexedFile]
     layout: Layout = Layout()  # how the files were read
     windows: bool = True  # long texts were read whole; an index that does not say it is of before there was a choice
-    format_version: int = FORMAT
+    similarity: SimilarityName = "cosine"
+    format_version: int = CURRENT_FORMAT
 
 
 class Index(NamedTuple):
-    """Passages and their vectors, [N, D], each of length 1."""
+    """Passages and their vectors, [N, D]; where the cosine is the similarity each of length 1."""
 
-    note: Note
+    note: IndexNote
     passages: list[Passage]
     vectors: Tensor
     graph: Any = None  # usearch's
 
     def nearest(self, queries: Tensor, *, k: int) -> Iterator[list[tuple[int, float]]]:
-        """For each query its k nearest passages, by number, and their cosines."""
-        k = min(k, len(self.passages))
-        for some in torch.split(F.normalize(queries.float(), dim=-1), QUERIES):
+        """For each query its k nearest passages, by number, and their similarities."""
+        k, similarity = min(k, len(self.passages)), self.note.similarity
+        for some in torch.split(scale_vectors(queries.float(), similarity), MAX_BATCH_QUERIES):
             if self.graph is not None:
-                found = self.graph.search(some.numpy(), k)
+                found, to_score = self.graph.search(some.numpy(), k), GRAPH_METRICS[similarity][1]
                 rows = zip(np.atleast_2d(found.keys), np.atleast_2d(found.distances), strict=True)
-                yield from ([(int(at), 1 - float(far)) for at, far in zip(*row, strict=True)] for row in rows)
+                yield from ([(int(at), to_score(float(far))) for at, far in zip(*row, strict=True)] for row in rows)
             else:
-                best = (some @ self.vectors.T).topk(k, dim=-1)
+                scores = compare_vectors(some, self.vectors, "dot" if similarity == "cosine" else similarity)
+                best = scores.topk(k, dim=-1)
                 rows_ = zip(best.indices.tolist(), best.values.tolist(), strict=True)
                 yield from (list(zip(*row, strict=True)) for row in rows_)
 
 
-class Progress(NamedTuple):
+GRAPH_METRICS: dict[
+    SimilarityName, tuple[str, Callable[[float], float]]
+] = {  # usearch's metric, its distance as a score
+    "cosine": ("cos", lambda distance: 1 - distance),
+    "dot": ("ip", lambda distance: 1 - distance),
+    "euclidean": ("l2sq", lambda distance: -math.sqrt(max(distance, 0.0))),
+}
+
+
+def scale_vectors(vectors: Tensor, similarity: SimilarityName) -> Tensor:
+    """To length 1 where the cosine is the similarity."""
+    return F.normalize(vectors, dim=-1) if similarity == "cosine" else vectors
+
+
+class VectorSettings(NamedTuple):
+    """How the passages of an index are read."""
+
+    windows: bool
+    dimensions: int
+
+
+class IndexProgress(NamedTuple):
     """How far the making of an index is: files that are done, of how many, and passages embedded by now."""
 
     files: int
@@ -91,7 +121,7 @@ class Progress(NamedTuple):
     passages: int
 
 
-class Made(NamedTuple):
+class IndexUpdate(NamedTuple):
     """What has become of the files."""
 
     made: Index
@@ -101,37 +131,42 @@ class Made(NamedTuple):
     skipped: dict[str, str]  # file → why
 
 
-def of_passages(texts: Sequence[str], *, model: Model) -> Index:
+def index_passages(texts: Sequence[str], *, model: Model) -> Index:
     """An index in memory."""
-    note = Note("", "", model.spec.width, {}, windows=False)
+    settings = VectorSettings(windows=False, dimensions=get_width(model))
+    note = IndexNote("", "", settings.dimensions, {}, windows=False, similarity=get_pooling(model).similarity)
     passages = [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)]
-    return Index(note, passages, _vectors(texts, model, windows=False))
+    return Index(note, passages, _vectors(texts, model, settings))
 
 
 # --- made and made again --------------------------------------------------------------------------------------------
 
 
-def make(
+def build_index(
     places: Sequence[str | Path],
     *,
     model: Model,
     name: str,
     out: str | Path,
     graph: bool = False,
-    layout: Layout = AS_NAMED,
+    layout: Layout = DEFAULT_LAYOUT,
     windows: bool | None = None,
-    progress: Callable[[Progress], None] = lambda at: None,
-) -> Made:
+    dimensions: int | None = None,
+    progress: Callable[[IndexProgress], None] = lambda at: None,
+) -> IndexUpdate:
     """The index of these files and folders at `out`; stopped by Ctrl-C, it holds the files that were done.
 
     Made again without a layout it keeps its own; with another one all files are read again. `windows`: whether passages
-    longer than the model reads are read whole; None: as the index was made, a new one without. One process makes it at
-    a time: the next one begins with what this one has made.
+    longer than the model reads are read whole; None: as the index was made, a new one without. `dimensions`: only so
+    many numbers of each vector; None: as the index was made, a new one all. One process makes it at a time: the next
+    one begins with what this one has made.
     """
+    check_dimensions(dimensions, model=model)
     folder = Path(out)
     if graph := graph or (folder / GRAPH).exists():
         usearch()  # a package that is missing is said before anything is embedded
-    with writing(folder):
+        check_graph(model)
+    with lock_folder(folder):
         return _make(
             places,
             model=model,
@@ -141,6 +176,7 @@ def make(
             layout=layout,
             progress=progress,
             windows=windows,
+            dimensions=dimensions,
         )
 
 
@@ -153,11 +189,12 @@ def _make(
     graph: bool,
     layout: Layout,
     windows: bool | None,
-    progress: Callable[[Progress], None],
-) -> Made:
-    old, own_layout, windows = _earlier(folder, model, windows)
-    layout = layout if layout != AS_NAMED else own_layout
-    named = files_in([Path(place) for place in places], format=layout.format)
+    dimensions: int | None,
+    progress: Callable[[IndexProgress], None],
+) -> IndexUpdate:
+    old, own_layout, settings = _earlier(folder, model, windows, dimensions)
+    layout = layout if layout != DEFAULT_LAYOUT else own_layout
+    named = list_files([Path(place) for place in places], format=layout.format)
     found = (path for path in named if not is_inside(path, folder))
     hashes, skipped = _hashes(found)
     if not hashes and not skipped:
@@ -169,24 +206,25 @@ def _make(
     done, total, embedded = dict(kept), len(hashes) + len(skipped), 0
 
     def tell(passages: int) -> None:
-        progress(Progress(len(done) + len(skipped), total, embedded + passages))
+        progress(IndexProgress(len(done) + len(skipped), total, embedded + passages))
 
     try:
         for some in _new((file for file in hashes if file not in kept), layout):
             tell(0)
             new = {file: each for file, each in some.items() if isinstance(each, list)}
-            done |= _embedded(new, hashes, model, tell, windows=windows)
+            done |= _embedded(new, hashes, model, tell, settings=settings)
             embedded += sum(map(len, new.values()))
             skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
     finally:
         # Whatever ends it, files that were done are kept; without one there is nothing to keep.
         if done:
-            index = _joined(done, Note(name, numbers_of(model), model.spec.width, {}, layout, windows))
+            note = IndexNote(name, hash_weights(model), settings.dimensions, {}, layout, settings.windows)
+            index = _joined(done, msgspec.structs.replace(note, similarity=get_pooling(model).similarity))
             _write(folder, index, graph=graph)
     if not done:
         raise DataError(f"no text was found: {next(iter(skipped.values()))}")
-    progress(Progress(total, total, embedded))
-    return Made(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
+    progress(IndexProgress(total, total, embedded))
+    return IndexUpdate(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -199,7 +237,7 @@ def _hashes(files: Iterable[Path]) -> tuple[dict[str, str], dict[str, str]]:
     hashes, unread = dict[str, str](), dict[str, str]()
     for path in files:
         try:
-            hashes[str(path)] = file_hash(path)
+            hashes[str(path)] = hash_file(path)
         except DataError as error:
             unread[str(path)] = str(error)
     return hashes, unread
@@ -213,21 +251,28 @@ class _Known(NamedTuple):
     vectors: Tensor
 
 
-def _earlier(folder: Path, model: Model, windows: bool | None) -> tuple[dict[str, _Known], Layout, bool]:
+def _earlier(
+    folder: Path, model: Model, windows: bool | None, dimensions: int | None
+) -> tuple[dict[str, _Known], Layout, VectorSettings]:
     """What stands there already, by file, and how it was read; made with another model or way it is not touched."""
     if not folder.is_dir() or not any(folder.iterdir()):
-        return {}, AS_NAMED, bool(windows)
-    index, found, at = opened(folder, model=model), dict[str, _Known](), 0
+        return {}, DEFAULT_LAYOUT, VectorSettings(bool(windows), dimensions or get_width(model))
+    index, found, at = open_index(folder, model=model), dict[str, _Known](), 0
     if windows is not None and windows != index.note.windows:
         raise InputError(
             f"the index {folder} was made {'with' if index.note.windows else 'without'} windows; "
+            "go on as it was made, or make a new index in another folder"
+        )
+    if dimensions is not None and dimensions != index.note.width:
+        raise InputError(
+            f"the index {folder} was made with {index.note.width} dimensions, not {dimensions}; "
             "go on as it was made, or make a new index in another folder"
         )
     for file, said in index.note.files.items():
         end = at + said.passages
         found[file] = _Known(said.sha256, index.passages[at:end], index.vectors[at:end])
         at = end
-    return found, index.note.layout, index.note.windows
+    return found, index.note.layout, VectorSettings(index.note.windows, index.note.width)
 
 
 def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passage] | str]]:
@@ -235,10 +280,10 @@ def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passag
     some: dict[str, list[Passage] | str] = {}
     for file in files:
         try:
-            some[file] = passages_of(Path(file), layout)
+            some[file] = split_passages(Path(file), layout)
         except DataError as error:
             some[file] = str(error)
-        if sum(len(each) for each in some.values() if isinstance(each, list)) >= TOGETHER:
+        if sum(len(each) for each in some.values() if isinstance(each, list)) >= MAX_BATCH_PASSAGES:
             yield some
             some = {}
     yield some
@@ -250,26 +295,27 @@ def _embedded(
     model: Model,
     progress: Callable[[int], None],
     *,
-    windows: bool,
+    settings: VectorSettings,
 ) -> dict[str, _Known]:
     """`progress` gets how many of these passages are done."""
     texts = [passage.text for each in some.values() for passage in each]
-    made = [torch.empty(0, model.spec.width)]
-    for portion in portions(texts, first=FIRST):
-        made.append(_vectors(portion, model, windows=windows))
+    made = [torch.empty(0, settings.dimensions)]
+    for portion in split_chunks(texts, first=FIRST_BATCH_PASSAGES):
+        made.append(_vectors(portion, model, settings))
         progress(sum(map(len, made)))
     vectors = torch.cat(made)
     parts = torch.split(vectors, [len(each) for each in some.values()])
     return {file: _Known(hashes[file], each, part) for (file, each), part in zip(some.items(), parts, strict=True)}
 
 
-def _vectors(texts: Sequence[str], model: Model, *, windows: bool) -> Tensor:
-    return F.normalize(EmbedTask().vectors(texts, model=model, windows=windows, role="document").float(), dim=-1)
+def _vectors(texts: Sequence[str], model: Model, settings: VectorSettings) -> Tensor:
+    found = EmbedTask().compute_vectors(texts, model=model, role="document", **settings._asdict())
+    return scale_vectors(found.float(), get_pooling(model).similarity)
 
 
-def _joined(done: dict[str, _Known], note: Note) -> Index:
+def _joined(done: dict[str, _Known], note: IndexNote) -> Index:
     ordered = sorted(done.items())
-    files = {file: File(known.sha256, len(known.passages)) for file, known in ordered}
+    files = {file: IndexedFile(known.sha256, len(known.passages)) for file, known in ordered}
     return Index(
         msgspec.structs.replace(note, files=files),
         [passage for _, known in ordered for passage in known.passages],
@@ -281,31 +327,32 @@ def _joined(done: dict[str, _Known], note: Note) -> Index:
 
 
 def _write(folder: Path, index: Index, *, graph: bool) -> None:
-    with appearing(folder) as draft:
+    with write_folder(folder) as draft:
         (draft / NOTE).write_bytes(encode_json(index.note))
         encode = msgspec.json.Encoder().encode
         with (draft / PASSAGES).open("wb") as lines:
             lines.writelines(encode(passage) + b"\n" for passage in index.passages)
         write_tensors(draft / VECTORS, {"vectors": index.vectors})
         if graph:
-            made = usearch().Index(ndim=index.note.width, metric="cos", dtype="f32")
+            metric, _ = GRAPH_METRICS[index.note.similarity]
+            made = usearch().Index(ndim=index.note.width, metric=metric, dtype="f32")
             made.add(np.arange(len(index.passages)), index.vectors.numpy())
             made.save(str(draft / GRAPH))
         manifest.write(draft)
 
 
-def read(folder: str | Path) -> Index:
+def read_index(folder: str | Path) -> Index:
     """The index in a folder, compared with what its manifest says before anything of it is believed. It is all in
     memory then: what becomes of the files afterwards changes nothing."""
-    return read_steadily(folder, lambda: _read(Box(folder)))
+    return read_steadily(folder, lambda: _read(SafeFolder(folder)))
 
 
-def _read(box: Box) -> Index:
+def _read(box: SafeFolder) -> Index:
     known = manifest.read(box)
     if known is None or NOTE not in known.files:
         raise BadIndex(f"{box.root} holds no index; make one with: {Hint.INDEX.format(folder=box.root)}")
-    seen = manifest.watch(box, known.files)
-    if wrong := manifest.damaged(box, known):
+    seen = manifest.read_identities(box, known.files)
+    if wrong := manifest.find_damaged(box, known):
         raise BadIndex(f"the index {box.root} is damaged: {', '.join(wrong)} is not as it was written; make it again")
     note = read_note(box)
     with box.open(PASSAGES) as lines:
@@ -318,26 +365,34 @@ def _read(box: Box) -> Index:
     return index
 
 
-def read_note(box: Box) -> Note:
+def read_note(box: SafeFolder) -> IndexNote:
     """What an index says of itself, however many files it was made of."""
     with box.open(NOTE) as file:
         data = file.read()
     check_format(data, what=box.root / NOTE, otherwise="make the index again in another folder")
-    return parse_json(data, type=Note, what=NOTE, unique_keys=True)
+    return parse_json(data, type=IndexNote, what=NOTE, unique_keys=True)
 
 
-def _stored_vectors(box: Box) -> Tensor:
+def _stored_vectors(box: SafeFolder) -> Tensor:
     place = read_header(box, VECTORS).get("vectors")
     if place is None or place.dtype != "F32":
         raise BadIndex(f"the index {box.root} is damaged: {VECTORS} holds no float32 vectors; make it again")
-    return TensorFile(box, VECTORS).tensor(place)
+    return TensorFile(box, VECTORS).read_tensor(place)
 
 
-def _graph(box: Box) -> Any:
+def _graph(box: SafeFolder) -> Any:
     return usearch().Index.restore(str(box.root / GRAPH))
 
 
+def check_graph(model: Model) -> None:
+    """Refuses a graph for a similarity that it does not know."""
+    similarity = get_pooling(model).similarity
+    if similarity not in GRAPH_METRICS:
+        raise BadIndex(f"an HNSW graph knows no {similarity} similarity, which this model asks for; leave --hnsw out")
+
+
 def usearch() -> Any:
+    """The usearch package; its absence is an error that says how to install it."""
     try:
         from usearch import index
     except ImportError:
@@ -345,37 +400,47 @@ def usearch() -> Any:
     return index
 
 
-def opened(folder: str | Path, *, model: Model) -> Index:
+def open_index(folder: str | Path, *, model: Model) -> Index:
     """The index in a folder, to be searched with this model."""
-    index = read(folder)
+    index = read_index(folder)
     check_model(index, model, place=folder)
     return index
 
 
 def check_model(index: Index, model: Model, *, place: str | Path) -> None:
-    if index.note.width != model.spec.width or index.note.numbers != numbers_of(model):
+    """Refuses a model that the index was not made with."""
+    if index.note.width > get_full_width(model) or index.note.numbers != hash_weights(model):
         raise InputError(
             f"the index {place} was made with another model ({index.note.model or 'unnamed'}); "
             "use that one, or make a new index in another folder"
         )
 
 
-def numbers_of(model: Model) -> str:
+def hash_weights(model: Model) -> str:
     """SHA-256 of what decides a vector: weights, pooling, prompts."""
-    made = hashlib.sha256(said_of_vectors(model).encode())
+    made = hashlib.sha256(describe_vectors(model).encode())
     for path, p in sorted(model.network.named_parameters()):
         if not path.startswith("readout."):
             made.update(path.encode())
             made.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    for tensor in layer_tensors(get_pooling(model)):
+        made.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    for path, matrix in sorted(find_matrices(model.network)):
+        if not path.startswith("readout."):
+            made.update(f"{path} {matrix.kind}".encode())
+            made.update(matrix.data.numpy().data)
     return made.hexdigest()
 
 
-def said_of_vectors(model: Model) -> str:
-    """The folder's words on vectors; without prompts as indexes have always hashed them."""
+def describe_vectors(model: Model) -> str:
+    """The folder's words on vectors; what it does not use is left out, so that older indexes keep their hashes."""
     pooling = model.pooling
     if pooling is None:
         return "None"
     said = f"Pooling(kind={pooling.kind!r}, normalise={pooling.normalise!r}, longest={pooling.longest!r})"
-    return said + (
-        f" {pooling.prompts!r} {pooling.default_prompt!r}" if any(text for _, text in pooling.prompts) else ""
-    )
+    if any(text for _, text in pooling.prompts):
+        said += f" {pooling.prompts!r} {pooling.default_prompt!r}"
+    if pooling.further_kinds or pooling.layers or not pooling.pools_prompt:
+        layers = [getattr(layer, "act", type(layer).__name__) for layer in pooling.layers]
+        said += f" {pooling.further_kinds!r} {layers!r} {pooling.pools_prompt!r}"
+    return said if pooling.similarity == "cosine" else f"{said} {pooling.similarity}"

@@ -7,6 +7,7 @@ from triform.text.tokenizer import Tokenizer
 
 
 def main(folder: str, text: str) -> None:
+    """Prints the tokens of a text."""
     tokenizer = Tokenizer.read(folder)
     encoding = tokenizer.encode(text)
     for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from triform.text.panic_guard import TokenizerError, shield
+from triform.text.panic_guard import TokenizerError, guard_library
 
 Split: TypeAlias = Literal["gpt2", "llama3", "qwen2", "smollm"]
 
@@ -21,7 +21,7 @@ _WORD_PATTERN = (
 WORD_PATTERNS = (_WORD_PATTERN.format(digits="{1,3}"), _WORD_PATTERN.format(digits=""))  # of Llama 3, of Qwen 2
 
 
-def byte_level(
+def build_byte_level(
     vocab: Mapping[str, int],
     *,
     merges: Sequence[tuple[str, str]],
@@ -29,7 +29,7 @@ def byte_level(
     prefix_space: bool = False,
 ) -> tokenizers.Tokenizer:
     """BPE over bytes: any text can be encoded, and decoding returns it exactly."""
-    with shield("building a byte-level tokenizer"):
+    with guard_library("building a byte-level tokenizer"):
         # Llama 3 uses a word that is a token directly, even where no merges lead to it.
         core = tokenizers.Tokenizer(models.BPE(dict(vocab), list(merges), ignore_merges=split == "llama3"))
         core.pre_tokenizer = _split_bytes(split, prefix_space=prefix_space)
@@ -51,7 +51,7 @@ def _split_bytes(split: Split, *, prefix_space: bool) -> pre_tokenizers.PreToken
     return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), to_bytes])
 
 
-def word_piece(
+def build_word_piece(
     vocab: Mapping[str, int],
     *,
     unk: str = "[UNK]",
@@ -60,7 +60,7 @@ def word_piece(
     chinese: bool = True,
 ) -> tokenizers.Tokenizer:
     """BERT's words, each the longest known prefix and `##` continuations; `strip_accents` None: as `lower`."""
-    with shield("building a WordPiece tokenizer"):
+    with guard_library("building a WordPiece tokenizer"):
         core = tokenizers.Tokenizer(models.WordPiece(dict(vocab), unk_token=unk))
         core.normalizer = normalizers.BertNormalizer(
             lowercase=lower, strip_accents=strip_accents, handle_chinese_chars=chinese
@@ -73,18 +73,18 @@ def word_piece(
 def mark_special(core: tokenizers.Tokenizer, *, tokens: Sequence[AddedToken]) -> None:
     """Make tokens special (recognized in texts, left out when decoding); unknown ones are added to the vocabulary."""
     known = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
-    with shield("adding special tokens"):
+    with guard_library("adding special tokens"):
         core.add_special_tokens([token for token in tokens if token.content not in known])
 
 
-def put_ends(core: tokenizers.Tokenizer, *, bos: str | None = None, eos: str | None = None) -> None:
+def add_ends(core: tokenizers.Tokenizer, *, bos: str | None = None, eos: str | None = None) -> None:
     """Put a bos before each text, an eos after it, both or neither."""
     before, after = ([token] if token else [] for token in (bos, eos))
     single = [(piece, 0) for piece in (*before, "$A", *after)]
     _set_template(core, single=single, pair=[*single, *((piece, 0) for piece in (*before, "$B", *after))])
 
 
-def put_cls_sep(core: tokenizers.Tokenizer, *, cls: str, sep: str) -> None:
+def add_cls_sep(core: tokenizers.Tokenizer, *, cls: str, sep: str) -> None:
     """BERT: [CLS] text [SEP] pair [SEP]; the pair and its [SEP] have segment id 1."""
     single = [(cls, 0), ("$A", 0), (sep, 0)]
     _set_template(core, single=single, pair=[*single, ("$B", 1), (sep, 1)])
@@ -93,7 +93,7 @@ def put_cls_sep(core: tokenizers.Tokenizer, *, cls: str, sep: str) -> None:
 def _set_template(core: tokenizers.Tokenizer, *, single: list[tuple[str, int]], pair: list[tuple[str, int]]) -> None:
     names = sorted({piece for piece, _ in (*single, *pair)} - {"$A", "$B"})
     ids = [(name, require_id(core, token=name)) for name in names]
-    with shield("adding special tokens around texts"):
+    with guard_library("adding special tokens around texts"):
         core.post_processor = processors.TemplateProcessing(
             single=[f"{piece}:{segment}" for piece, segment in single],
             pair=[f"{piece}:{segment}" for piece, segment in pair],

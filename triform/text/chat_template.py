@@ -24,6 +24,7 @@ from triform.files.atomic_file import write_file
 from triform.files.safe_folder import MiB, read_inside
 from triform.files.strict_json import parse_json, parse_text
 from triform.text import template_process
+from triform.text.response_template import ResponseTemplate, read_response_template
 from triform.text.template_process import MAX_OUTPUT_BYTES, MAX_RENDER_SECONDS, REQUEST, TEXT, read_frame, write_frame
 
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
@@ -40,12 +41,13 @@ class ChatError(TriformError):
 class ChatTemplate:
     """`render` returns the text; the process behind it is started on first use and kept running."""
 
-    def __init__(self, source: str, *, special: Mapping[str, str]) -> None:
+    def __init__(self, source: str, *, special: Mapping[str, str], response: ResponseTemplate | None = None) -> None:
         if len(source) > MAX_TEMPLATE_CHARACTERS:
             raise ChatError(
                 f"the chat template has {len(source):,} characters; at most {MAX_TEMPLATE_CHARACTERS:,} are accepted"
             )
         self.source = source
+        self.response = response  # how an answer is divided, where the folder says it
         self._special = {f"{role}_token": token for role, token in special.items()}
         self._lock = threading.Lock()
         self._child: TemplateProcess | None = None
@@ -55,16 +57,19 @@ class ChatTemplate:
         """The template of a model folder, from its own file or from tokenizer_config.json; None where there is none."""
         folder = Path(folder)
         data = read_inside(folder, name=TEMPLATE_FILE, limit=4 * MAX_TEMPLATE_CHARACTERS)
-        if data is not None:
-            return ChatTemplate(parse_text(data, what=folder / TEMPLATE_FILE), special=special)
-        config = read_inside(folder, name=CONFIG_FILE, limit=16 * MiB)
-        source = None if config is None else parse_json(config, type=_Config, what=folder / CONFIG_FILE).chat_template
+        known = read_inside(folder, name=CONFIG_FILE, limit=16 * MiB)
+        config = _Config() if known is None else parse_json(known, type=_Config, what=folder / CONFIG_FILE)
+        source = config.chat_template if data is None else parse_text(data, what=folder / TEMPLATE_FILE)
         if isinstance(source, list):
             by_name = {template.name: template.template for template in source}
             if "default" not in by_name:
                 raise ChatError(f"no chat template of {folder} is named 'default', only {', '.join(sorted(by_name))}")
             source = by_name["default"]
-        return None if source is None else ChatTemplate(source, special=special)
+        if source is None:
+            return None
+        divided = config.response_template
+        response = None if divided is None else read_response_template(divided, what=folder / CONFIG_FILE)
+        return ChatTemplate(source, special=special, response=response)
 
     def save(self, folder: str | Path) -> None:
         write_file(Path(folder) / TEMPLATE_FILE, self.source.encode())
@@ -198,3 +203,4 @@ class _NamedTemplate(msgspec.Struct):
 
 class _Config(msgspec.Struct):
     chat_template: str | list[_NamedTemplate] | None = None
+    response_template: Any = None

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.files.safe_folder import MiB, read_inside
 from triform.files.strict_json import parse_json, parse_text
-from triform.text.build_tokenizer import byte_level, put_cls_sep, put_ends, require_id, word_piece
+from triform.text.build_tokenizer import add_cls_sep, add_ends, build_byte_level, build_word_piece, require_id
+from triform.text.m2m_tokenizer import PIECES, M2M100Tokenizer, build_m2m_vocabulary
 from triform.text.marian_tokenizer import SOURCE, TARGET, VOCAB, MarianTokenizer, build_vocabulary
-from triform.text.panic_guard import TokenizerError, shield
-from triform.text.sentencepiece import core_of, parse_pieces
+from triform.text.panic_guard import TokenizerError, guard_library
+from triform.text.sentencepiece import build_from_pieces, parse_pieces
 from triform.text.special_tokens import Id, TokenizerConfig, add_tokens, assign_roles
 from triform.text.tokenizer import Tokenizer
-from triform.text.tokenizer_limits import ANY_ROWS, MAX_FILE_BYTES, check_ids, load_core, refuse_many_words
+from triform.text.tokenizer_limits import ANY_ROWS, MAX_FILE_BYTES, check_ids, load_tokenizer_json, refuse_many_words
 
 T = TypeVar("T")
 Core: TypeAlias = tokenizers.Tokenizer
@@ -40,7 +41,7 @@ class TokenizerFormat(NamedTuple):
 def read_tokenizer(folder: Path, *, rows: int | None = None) -> Tokenizer:
     """By the first format whose files are all there; with `rows`, ids must be below the rows of the embedding."""
     if not folder.is_dir():
-        raise WeightsError(f"{folder} is not a folder")
+        raise FileError(f"{folder} is not a folder")
     try:
         return _read_tokenizer(folder, rows=ANY_ROWS if rows is None else rows)
     except TokenizerError as error:
@@ -57,13 +58,15 @@ def _read_tokenizer(folder: Path, *, rows: int) -> Tokenizer:
     special = assign_roles(core, config=config, tokens_map=tokens_map)
     if SOURCE in files:
         tokenizer: Tokenizer = MarianTokenizer(core, special=special, config=fields, files=files)
+    elif PIECES in files:
+        tokenizer = M2M100Tokenizer(core, special=special, config=fields, files=files)
     else:
         format.surround(core, special, config)
         if format.files[0].endswith(".model"):
             fields.pop("tokenizer_class", None)  # the class would look for the .model file, which is not saved
         tokenizer = Tokenizer(core, special=special, config=fields)
     if rows < ANY_ROWS:
-        check_ids(tokenizer, rows=rows, what=VOCAB if SOURCE in files else format.files[0])
+        check_ids(tokenizer, rows=rows, what=VOCAB if VOCAB in files else format.files[0])
     return tokenizer
 
 
@@ -94,13 +97,13 @@ def _choose(folder: Path, config: TokenizerConfig) -> tuple[TokenizerFormat, Fil
 
 
 def _load_json(files: Files, config: TokenizerConfig, rows: int) -> Core:
-    return load_core(files["tokenizer.json"], what="tokenizer.json", rows=rows)
+    return load_tokenizer_json(files["tokenizer.json"], what="tokenizer.json", rows=rows)
 
 
 def _add_configured_ends(core: Core, special: dict[str, str], config: TokenizerConfig) -> None:
     """tokenizer.json says itself what is put around a text, unless the config names the ends to add."""
     if config.add_bos_token is not None or config.add_eos_token is not None:
-        put_ends(
+        add_ends(
             core,
             bos=special.get("bos") if config.add_bos_token else None,
             eos=special.get("eos") if config.add_eos_token else None,
@@ -120,24 +123,30 @@ def _load_marian(files: Files, config: TokenizerConfig, rows: int) -> Core:
     return build_vocabulary(vocab)
 
 
+def _load_m2m(files: Files, config: TokenizerConfig, rows: int) -> Core:
+    vocab = parse_json(files[VOCAB], type=dict[str, Id], what=VOCAB)
+    refuse_many_words(len(vocab), rows=rows, what=VOCAB)
+    return build_m2m_vocabulary(vocab)
+
+
 def _load_llama(files: Files, config: TokenizerConfig, rows: int) -> Core:
     (name,) = files
     model = parse_pieces(files[name], what=name)
     refuse_many_words(len(model.pieces), rows=rows, what=name)
-    return core_of(model, what=name)
+    return build_from_pieces(model, what=name)
 
 
 def _load_t5(files: Files, config: TokenizerConfig, rows: int) -> Core:
     """T5 numbers its sentinel tokens after the pieces, backwards: the last id is <extra_id_0>."""
     core = _load_llama(files, config, rows)
     count = 100 if config.extra_ids is None else config.extra_ids
-    with shield("adding sentinels"):
+    with guard_library("adding sentinels"):
         core.add_special_tokens([AddedToken(f"<extra_id_{n}>", normalized=False) for n in reversed(range(count))])
     return core
 
 
 def _add_llama_ends(core: Core, special: dict[str, str], config: TokenizerConfig) -> None:
-    put_ends(
+    add_ends(
         core,
         bos=None if config.add_bos_token is False else special.get("bos"),
         eos=special.get("eos") if config.add_eos_token else None,
@@ -145,7 +154,7 @@ def _add_llama_ends(core: Core, special: dict[str, str], config: TokenizerConfig
 
 
 def _add_t5_ends(core: Core, special: dict[str, str], config: TokenizerConfig) -> None:
-    put_ends(core, eos=special.get("eos"))
+    add_ends(core, eos=special.get("eos"))
 
 
 # --- GPT-2, RoBERTa, BART, Qwen: vocab.json + merges.txt ----------------------------------------------------------
@@ -160,7 +169,7 @@ def _load_merges(files: Files, config: TokenizerConfig, rows: int) -> Core:
     if len(merges) < len(pairs):
         raise TokenizerError("merges.txt: every line must be two tokens with a space between")
     qwen = (config.tokenizer_class or "").startswith("Qwen2")
-    core = byte_level(
+    core = build_byte_level(
         vocab, merges=merges, split="qwen2" if qwen else "gpt2", prefix_space=bool(config.add_prefix_space)
     )
     if "<mask>" in vocab:  # the mask of RoBERTa and BART includes the space before it
@@ -182,7 +191,7 @@ def _add_roberta_ends(core: Core, special: dict[str, str], config: TokenizerConf
 def _load_vocab_txt(files: Files, config: TokenizerConfig, rows: int) -> Core:
     lines = parse_text(files["vocab.txt"], what="vocab.txt").removesuffix("\n").split("\n")
     refuse_many_words(len(lines), rows=rows, what="vocab.txt")
-    return word_piece(
+    return build_word_piece(
         {line.rstrip(): id for id, line in enumerate(lines)},
         unk=config.unk_token if isinstance(config.unk_token, str) else "[UNK]",
         lower=config.do_lower_case is not False,
@@ -194,12 +203,13 @@ def _load_vocab_txt(files: Files, config: TokenizerConfig, rows: int) -> Core:
 def _add_bert_ends(core: Core, special: dict[str, str], config: TokenizerConfig) -> None:
     if "cls" not in special or "sep" not in special:
         raise TokenizerError("vocab.txt has no [CLS] and [SEP]: it is not a BERT vocabulary")
-    put_cls_sep(core, cls=special["cls"], sep=special["sep"])
+    add_cls_sep(core, cls=special["cls"], sep=special["sep"])
 
 
 FORMATS = (
     TokenizerFormat(("tokenizer.json",), _load_json, _add_configured_ends),
     TokenizerFormat((SOURCE, TARGET, VOCAB), _load_marian, _add_configured_ends, ("Marian",)),
+    TokenizerFormat((PIECES, VOCAB), _load_m2m, _add_configured_ends, ("M2M100",)),
     TokenizerFormat(("spiece.model",), _load_t5, _add_t5_ends, ("T5", "MT5")),
     TokenizerFormat(("tokenizer.model",), _load_llama, _add_llama_ends, ("Llama",)),
     TokenizerFormat(

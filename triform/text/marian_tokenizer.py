@@ -10,9 +10,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models
 
-from triform.text.build_tokenizer import mark_special, put_ends, require_id
-from triform.text.panic_guard import TokenizerError, shield
-from triform.text.sentencepiece import core_of, parse_pieces
+from triform.text.build_tokenizer import add_ends, mark_special, require_id
+from triform.text.panic_guard import TokenizerError, guard_library
+from triform.text.sentencepiece import build_from_pieces, parse_pieces
 from triform.text.tokenizer import Tokenizer
 
 SOURCE, TARGET, VOCAB = "source.spm", "target.spm", "vocab.json"
@@ -21,8 +21,8 @@ SOURCE, TARGET, VOCAB = "source.spm", "target.spm", "vocab.json"
 def build_vocabulary(vocab: Mapping[str, int]) -> tokenizers.Tokenizer:
     """Tokens and their ids, and how ids are decoded; it does not split texts."""
     if not {"<unk>", "</s>"} <= vocab.keys():
-        raise TokenizerError(f"{VOCAB} of a Marian folder must hold '<unk>' and '</s>'")
-    with shield("reading the vocabulary"):
+        raise TokenizerError(f"{VOCAB} beside a SentencePiece model must hold '<unk>' and '</s>'")
+    with guard_library("reading the vocabulary"):
         vocabulary = tokenizers.Tokenizer(models.WordLevel(dict(vocab), unk_token="<unk>"))
         vocabulary.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return vocabulary
@@ -42,18 +42,19 @@ class MarianTokenizer(Tokenizer):
     ) -> None:
         super().__init__(vocabulary, special=special, config={"tokenizer_class": "MarianTokenizer"} | dict(config))
         self._model_files, self._side = files, side
-        self._speller = core_of(parse_pieces(files[side], what=side), what=side)
+        self._speller = build_from_pieces(parse_pieces(files[side], what=side), what=side)
         mark_special(self._speller, tokens=[AddedToken(name, normalized=False) for name in special.values()])
         self._id_of_token = vocabulary.get_vocab()
         self._unknown = require_id(vocabulary, token="<unk>")
         # The target language, in models with many: `>>fra<< Good morning.`
         languages = [name for name in self._id_of_token if name.startswith(">>") and name.endswith("<<")]
         self._speller.add_tokens([AddedToken(name, normalized=False) for name in sorted(languages)])
-        put_ends(self._speller, eos="</s>")
+        add_ends(self._speller, eos="</s>")
 
     def _ids(self, raw: tokenizers.Encoding) -> list[int]:
         # By their text: a token that one side does not know may have an id from the other side.
-        return [self._id_of_token.get(token, self._unknown) for token in raw.tokens]
+        ids = [self._id_of_token.get(token, self._unknown) for token in raw.tokens]
+        return self._exchange(ids, raw) if self._exchanged else ids
 
     def ids_many(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]:
         return [

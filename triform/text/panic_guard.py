@@ -14,7 +14,7 @@ class TokenizerError(TriformError):
 
 
 @contextmanager
-def shield(doing: str) -> Iterator[None]:
+def guard_library(doing: str) -> Iterator[None]:
     """Turns errors and panics of the library into TokenizerError; KeyboardInterrupt passes."""
     try:
         yield

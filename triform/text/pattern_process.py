@@ -28,6 +28,7 @@ def make_hard_texts(pattern: str) -> list[str]:
 
 
 def main() -> None:
+    """Tries patterns on hard texts; ends by a signal where one takes too long."""
     sys.path[:0] = sys.argv[1:]
     from tokenizers import Regex, pre_tokenizers
 

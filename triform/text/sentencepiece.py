@@ -13,7 +13,7 @@ import msgspec
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from triform.text.panic_guard import TokenizerError, shield
+from triform.text.panic_guard import TokenizerError, guard_library
 from triform.text.tokenizer_limits import MAX_PIECE_BYTES, check_bytes
 
 SPACE = "▁"
@@ -21,6 +21,8 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 class Piece(NamedTuple):
+    """A piece of a SentencePiece vocabulary."""
+
     text: str
     score: float = 0.0
     kind: int = NORMAL
@@ -125,14 +127,14 @@ def _require_bytes(value: int | bytes) -> bytes:
 # --- the tokenizer ------------------------------------------------------------------------------------------------
 
 
-def core_of(model: PieceModel, *, what: str) -> tokenizers.Tokenizer:
+def build_from_pieces(model: PieceModel, *, what: str) -> tokenizers.Tokenizer:
     """Gives the same ids as SentencePiece for any text that does not contain the text of a control piece."""
     ids = {piece.text: id for id, piece in enumerate(model.pieces)}
     unknown = [id for id, piece in enumerate(model.pieces) if piece.kind == UNKNOWN]
     if len(ids) != len(model.pieces) or len(unknown) != 1:
         raise TokenizerError(f"{what} is damaged: pieces must be distinct, and exactly one must be the unknown piece")
     check_bytes(ids, limit=MAX_PIECE_BYTES, what=f"the pieces of {what}")
-    with shield(f"building the tokenizer of {what}"):
+    with guard_library(f"building the tokenizer of {what}"):
         if model.bpe:
             unk = model.pieces[unknown[0]].text
             inner: models.Model = models.BPE(

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from tokenizers import AddedToken
 
 from triform.text.build_tokenizer import mark_special
-from triform.text.panic_guard import TokenizerError, shield
+from triform.text.panic_guard import TokenizerError, guard_library
 from triform.text.tokenizer import ROLES
 from triform.text.tokenizer_limits import MAX_ADDED_BYTES, check_bytes
 
@@ -77,7 +77,7 @@ def add_tokens(core: tokenizers.Tokenizer, *, config: TokenizerConfig, older: di
     check_bytes((token.content for token in tokens.values()), limit=MAX_ADDED_BYTES, what="the added tokens")
     known = {token.content for token in core.get_added_tokens_decoder().values()}
     missing = [tokens[id].to_library() for id in sorted(tokens) if tokens[id].content not in known]
-    with shield("adding tokens"):
+    with guard_library("adding tokens"):
         core.add_tokens(missing)
     for id, token in tokens.items():
         got = core.token_to_id(token.content)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Regex, decoders
 
-from triform.text.panic_guard import shield
+from triform.text.panic_guard import guard_library
 
 
 class DecodeStep:
@@ -127,14 +127,14 @@ class StreamDecoder:
     def finish(self) -> str:
         pieces = []
         for at, step in enumerate(self._steps):
-            with shield("decoding"):
+            with guard_library("decoding"):
                 held = step.finish()
             pieces.append(self._run(held, self._steps[at + 1 :]) if held else "")
         return "".join(pieces)
 
     @staticmethod
     def _run(token: str, steps: list[DecodeStep]) -> str:
-        with shield("decoding"):
+        with guard_library("decoding"):
             for step in steps:
                 token = step.push(token)
         return token

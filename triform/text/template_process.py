@@ -95,6 +95,7 @@ def render(template: Any, variables: dict[str, Any]) -> bytes:
 
 
 def main() -> None:
+    """Renders templates until standard input ends."""
     sys.path[:0] = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     requests, answers = sys.stdin.buffer, sys.stdout.buffer

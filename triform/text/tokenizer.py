@@ -4,6 +4,7 @@ A thin layer over the tokenizers library. Knows no models and tensors; padding a
 made.
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,7 +18,8 @@ import tokenizers
 from triform.errors import InputError
 from triform.files.atomic_file import write_file
 from triform.text.build_tokenizer import mark_special
-from triform.text.panic_guard import shield
+from triform.text.languages import Languages, find_languages
+from triform.text.panic_guard import guard_library
 from triform.text.stream_decoder import StreamDecoder
 
 LARGEST_ID = 2**32 - 1  # the library counts in 32 bits
@@ -29,7 +31,7 @@ class Encoding(msgspec.Struct, frozen=True):
     """The tokens of one text, or of a pair: entry i of each field is about token i."""
 
     ids: tuple[int, ...]
-    kinds: tuple[int, ...]  # segment ids (token_type_ids): 1 for the second text in BERT
+    segment_ids: tuple[int, ...]  # segment ids (token_type_ids): 1 for the second text in BERT
     offsets: tuple[tuple[int, int], ...]  # characters [start, end) in its text; (0, 0) for added tokens
     words: tuple[int | None, ...]  # index of the word in its text, as the tokenizer splits words
     parts: tuple[int | None, ...]  # 0: from the text, 1: from its pair, None: added by the tokenizer
@@ -39,7 +41,7 @@ class Encoding(msgspec.Struct, frozen=True):
         """Which tokens the tokenizer added, such as [CLS] and [SEP]."""
         return tuple(part is None for part in self.parts)
 
-    def windows(self, *, length: int, overlap: int) -> "list[Encoding]":
+    def split_windows(self, *, length: int, overlap: int) -> "list[Encoding]":
         """Windows of at most `length` tokens: a part of the last text, with everything around that text.
 
         Neighbouring windows share `overlap` tokens; together they cover the whole text.
@@ -80,6 +82,8 @@ class Tokenizer:
         mark_special(core, tokens=[tokenizers.AddedToken(token, normalized=False) for token in special.values()])
         self._core = self._speller = core
         self._config = dict(config or {})
+        self._exchanged: Mapping[int, int] = {}  # language tokens that are put around a text, and what stands for them
+        self._target: Tokenizer | None = None
         self.special = dict(special)
         ids = {role: core.token_to_id(token) for role, token in special.items()}
         self.eos, self.bos, self.unk = ids.get("eos"), ids.get("bos"), ids.get("unk")
@@ -100,14 +104,14 @@ class Tokenizer:
         """Tokens of a text, or of a text and its pair; `special=False`: without the tokens that the tokenizer adds."""
         for part in (text,) if pair is None else (text, pair):
             check_text(part)
-        with shield("encoding"):
+        with guard_library("encoding"):
             return self._to_encoding(self._speller.encode(text, pair, add_special_tokens=special))
 
     def encode_conversation(self, text: str) -> Encoding:
         """The output of a chat template: if it begins with a bos, the tokenizer adds no special tokens."""
-        return self.encode(text, special=not self.is_begun(text))
+        return self.encode(text, special=not self.has_bos(text))
 
-    def is_begun(self, text: str) -> bool:
+    def has_bos(self, text: str) -> bool:
         return self.bos is not None and text.startswith(self.special["bos"])
 
     def encode_many(
@@ -119,34 +123,71 @@ class Tokenizer:
         for text in (*texts, *(pairs or ())):
             check_text(text)
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        with shield("encoding"):
+        with guard_library("encoding"):
             return [self._to_encoding(raw) for raw in self._speller.encode_batch(rows, add_special_tokens=special)]
 
     def ids_many(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]:
         """Only the ids of each text: about twice as fast as `encode_many`."""
         for text in texts:
             check_text(text)
-        with shield("encoding"):
+        with guard_library("encoding"):
             batch = self._speller.encode_batch_fast(list(texts), add_special_tokens=special)
             return [self._ids(raw) for raw in batch]
 
     def _to_encoding(self, raw: tokenizers.Encoding) -> Encoding:
         return Encoding(
             ids=tuple(self._ids(raw)),
-            kinds=tuple(raw.type_ids),
+            segment_ids=tuple(raw.type_ids),
             offsets=tuple(raw.offsets),
             words=tuple(raw.word_ids),
             parts=tuple(raw.sequence_ids),
         )
 
     def _ids(self, raw: tokenizers.Encoding) -> list[int]:
-        return raw.ids
+        return self._exchange(raw.ids, raw) if self._exchanged else raw.ids
+
+    def _exchange(self, ids: list[int], raw: tokenizers.Encoding) -> list[int]:
+        """Only what the tokenizer added: a code within the text stays what it is."""
+        pairs = zip(ids, raw.sequence_ids, strict=True)
+        return [self._exchanged.get(id, id) if part is None else id for id, part in pairs]
+
+    # --- languages ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def languages(self) -> Languages:
+        """Of a translation model with tokens for languages."""
+        added = self._core.get_added_tokens_decoder().values()
+        special = [token.content for token in added if token.special]
+        return find_languages(special=special, vocabulary=self._core.get_vocab(with_added_tokens=True))
+
+    @property
+    def configured_languages(self) -> tuple[str | None, str | None]:
+        """The codes of source and target that tokenizer_config.json names."""
+        source, target = (self._config.get(name) for name in ("src_lang", "tgt_lang"))
+        known = self.languages.tokens
+        return source if source in known else None, target if target in known else None
+
+    def translate_between(self, source: str, target: str) -> "Tokenizer":
+        """For texts in the language `source`; its `target` is for their translations."""
+        tokenizer = self._with_language(source)
+        tokenizer._target = self._with_language(target)
+        return tokenizer
+
+    def _with_language(self, code: str) -> "Tokenizer":
+        ids = {token: self.id_of(token) for token in self.languages.tokens.values()}
+        around = self.surrounding_ids & {id for id in ids.values() if id is not None}
+        own = ids[self.languages.tokens[code]]
+        if own is None or not around:
+            raise InputError("this tokenizer puts no language token around a text; fetch its tokenizer.json again")
+        tokenizer = copy.copy(self)
+        tokenizer._exchanged = dict.fromkeys(around, own)
+        return tokenizer
 
     # --- ids to text ----------------------------------------------------------------------------------------------
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of the ids; an id without a token (a spare embedding row, a label to ignore) has no text."""
-        with shield("decoding"):
+        with guard_library("decoding"):
             return self._core.decode([id for id in ids if 0 <= id <= LARGEST_ID], skip_special_tokens=skip_special)
 
     def stream(self, *, skip_special: bool = True) -> StreamDecoder:
@@ -161,7 +202,7 @@ class Tokenizer:
         """One more than the largest id: the rows an embedding needs."""
         return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
 
-    def words_beyond(self, rows: int) -> dict[str, int]:
+    def find_words_beyond(self, rows: int) -> dict[str, int]:
         """Vocabulary with an id of `rows` or more; without added tokens, which only appear if a text contains them."""
         beyond = {token: id for token, id in self._core.get_vocab(with_added_tokens=False).items() if id >= rows}
         added = {token.content for token in self._core.get_added_tokens_decoder().values()} if beyond else set()
@@ -174,17 +215,17 @@ class Tokenizer:
         return frozenset((*self.encode("").ids, *pair))
 
     @cached_property
-    def longest_token(self) -> int:
+    def max_token_characters(self) -> int:
         """Upper bound of the characters of one token; one more than the longest, since a tokenizer may drop a space."""
         return 1 + max(map(len, self._core.get_vocab(with_added_tokens=True)), default=0)
 
-    def least_tokens(self, text: str) -> int:
+    def min_tokens(self, text: str) -> int:
         """Lower bound of the number of tokens, from the length of a text alone."""
-        return -(-len(text) // self.longest_token)
+        return -(-len(text) // self.max_token_characters)
 
     def refuse_long(self, text: str, *, most: int) -> None:
         """Raises, before encoding, if the length alone shows that a text has more than `most` tokens."""
-        if (least := self.least_tokens(text)) > most:
+        if (least := self.min_tokens(text)) > most:
             counted = f"the text has {len(text):,} characters, at least {least:,} tokens"
             raise InputError(f"{counted}; the model reads {most:,}: shorten it")
 
@@ -205,8 +246,8 @@ class Tokenizer:
 
     @property
     def target(self) -> "Tokenizer":
-        """The tokenizer for the target of an encoder-decoder: the same one, except for Marian."""
-        return self
+        """The tokenizer for the target of an encoder-decoder: the same one, except for Marian and between languages."""
+        return self if self._target is None else self._target
 
     # --- the folder -----------------------------------------------------------------------------------------------
 
@@ -215,7 +256,7 @@ class Tokenizer:
         config = {key: value for key, value in self._config.items() if key not in NOT_SAVED}
         config |= {f"{role}_token": self._describe(token) for role, token in self.special.items()}
         config.setdefault("tokenizer_class", "PreTrainedTokenizerFast")
-        segments = ["token_type_ids"] if self.cls is not None and 1 in self.encode("", pair="").kinds else []
+        segments = ["token_type_ids"] if self.cls is not None and 1 in self.encode("", pair="").segment_ids else []
         config.setdefault("model_input_names", ["input_ids", *segments, "attention_mask"])
         files = self._files() | {"tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=2).encode()}
         for name, data in files.items():

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from triform.files.safe_folder import MiB
 from triform.files.strict_json import parse_json
-from triform.text.panic_guard import TokenizerError, shield
+from triform.text.panic_guard import TokenizerError, guard_library
 from triform.text.pattern_checks import refuse_slow_patterns
 from triform.text.tokenizer import Tokenizer
 
@@ -50,14 +50,14 @@ class _File(msgspec.Struct):
     decoder: Any = None
 
 
-def load_core(data: bytes, *, what: str, rows: int = ANY_ROWS) -> tokenizers.Tokenizer:
+def load_tokenizer_json(data: bytes, *, what: str, rows: int = ANY_ROWS) -> tokenizers.Tokenizer:
     """The library's tokenizer, without the padding, truncation and dropout of some files; refused before it is built
     if it has far more words than the model has `rows`."""
     file = parse_json(data, type=_File, what=what)
     if rows < ANY_ROWS:
         refuse_many_words(count_strings(bytes(file.model.vocab), rows=rows), rows=rows, what=what)
     _check(file, what=what)
-    with shield(f"reading {what}"):
+    with guard_library(f"reading {what}"):
         core = tokenizers.Tokenizer.from_buffer(data)
         core.no_padding()
         core.no_truncation()
@@ -140,7 +140,7 @@ def check_ids(tokenizer: Tokenizer, *, rows: int, what: str) -> None:
         around = tokenizer.surrounding_ids
     except TokenizerError as error:
         raise TokenizerError(f"{what}: its post_processor fails on every text: {error}") from error
-    beyond = tokenizer.words_beyond(rows)
+    beyond = tokenizer.find_words_beyond(rows)
     beyond |= {tokenizer.token_of(id) or "a special token": id for id in around if id >= rows}
     if beyond:
         token, id = max(beyond.items(), key=lambda item: item[1])

@@ -13,18 +13,18 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from triform.errors import InputError, UnknownName
-from triform.files.errors import WeightsError
-from triform.text.build_tokenizer import byte_level, put_cls_sep, put_ends, word_piece
-from triform.text.panic_guard import shield
-from triform.text.sentencepiece import CONTROL, SPACE, UNKNOWN, Piece, PieceModel, core_of
+from triform.files.errors import FileError
+from triform.text.build_tokenizer import add_cls_sep, add_ends, build_byte_level, build_word_piece
+from triform.text.panic_guard import guard_library
+from triform.text.sentencepiece import CONTROL, SPACE, UNKNOWN, Piece, PieceModel, build_from_pieces
 from triform.text.tokenizer import ROLES, Tokenizer, check_text
 from triform.text.train_unigram import train_unigram
 
-Kind: TypeAlias = Literal["bpe", "unigram", "wordpiece", "characters"]
+TokenizerKind: TypeAlias = Literal["bpe", "unigram", "wordpiece", "characters"]
 Names: TypeAlias = Mapping[str, str]
 
 # pad has id 0. Byte-level BPE can encode everything and needs no unk.
-SPECIAL: dict[Kind, Names] = {
+DEFAULT_SPECIAL_TOKENS: dict[TokenizerKind, Names] = {
     "bpe": {"pad": "<|pad|>", "eos": "<|endoftext|>"},
     "unigram": {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
     "wordpiece": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
@@ -33,16 +33,16 @@ SPECIAL: dict[Kind, Names] = {
 
 
 def train_tokenizer(
-    texts: Iterable[str | Path], *, kind: Kind, vocab: int, special: Names | None = None, ends: bool = False
+    texts: Iterable[str | Path], *, kind: TokenizerKind, vocab: int, special: Names | None = None, ends: bool = False
 ) -> Tokenizer:
     """A tokenizer of at most `vocab` tokens for texts, or for the lines of files.
 
     `special` maps each role to its text; with cls and sep they are put around every text, with `ends` it gets an eos
     (for encoder-decoders).
     """
-    if kind not in SPECIAL:
-        raise UnknownName("kind of tokenizer", kind, SPECIAL)
-    names = dict(SPECIAL[kind] if special is None else special)
+    if kind not in DEFAULT_SPECIAL_TOKENS:
+        raise UnknownName("kind of tokenizer", kind, DEFAULT_SPECIAL_TOKENS)
+    names = dict(DEFAULT_SPECIAL_TOKENS[kind] if special is None else special)
     for role in names:
         if role not in ROLES:
             raise UnknownName("special token", role, ROLES)
@@ -52,9 +52,9 @@ def train_tokenizer(
         raise InputError("texts cannot get an eos: there is none among the special tokens")
     core = TRAINERS[kind](_read_texts(texts), vocab, names)
     if "cls" in names and "sep" in names:
-        put_cls_sep(core, cls=names["cls"], sep=names["sep"])
+        add_cls_sep(core, cls=names["cls"], sep=names["sep"])
     elif ends:
-        put_ends(core, eos=names["eos"])
+        add_ends(core, eos=names["eos"])
     return Tokenizer(core, special=names)
 
 
@@ -75,7 +75,7 @@ def _read_lines(path: Path) -> Iterator[str]:
         with open(path, encoding="utf-8", newline="") as file:
             yield from file
     except (OSError, UnicodeDecodeError) as error:
-        raise WeightsError(f"cannot read {path} as lines of UTF-8: {error}") from error
+        raise FileError(f"cannot read {path} as lines of UTF-8: {error}") from error
 
 
 # --- the kinds ----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _read_lines(path: Path) -> Iterator[str]:
 def _train_bpe(texts: Iterator[str], vocab: int, names: Names) -> tokenizers.Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab(vocab, needed=len(set(names.values())) + len(alphabet), what="special tokens and the 256 bytes")
-    core = byte_level({}, merges=[])
+    core = build_byte_level({}, merges=[])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
         min_frequency=2,
@@ -92,7 +92,7 @@ def _train_bpe(texts: Iterator[str], vocab: int, names: Names) -> tokenizers.Tok
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    with shield("training BPE"):
+    with guard_library("training BPE"):
         core.train_from_iterator(texts, trainer)
     return core
 
@@ -119,7 +119,7 @@ def _train_unigram(texts: Iterator[str], vocab: int, names: Names) -> tokenizers
     size = vocab - len(special)
     pieces = [Piece(token, kind=UNKNOWN if token == names["unk"] else CONTROL) for token in special]
     pieces += [Piece(*found) for found in train_unigram(_keep_common(words, characters=size // 2), size=size)]
-    return core_of(PieceModel(pieces=tuple(pieces), bpe=False, squeeze=False), what="the trained tokenizer")
+    return build_from_pieces(PieceModel(pieces=tuple(pieces), bpe=False, squeeze=False), what="the trained tokenizer")
 
 
 MAX_WORDS = 200_000  # held in memory; rarer ones would not change the pieces
@@ -133,7 +133,7 @@ def _train_wordpiece(texts: Iterator[str], vocab: int, names: Names) -> tokenize
     The library's own trainer numbers continuations in the order of a hash table, which changes from run to run.
     """
     special = list(dict.fromkeys(names.values()))
-    core = word_piece({names["unk"]: 0}, unk=names["unk"], lower=False)
+    core = build_word_piece({names["unk"]: 0}, unk=names["unk"], lower=False)
     _check_vocab(vocab, needed=len(special) + 4, what="special tokens and a character")
     words: Counter[str] = Counter()
     for text in texts:
@@ -142,7 +142,7 @@ def _train_wordpiece(texts: Iterator[str], vocab: int, names: Names) -> tokenize
     trained = tokenizers.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(vocab_size=vocab - len(special), min_frequency=2, show_progress=False)
-    with shield("training WordPiece"):
+    with guard_library("training WordPiece"):
         trained.train_from_iterator((f"{_shift(word)} " * count for word, count in words.items()), trainer)
     tokens = sorted(trained.get_vocab().items(), key=lambda item: item[1])
     every = [*special, *(_unshift(token) for token, _ in tokens)]
@@ -159,7 +159,7 @@ def _unshift(token: str) -> str:
     return plain if token[0] == plain[0] else "##" + plain
 
 
-TRAINERS: dict[Kind, Callable[[Iterator[str], int, Names], tokenizers.Tokenizer]] = {
+TRAINERS: dict[TokenizerKind, Callable[[Iterator[str], int, Names], tokenizers.Tokenizer]] = {
     "bpe": _train_bpe,
     "unigram": _train_unigram,
     "wordpiece": _train_wordpiece,

@@ -33,12 +33,12 @@ def train_unigram(words: Mapping[str, int], *, size: int) -> list[tuple[str, flo
     while True:
         for _ in range(2):
             scores = np.log(np.maximum(used, 1e-3) / used.sum())
-            used = corpus.expected(np.where(kept, scores, -np.inf), counts=counts)
+            used = corpus.expected_counts(np.where(kept, scores, -np.inf), counts=counts)
         if kept.sum() <= size:
             break
         # The loss of a piece: what the corpus loses if other pieces replace it; a character cannot be replaced.
         loss = np.full(len(pieces), np.inf)
-        loss[long] = used[long] * (scores[long] - others.best(np.where(kept, scores, -np.inf)))
+        loss[long] = used[long] * (scores[long] - others.best_scores(np.where(kept, scores, -np.inf)))
         loss[~kept] = -np.inf
         wanted = max(size, int(KEEP_SHARE * kept.sum()))
         kept[np.argsort(-loss, kind="stable")[wanted:]] = False
@@ -78,7 +78,7 @@ class Lattice:
         self.forward = _group_edges(self.end, order=place)
         self.backward = _group_edges(self.start, order=-(self.start - self.first[self.word]))
 
-    def expected(self, scores: Floats, *, counts: Floats) -> Floats:
+    def expected_counts(self, scores: Floats, *, counts: Floats) -> Floats:
         """Expected count of each piece, over all segmentations of all words."""
         before = self._sum_paths(scores, np.logaddexp, seeds=self.first, via=self.start, groups=self.forward)
         after = self._sum_paths(scores, np.logaddexp, seeds=self.last, via=self.end, groups=self.backward)
@@ -87,7 +87,7 @@ class Lattice:
         np.add.at(used, self.piece, np.exp(through) * counts[self.word])
         return used
 
-    def best(self, scores: Floats) -> Floats:
+    def best_scores(self, scores: Floats) -> Floats:
         """The score of the most likely segmentation of each word."""
         return self._sum_paths(scores, np.maximum, seeds=self.first, via=self.start, groups=self.forward)[self.last]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triform.data.batches import by_tokens
-from triform.data.shuffle import Indices, order
+from triform.data.batches import batch_by_tokens
+from triform.data.shuffle import Indices, make_order
 from triform.errors import TriformError
 
 
@@ -21,7 +21,7 @@ class Position(NamedTuple):
     batch: int = 0
 
 
-class Step(NamedTuple):
+class StepRows(NamedTuple):
     """The rows of each pass of a step, and the position of the next step."""
 
     epoch: int
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     after: Position
 
 
-class Feed:
+class BatchSampler:
     """Yields steps without end, epoch after epoch."""
 
     def __init__(self, lengths: npt.NDArray[np.int64], *, seed: int, batch_tokens: int, passes: int = 1) -> None:
@@ -37,28 +37,28 @@ class Feed:
             raise TriformError("there are no examples to train on")
         self.lengths, self.seed, self.batch_tokens, self.passes = lengths, seed, batch_tokens, passes
 
-    def steps(self, start: Position = Position()) -> Iterator[Step]:  # noqa: B008
+    def iterate_steps(self, start: Position = Position()) -> Iterator[StepRows]:  # noqa: B008
         epoch, batch = start
         while True:
-            for rows in self.epoch(epoch, batch):
+            for rows in self.iterate_epoch(epoch, batch):
                 batch += 1
-                yield Step(epoch, tuple(split_passes(rows, self.lengths, self.passes)), Position(epoch, batch))
+                yield StepRows(epoch, tuple(split_passes(rows, self.lengths, self.passes)), Position(epoch, batch))
             epoch, batch = epoch + 1, 0
 
-    def count(self, epochs: int) -> int:
+    def count_steps(self, epochs: int) -> int:
         """The number of steps in the first `epochs` epochs."""
-        return sum(1 for epoch in range(epochs) for _ in self.epoch(epoch))
+        return sum(1 for epoch in range(epochs) for _ in self.iterate_epoch(epoch))
 
-    def tokens(self, step: Step) -> int:
+    def count_tokens(self, step: StepRows) -> int:
         return sum(int(self.lengths[rows].sum()) for rows in step.passes)
 
-    def usual(self) -> float:
+    def mean_step_tokens(self) -> float:
         """The mean number of tokens per step."""
-        return float(self.lengths.sum()) / self.count(1)
+        return float(self.lengths.sum()) / self.count_steps(1)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Indices]:
-        shuffled = order(len(self.lengths), seed=self.seed, epoch=epoch)
-        return by_tokens(self.lengths, batch_tokens=self.batch_tokens, order=shuffled, start=start)
+    def iterate_epoch(self, epoch: int, start: int = 0) -> Iterator[Indices]:
+        shuffled = make_order(len(self.lengths), seed=self.seed, epoch=epoch)
+        return batch_by_tokens(self.lengths, batch_tokens=self.batch_tokens, order=shuffled, start=start)
 
 
 def split_passes(rows: Indices, lengths: npt.NDArray[np.int64], passes: int) -> Iterator[Indices]:

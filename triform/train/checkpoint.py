@@ -17,16 +17,16 @@ from torch import Tensor
 from triform.errors import TriformError
 from triform.files import manifest
 from triform.files.atomic_file import make_folder
-from triform.files.errors import WeightsError
+from triform.files.errors import FileError
 from triform.files.format_version import check_format
-from triform.files.replace_folder import delete_folder, drafting
-from triform.files.safe_folder import Box
+from triform.files.replace_folder import delete_folder, draft_folder
+from triform.files.safe_folder import SafeFolder
 from triform.files.safetensors_data import TensorFile, write_tensors
 from triform.files.safetensors_header import read_header
 from triform.files.strict_json import encode_json
 
-PREFIX = "step-"
-STATE = "state.json"
+STEP_PREFIX = "step-"
+STATE_FILE = "state.json"
 S = TypeVar("S", bound=msgspec.Struct)
 Tensors: TypeAlias = Mapping[str, Tensor]
 
@@ -35,7 +35,7 @@ class CheckpointError(TriformError):
     """A checkpoint cannot be written, or none can be read."""
 
 
-class Found(NamedTuple, Generic[S]):
+class Checkpoint(NamedTuple, Generic[S]):
     """A checkpoint that was read, and what was wrong with newer ones."""
 
     step: int
@@ -44,90 +44,92 @@ class Found(NamedTuple, Generic[S]):
     damaged: tuple[str, ...] = ()
 
 
-class Shelf(Generic[S]):
+class CheckpointFolder(Generic[S]):
     """The checkpoints of one run, `step-00000500` and so on, in one folder."""
 
     def __init__(self, folder: str | Path, *, kind: type[S]) -> None:
         self.folder = Path(folder)
         self.kind = kind
 
-    def steps(self) -> list[int]:
+    def list_steps(self) -> list[int]:
         """The steps of all checkpoints, the newest first."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
-        numbers = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
+        numbers = [name.removeprefix(STEP_PREFIX) for name in names if name.startswith(STEP_PREFIX)]
         return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
 
-    def place(self, step: int) -> Path:
-        return self.folder / f"{PREFIX}{step:08}"
+    def step_folder(self, step: int) -> Path:
+        return self.folder / f"{STEP_PREFIX}{step:08}"
 
     def save(self, step: int, *, state: S, groups: Mapping[str, Tensors]) -> Path:
-        place = self.place(step)
+        place = self.step_folder(step)
         try:
             if place.exists():
                 delete_folder(place)  # damaged: the run reached this step again from an earlier one
             make_folder(self.folder)
-            with drafting(place) as draft:
+            with draft_folder(place) as draft:
                 for name, group in groups.items():
                     write_tensors(draft / f"{name}.safetensors", group)
-                (draft / STATE).write_bytes(encode_json(state))
+                (draft / STATE_FILE).write_bytes(encode_json(state))
                 manifest.write(draft)
-        except (WeightsError, OSError) as error:
-            before = next((f"; resume from {self.place(old).name}" for old in self.steps()), "")
+        except (FileError, OSError) as error:
+            before = next((f"; resume from {self.step_folder(old).name}" for old in self.list_steps()), "")
             reason = getattr(error, "strerror", None) or error
             raise CheckpointError(f"cannot write {place}: {reason}; nothing was left there{before}") from error
         return place
 
-    def newest(self, fits: Callable[[Found[S]], None] = lambda checkpoint: None) -> Found[S] | None:
-        """The newest undamaged checkpoint that `fits` (which raises WeightsError otherwise); None if there is none."""
+    def find_newest(self, check: Callable[[Checkpoint[S]], None] = lambda checkpoint: None) -> Checkpoint[S] | None:
+        """The newest undamaged checkpoint that `check` (which raises WeightsError otherwise); None if there is none."""
         damaged: list[str] = []
-        for step in self.steps():
+        for step in self.list_steps():
             try:
                 checkpoint = self.load(step)
-                fits(checkpoint)
+                check(checkpoint)
                 return checkpoint._replace(damaged=tuple(damaged))
-            except WeightsError as error:
-                damaged.append(f"{self.place(step).name}: {error}")
+            except FileError as error:
+                damaged.append(f"{self.step_folder(step).name}: {error}")
         if damaged:
             raise CheckpointError(f"no checkpoint in {self.folder} can be used; {damaged[0]}")
         return None
 
-    def load(self, step: int) -> Found[S]:
-        box = Box(self.place(step))
+    def load(self, step: int) -> Checkpoint[S]:
+        box = SafeFolder(self.step_folder(step))
         written = manifest.read(box)
-        if written is None or STATE not in written.files:
-            raise WeightsError(f"{box.root} has no manifest of a complete checkpoint")
+        if written is None or STATE_FILE not in written.files:
+            raise FileError(f"{box.root} has no manifest of a complete checkpoint")
         seen = manifest.verify(box)
-        check_format(box.read(STATE), what=box.root / STATE, otherwise="start a new run in another folder")
-        state = box.parse(STATE, self.kind)
-        names = [name for name in written.files if name != STATE]
-        groups: dict[str, Tensors] = {name.removesuffix(".safetensors"): OnFile(box, name, seen=seen) for name in names}
+        check_format(box.read(STATE_FILE), what=box.root / STATE_FILE, otherwise="start a new run in another folder")
+        state = box.parse(STATE_FILE, self.kind)
+        names = [name for name in written.files if name != STATE_FILE]
+        groups: dict[str, Tensors] = {
+            name.removesuffix(".safetensors"): LazyTensors(box, name, seen=seen) for name in names
+        }
         manifest.check_unchanged(box, seen)
-        return Found(step, state, groups)
+        return Checkpoint(step, state, groups)
 
     def prune(self, *, last: int, keep: int, best: int | None) -> None:
         """Keeps the newest `keep` up to step `last`, and the best. Deletes later ones, which are damaged, and drafts of
         saves that were killed."""
         with suppress(OSError):  # what cannot be deleted stays
-            steps = self.steps()
+            steps = self.list_steps()
             stay = {best, *[step for step in steps if step <= last][:keep]}
             for step in steps:
                 if step not in stay:
-                    delete_folder(self.place(step))
+                    delete_folder(self.step_folder(step))
             for name in os.listdir(self.folder):
-                if name.startswith(f".{PREFIX}"):
+                if name.startswith(f".{STEP_PREFIX}"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
-class OnFile(Mapping[str, Tensor]):
+class LazyTensors(Mapping[str, Tensor]):
     """The tensors of a verified file, each read when it is accessed."""
 
-    def __init__(self, box: Box, name: str, *, seen: manifest.Seen) -> None:
+    def __init__(self, box: SafeFolder, name: str, *, seen: manifest.Identities) -> None:
         self._places, self._file = read_header(box, name), TensorFile(box, name)
         if self._file.identity != seen[name]:
-            raise WeightsError(f"{name} in {box.root} was changed by another program while it was being read")
+            raise FileError(f"{name} in {box.root} was changed by another program while it was being read")
 
     def __getitem__(self, key: str) -> Tensor:
-        return self._file.tensor(self._places[key])
+        return self._file.read_tensor(self._places[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

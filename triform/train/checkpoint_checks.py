@@ -8,17 +8,19 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from triform.files.errors import WeightsError, listed
-from triform.train.checkpoint import Found, Tensors
+from triform.files.errors import FileError, list_names
+from triform.train.checkpoint import Checkpoint, Tensors
 from triform.train.loss_guard import WINDOW
-from triform.train.optimizers import Average, Layout, Optimizer, layout_of
+from triform.train.optimizers import Optimizer, TensorLayout, WeightAverage, make_layout
 from triform.train.run_store import RunState
 
 GROUPS = ("weights", "optimizer", "average")
 SQUARES = ":exp_avg_sq"  # AdamW divides by their root
 
 
-def check_fits(checkpoint: Found[RunState], *, network: nn.Module, optimizer: Optimizer, average: Average) -> None:
+def check_fits(
+    checkpoint: Checkpoint[RunState], *, network: nn.Module, optimizer: Optimizer, average: WeightAverage
+) -> None:
     check_state(checkpoint.state, step=checkpoint.step)
     check_weights(checkpoint.groups, network=network, average=average)
     check_optimizer(checkpoint.groups["optimizer"], optimizer)
@@ -27,7 +29,7 @@ def check_fits(checkpoint: Found[RunState], *, network: nn.Module, optimizer: Op
 def check_state(state: RunState, *, step: int) -> None:
     """Refuses combinations that no run can have; the types bound each number by itself."""
     if state.step != step:
-        raise WeightsError(f"its state.json is of step {state.step}, but its folder is named after step {step}")
+        raise FileError(f"its state.json is of step {state.step}, but its folder is named after step {step}")
     guard = state.guard
     wrong = {
         "position": sum(state.position) > step,  # an epoch has at least one step
@@ -37,30 +39,30 @@ def check_state(state: RunState, *, step: int) -> None:
     }
     if any(wrong.values()):
         names = [name for name, is_wrong in wrong.items() if is_wrong]
-        raise WeightsError(f"its state.json cannot be of a run at step {step}: {listed(names)}")
+        raise FileError(f"its state.json cannot be of a run at step {step}: {list_names(names)}")
 
 
-def check_weights(groups: Mapping[str, Tensors], *, network: nn.Module, average: Average) -> None:
+def check_weights(groups: Mapping[str, Tensors], *, network: nn.Module, average: WeightAverage) -> None:
     """The weights of this very network, and their average if the run has one."""
     if missing := [name for name in GROUPS if name not in groups]:
-        raise WeightsError(f"it holds no {listed(missing)}")
+        raise FileError(f"it holds no {list_names(missing)}")
     for name, ours in (("weights", network.state_dict()), ("average", average.tensors())):
-        layout = layout_of(ours)
+        layout = make_layout(ours)
         _check(groups[name], layout, required=layout.keys(), what=name)
 
 
 def check_optimizer(tensors: Tensors, optimizer: Optimizer) -> None:
     """A weight has all of its optimizer state, or none before its first gradient."""
-    layout = optimizer.layout()
+    layout = optimizer.describe_state()
     begun = {key.rpartition(":")[0] for key in tensors}
     required = {key for key in layout if key.rpartition(":")[0] in begun}
     _check(tensors, layout, required=required, what="optimizer")
 
 
-def _check(tensors: Tensors, layout: Layout, *, required: Collection[str], what: str) -> None:
+def _check(tensors: Tensors, layout: TensorLayout, *, required: Collection[str], what: str) -> None:
     unknown = [key for key in tensors if key not in layout] + [key for key in required if key not in tensors]
     if unknown:
-        raise WeightsError(f"its {what} is of another model: {listed(unknown)} do not agree")
+        raise FileError(f"its {what} is of another model: {list_names(unknown)} do not agree")
     wrong: list[str] = []
     for key in tensors:
         tensor = tensors[key]
@@ -69,7 +71,7 @@ def _check(tensors: Tensors, layout: Layout, *, required: Collection[str], what:
         elif not _is_sound(key, tensor):
             wrong.append(f"{key} holds NaN, infinity or a negative square")
     if wrong:
-        raise WeightsError(f"its {what} cannot be used: {listed(wrong)}")
+        raise FileError(f"its {what} cannot be used: {list_names(wrong)}")
 
 
 def _describe(shape: torch.Size, dtype: torch.dtype) -> str:

@@ -18,7 +18,7 @@ Ids: TypeAlias = npt.NDArray[np.integer] | Sequence[int]
 Uniform: TypeAlias = npt.NDArray[np.float64]
 
 
-class Place(NamedTuple):
+class ExamplePlace(NamedTuple):
     """The run's seed, the epoch, the row."""
 
     seed: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 # --- kinds of examples ----------------------------------------------------------------------------------------------
 
 
-class Tokens(NamedTuple):
+class TokenExample(NamedTuple):
     """A text for a language-model objective; `learn` marks the tokens that are targets, None: all."""
 
     ids: Ids
@@ -49,7 +49,7 @@ class SourceTarget(NamedTuple):
     target: Ids
 
 
-class Labelled(NamedTuple):
+class LabelExample(NamedTuple):
     """A text and its label: the number of a label, the numbers of several, or a real number."""
 
     ids: Ids
@@ -57,14 +57,14 @@ class Labelled(NamedTuple):
     kinds: Ids | None = None
 
 
-class Tagged(NamedTuple):
+class TagExample(NamedTuple):
     """A text with one label per token; a label below 0 is ignored."""
 
     ids: Ids
     labels: Ids
 
 
-class Answered(NamedTuple):
+class AnswerExample(NamedTuple):
     """A text and the first and last token of the answer in it."""
 
     ids: Ids
@@ -81,7 +81,9 @@ class TwoTexts(NamedTuple):
     score: float = 1.0
 
 
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Tokens, SourceTarget, Labelled, Tagged, Answered, TwoTexts)}
+EXAMPLE_TYPES: dict[str, Any] = {
+    kind.__name__: kind for kind in (TokenExample, SourceTarget, LabelExample, TagExample, AnswerExample, TwoTexts)
+}
 
 
 def texts_of(example: Any) -> tuple[Ids, ...]:
@@ -90,12 +92,13 @@ def texts_of(example: Any) -> tuple[Ids, ...]:
 
 
 def has_target(example: Any) -> bool:
+    """Whether an example has anything to learn."""
     match example:
-        case Tokens(learn=learn):  # the first token is never predicted
+        case TokenExample(learn=learn):  # the first token is never predicted
             return learn is None or bool(np.any(np.asarray(learn)[1:]))
         case SourceTarget(target=target):
             return len(target) > 0
-        case Tagged(labels=labels):
+        case TagExample(labels=labels):
             return bool(np.any(np.asarray(labels) >= 0))
     return True
 
@@ -115,9 +118,9 @@ class Examples(Protocol[E_co]):
     @property
     def fingerprint(self) -> str: ...
 
-    def at(self, place: Place) -> E_co: ...
+    def at(self, place: ExamplePlace) -> E_co: ...
 
-    def where(self, place: Place) -> str:
+    def where(self, place: ExamplePlace) -> str:
         """The origin of an example, for messages: `train.csv:17`, or as much as is known."""
         return f"example {place.row}"
 
@@ -137,7 +140,7 @@ class KnownExamples(Examples[E]):
         return self._fingerprint
 
 
-class Listed(KnownExamples[E]):
+class ExampleList(KnownExamples[E]):
     """Examples in memory."""
 
     def __init__(self, examples: Sequence[E], *, lengths: Sequence[int], fingerprint: str = "") -> None:
@@ -145,18 +148,18 @@ class Listed(KnownExamples[E]):
             raise TriformError(f"{len(examples)} examples but {len(lengths)} lengths; give one length per example")
         self._examples = examples
         self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._fingerprint = fingerprint or digest(*(plain(example) for example in examples))
+        self._fingerprint = fingerprint or digest(*(to_json_values(example) for example in examples))
 
-    def at(self, place: Place) -> E:
+    def at(self, place: ExamplePlace) -> E:
         return self._examples[place.row]
 
 
-def plain(example: Any) -> list[Any]:
+def to_json_values(example: Any) -> list[Any]:
     """The fields of an example as JSON values."""
     return [None if field is None else np.asarray(field).tolist() for field in example]
 
 
-class Windows(KnownExamples[Tokens]):
+class TokenWindows(KnownExamples[TokenExample]):
     """A long stream of tokens cut into windows of one length, at another offset in each epoch."""
 
     def __init__(self, stream: npt.NDArray[np.integer] | StoredNumbers, *, length: int, fingerprint: str) -> None:
@@ -166,28 +169,28 @@ class Windows(KnownExamples[Tokens]):
         self._rest = (len(stream) - 1) % length  # tokens before and after the windows
         self._lengths = np.full((len(stream) - 1) // length, length, dtype=np.int64)
 
-    def at(self, place: Place) -> Tokens:
+    def at(self, place: ExamplePlace) -> TokenExample:
         """One token more than the length: the last is only predicted."""
         begin = self._begin(place)
-        return Tokens(self._stream[begin : begin + self._length + 1])
+        return TokenExample(self._stream[begin : begin + self._length + 1])
 
-    def where(self, place: Place) -> str:
+    def where(self, place: ExamplePlace) -> str:
         begin = self._begin(place)
         return f"tokens {begin} to {begin + self._length} of the running text"
 
-    def _begin(self, place: Place) -> int:
-        shift = int(Place(place.seed, place.epoch, 0).uniform(1)[0] * (self._rest + 1))
+    def _begin(self, place: ExamplePlace) -> int:
+        shift = int(ExamplePlace(place.seed, place.epoch, 0).uniform(1)[0] * (self._rest + 1))
         return shift + place.row * self._length
 
 
-def check(examples: Examples[Any], *, spec: ModelSpec) -> None:
+def check_examples(examples: Examples[Any], *, spec: ModelSpec) -> None:
     """Before the first step: every id is in the vocabulary, every text fits the context, and there is a target."""
     any_target = False
     for row in range(len(examples.lengths)):
-        example = examples.at(Place(0, 0, row))
+        example = examples.at(ExamplePlace(0, 0, row))
         any_target = any_target or has_target(example)
         # The last token of a text to be continued is only predicted, so it needs no position.
-        longest = spec.context + (spec.form == "decoder" and isinstance(example, Tokens))
+        longest = spec.context + (spec.form == "decoder" and isinstance(example, TokenExample))
         for text in texts_of(example):
             ids = np.asarray(text)
             if not ids.size:

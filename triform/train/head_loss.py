@@ -13,11 +13,11 @@ from torch.autograd.function import once_differentiable
 
 from triform.precision import at_least_float32
 
-CHUNK = (
+MAX_LOGITS = (
     1 << 24
 )  # logits held at once, 64 MB in float32; with fewer, the weight's gradient is read and written too often
 MATMUL_WORDS = 1024  # words per matmul: 126 GFLOP/s, against 104 with all 50,257 words
-LINE = 16  # float32 numbers per cache line
+CACHE_LINE_NUMBERS = 16  # float32 numbers per cache line
 
 
 def head_loss(
@@ -32,17 +32,17 @@ def head_loss(
     return total
 
 
-def room_for(x: Tensor, weight: Tensor) -> Tensor:
+def allocate_logits(x: Tensor, weight: Tensor) -> Tensor:
     """One buffer for the logits of all chunks, since the system clears memory of that size on each allocation. A row is
     an odd number of cache lines long: it never begins inside a line, as with an odd vocabulary (87 GFLOP/s instead of
     104), and rows do not fall on the same few cache sets, as with 2ⁿ words."""
-    long = (-(-len(weight) // LINE) | 1) * LINE
-    return x.new_empty(rows_at_once(len(x), long), long)
+    long = (-(-len(weight) // CACHE_LINE_NUMBERS) | 1) * CACHE_LINE_NUMBERS
+    return x.new_empty(count_chunk_rows(len(x), long), long)
 
 
-def rows_at_once(positions: int, long: int) -> int:
+def count_chunk_rows(positions: int, long: int) -> int:
     """Positions per chunk; all chunks are about equal, without a small remainder."""
-    most = max(1, CHUNK // long)
+    most = max(1, MAX_LOGITS // long)
     chunks = math.ceil(positions / most) or 1
     return math.ceil(positions / chunks) or 1
 
@@ -68,7 +68,7 @@ class _HeadLoss(torch.autograd.Function):
         dw = torch.zeros_like(weight, dtype=x.dtype) if to_weight else None
         db = torch.zeros_like(bias, dtype=x.dtype) if bias is not None and to_bias else None
         total = x.new_zeros(())
-        vocab, buffer = len(weight), room_for(x, weight)
+        vocab, buffer = len(weight), allocate_logits(x, weight)
         rows = len(buffer)
         for at in range(0, len(x), rows):
             part, target = x[at : at + rows], targets[at : at + rows, None]

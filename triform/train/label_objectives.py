@@ -12,8 +12,8 @@ from triform.core.forms import Form
 from triform.core.texts import Text
 from triform.errors import InputError
 from triform.precision import at_least_float32
-from triform.train.examples import Answered, Labelled, Place, Tagged
-from triform.train.objectives import NOTHING, Device, Loss, apart, laid_out, no_loss, numbers, sort_order
+from triform.train.examples import AnswerExample, ExamplePlace, LabelExample, TagExample
+from triform.train.objectives import IGNORED, Device, Loss, batch_texts, sort_order, split_by_text, to_tensor, zero_loss
 
 
 class LabelBatch(NamedTuple):
@@ -23,14 +23,14 @@ class LabelBatch(NamedTuple):
     labels: Tensor
 
 
-L = TypeVar("L", Labelled, Tagged, Answered)
+L = TypeVar("L", LabelExample, TagExample, AnswerExample)
 
 
 def _batch_texts(examples: Sequence[L], device: Device) -> tuple[Text, list[L]]:
     """The texts sorted by length, and the examples in that order."""
     ordered = [examples[i] for i in sort_order([example.ids for example in examples])]
     ids, kinds = [each.ids for each in ordered], [getattr(each, "kinds", None) for each in ordered]
-    return laid_out(ids, kinds=kinds, device=device), ordered
+    return batch_texts(ids, segment_ids=kinds, device=device), ordered
 
 
 class OneLabel:
@@ -39,7 +39,7 @@ class OneLabel:
     def __init__(self, *, smoothing: float = 0.0) -> None:
         self.smoothing = smoothing
 
-    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+    def batch(self, examples: Sequence[LabelExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         text, ordered = _batch_texts(examples, device)
         return LabelBatch(text, torch.tensor([example.label for example in ordered], dtype=torch.int64, device=device))
 
@@ -55,7 +55,7 @@ class SeveralLabels:
     def __init__(self, *, labels: int) -> None:
         self.labels = labels
 
-    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+    def batch(self, examples: Sequence[LabelExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         text, ordered = _batch_texts(examples, device)
         holds = torch.zeros(len(ordered), self.labels)
         for row, example in zip(holds, ordered, strict=True):
@@ -70,10 +70,10 @@ class SeveralLabels:
         return Loss(total, batch.labels.numel())
 
 
-class Number:
+class Regression:
     """(score − number)²"""
 
-    def batch(self, examples: Sequence[Labelled], *, places: Sequence[Place], device: Device) -> LabelBatch:
+    def batch(self, examples: Sequence[LabelExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         text, ordered = _batch_texts(examples, device)
         return LabelBatch(
             text, torch.tensor([example.label for example in ordered], dtype=torch.float64, device=device)
@@ -93,22 +93,22 @@ class TokenLabels:
     def __init__(self, *, smoothing: float = 0.0) -> None:
         self.smoothing = smoothing
 
-    def batch(self, examples: Sequence[Tagged], *, places: Sequence[Place], device: Device) -> LabelBatch:
+    def batch(self, examples: Sequence[TagExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         text, ordered = _batch_texts(examples, device)
         labels = np.concatenate([np.asarray(example.labels, dtype=np.int64) for example in ordered])
         if len(labels) != text.ids.numel():
             raise InputError(
                 f"{len(labels)} labels for {text.ids.numel()} tokens; give one label per token (−100 = ignore)"
             )
-        return LabelBatch(text, numbers(np.where(labels < 0, NOTHING, labels), device=device))
+        return LabelBatch(text, to_tensor(np.where(labels < 0, IGNORED, labels), device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        count = int((batch.labels != NOTHING).sum())
+        count = int((batch.labels != IGNORED).sum())
         if not count:
-            return no_loss(network)
+            return zero_loss(network)
         scores = at_least_float32(network(batch.text)).flatten(0, 1)
         total = F.cross_entropy(
-            scores, batch.labels, reduction="sum", ignore_index=NOTHING, label_smoothing=self.smoothing
+            scores, batch.labels, reduction="sum", ignore_index=IGNORED, label_smoothing=self.smoothing
         )
         return Loss(total, count)
 
@@ -116,7 +116,7 @@ class TokenLabels:
 class AnswerSpan:
     """−½ (log p(first) + log p(last)), each over the tokens of its own text"""
 
-    def batch(self, examples: Sequence[Answered], *, places: Sequence[Place], device: Device) -> LabelBatch:
+    def batch(self, examples: Sequence[AnswerExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         for example in examples:
             if not 0 <= example.first <= example.last < len(example.ids):
                 raise InputError(
@@ -126,7 +126,7 @@ class AnswerSpan:
         return LabelBatch(text, torch.tensor([(example.first, example.last) for example in ordered], device=device))
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
-        texts = apart(batch.text, at_least_float32(network(batch.text)))
+        texts = split_by_text(batch.text, at_least_float32(network(batch.text)))
         scores = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=-torch.inf)
         total = F.cross_entropy(scores, batch.labels, reduction="sum") / 2
         return Loss(total, len(batch.labels))

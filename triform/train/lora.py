@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from triform.core.build import Linear
 from triform.core.output_heads import ReadHead
 from triform.errors import TriformError, UnknownName
+from triform.weights.low_rank import LowRank
 
 
 class Adapted(nn.Linear):
@@ -58,6 +59,17 @@ def adapt(network: nn.Module, *, paths: tuple[str, ...], rank: int, scale: float
     for path, linear in chosen.items():
         _replace(network, path, Adapted(linear, rank=rank, scale=scale, generator=generator))
     return list(chosen)
+
+
+def extract(network: nn.Module) -> dict[str, LowRank]:
+    """What each adapted layer adds to its frozen one; nothing where a new head was trained with them."""
+    if isinstance(getattr(network, "readout", None), ReadHead):
+        return {}
+    layers = {path: layer for path, layer in network.named_modules() if isinstance(layer, Adapted)}
+    return {
+        path: LowRank(layer.lora_down.detach().clone(), layer.lora_up.detach().clone(), layer.factor)
+        for path, layer in layers.items()
+    }
 
 
 def merge(network: nn.Module) -> None:

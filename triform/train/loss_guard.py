@@ -15,7 +15,7 @@ import msgspec
 from triform.errors import TriformError
 
 WINDOW = 64  # recent steps to compare with
-FEWEST = 8  # recent steps before anything counts as far
+MIN_RECENT_STEPS = 8  # recent steps before anything counts as far
 MIN_RATIO = 100.0  # to the median, below which nothing is far
 MIN_SPREADS = 10.0  # above the median
 TINY = 1e-12  # values below have the same logarithm
@@ -37,8 +37,8 @@ class GuardState(msgspec.Struct, frozen=True):
 class Guard:
     """judge(loss, norm) is the reason to skip a step, or empty."""
 
-    def __init__(self, *, most: int, state: GuardState = GuardState()) -> None:  # noqa: B008
-        self.most = most
+    def __init__(self, *, max_skips: int, state: GuardState = GuardState()) -> None:  # noqa: B008
+        self.max_skips = max_skips
         self.losses, self.norms = deque(state.losses, WINDOW), deque(state.norms, WINDOW)
         self.in_row, self.skipped = state.in_row, state.skipped
 
@@ -60,18 +60,18 @@ class Guard:
     @property
     def enough(self) -> bool:
         """Too many in a row: the run should stop."""
-        return self.in_row >= self.most
+        return self.in_row >= self.max_skips
 
     def _find_reason(self, loss: float, norm: float) -> str:
         for name, value, recent in (("loss", loss, self.losses), ("gradient", norm, self.norms)):
             if not math.isfinite(value):
                 return f"{name} is {value}"
-            if len(recent) >= FEWEST and _log(value) > limit(recent):
+            if len(recent) >= MIN_RECENT_STEPS and _log(value) > compute_limit(recent):
                 return f"{name} is {value:.3g}, usual is {median(recent):.3g}"
         return ""
 
 
-def limit(recent: Iterable[float]) -> float:
+def compute_limit(recent: Iterable[float]) -> float:
     """The logarithm above which a value is far: 100 times the median and 10 spreads of the recent ones."""
     logs = [_log(value) for value in recent]
     middle = median(logs)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from triform.core.forms import Form
-from triform.core.inputs import by_length
+from triform.core.inputs import sort_by_length
 from triform.core.texts import PackedText, Text
 from triform.errors import InputError
 from triform.precision import at_least_float32
-from triform.train.examples import Ids, Place
+from triform.train.examples import ExamplePlace, Ids
 
-NOTHING = -100  # a target that is ignored
+IGNORED = -100  # a target that is ignored
 Device: TypeAlias = torch.device | str
 
 
@@ -37,38 +37,40 @@ B = TypeVar("B")
 class Objective(Protocol[E_contra, B]):
     """`batch` may draw random numbers, of the places only; `loss` is a function of the network and the batch."""
 
-    def batch(self, examples: Sequence[E_contra], *, places: Sequence[Place], device: Device) -> B: ...
+    def batch(self, examples: Sequence[E_contra], *, places: Sequence[ExamplePlace], device: Device) -> B: ...
 
     def loss(self, network: Form, batch: B) -> Loss: ...
 
 
-class OfWholePass:
+class WholeBatchObjective:
     """An objective that compares the examples of a pass with one another: gradient accumulation would change it."""
 
 
-def no_loss(network: Form) -> Loss:
-    return Loss(at_least_float32(network.token.weight.new_zeros(())), 0)
+def zero_loss(network: Form) -> Loss:
+    return Loss(at_least_float32(torch.zeros((), dtype=network.dtype, device=network.device)), 0)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def numbers(values: Ids, *, device: Device) -> Tensor:
+def to_tensor(values: Ids, *, device: Device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
 
 
 def sort_order(*rows: Sequence[Ids]) -> list[int]:
     """An order in which texts of equal length are neighbours."""
-    return by_length(*([len(row) for row in each] for each in rows))
+    return sort_by_length(*([len(row) for row in each] for each in rows))
 
 
-def laid_out(rows: Sequence[Ids], *, device: Device, kinds: Sequence[Ids | None] = ()) -> Text:
+def batch_texts(rows: Sequence[Ids], *, device: Device, segment_ids: Sequence[Ids | None] = ()) -> Text:
     """One text per row if all have one length; else packed, in this order."""
-    ids = numbers(np.concatenate(rows), device=device)
+    ids = to_tensor(np.concatenate(rows), device=device)
     segments = torch.zeros_like(ids)
-    if any(kind is not None for kind in kinds):
-        filled = [np.zeros(len(row), np.int64) if kind is None else kind for row, kind in zip(rows, kinds, strict=True)]
-        segments = numbers(np.concatenate(filled), device=device)
+    if any(kind is not None for kind in segment_ids):
+        filled = [
+            np.zeros(len(row), np.int64) if kind is None else kind for row, kind in zip(rows, segment_ids, strict=True)
+        ]
+        segments = to_tensor(np.concatenate(filled), device=device)
         if segments.shape != ids.shape:
             raise InputError(f"{len(segments)} segment ids for {len(ids)} tokens; give one segment id per token")
     lengths = tuple(len(row) for row in rows)
@@ -77,11 +79,11 @@ def laid_out(rows: Sequence[Ids], *, device: Device, kinds: Sequence[Ids | None]
     return PackedText(ids[None], segments[None], lengths)
 
 
-def packed(rows: Sequence[Ids], *, device: Device) -> Text:
-    return PackedText.join([numbers(row, device=device) for row in rows])
+def pack_texts(rows: Sequence[Ids], *, device: Device) -> Text:
+    return PackedText.join([to_tensor(row, device=device) for row in rows])
 
 
-def means(text: Text, x: Tensor) -> Tensor:
+def mean_vectors(text: Text, x: Tensor) -> Tensor:
     """[B, D]: the mean vector per text, in float32 at least."""
     x = at_least_float32(x)
     if not text.lengths:
@@ -91,6 +93,6 @@ def means(text: Text, x: Tensor) -> Tensor:
     return x.new_zeros(len(lengths), x.shape[-1]).index_add(0, owner, x[0]) / lengths[:, None]
 
 
-def apart(text: Text, x: Tensor) -> list[Tensor]:
+def split_by_text(text: Text, x: Tensor) -> list[Tensor]:
     """The part of x per text, [T, …] each."""
     return list(torch.split(x[0], list(text.lengths))) if text.lengths else list(x)

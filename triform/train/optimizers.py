@@ -14,10 +14,10 @@ from triform.errors import TriformError
 from triform.train.run_config import Config
 
 Named: TypeAlias = dict[str, nn.Parameter]
-Layout: TypeAlias = dict[str, tuple[torch.Size, torch.dtype]]
+TensorLayout: TypeAlias = dict[str, tuple[torch.Size, torch.dtype]]
 
 
-def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+def make_layout(tensors: Mapping[str, Tensor]) -> TensorLayout:
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
@@ -41,12 +41,12 @@ class Muon(torch.optim.Optimizer):
                 if not state:
                     state["momentum"] = torch.zeros_like(weight)
                 state["momentum"].lerp_(weight.grad, 1 - group["momentum"])
-                step = orthogonal(weight.grad.lerp(state["momentum"], group["momentum"]))
+                step = orthogonalize(weight.grad.lerp(state["momentum"], group["momentum"]))
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(step, alpha=-group["lr"] * 0.2 * max(weight.shape) ** 0.5)
 
 
-def orthogonal(matrix: Tensor, *, rounds: int = 5) -> Tensor:
+def orthogonalize(matrix: Tensor, *, rounds: int = 5) -> Tensor:
     """Nearly U Vᵀ of matrix = U S Vᵀ, singular values brought to 0.7 … 1.2 by Newton–Schulz (Jordan 2024)."""
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -94,14 +94,20 @@ class Optimizer:
         # A fused step does not count versions; caches of packed weights depend on them.
         torch.autograd.graph.increment_version(list(self.named.values()))
 
-    def gradients(self) -> list[Tensor]:
+    def list_gradients(self) -> list[Tensor]:
         return [p.grad for p in self.named.values() if p.grad is not None]
 
-    def forget_gradients(self) -> None:
+    def take_gradients(self) -> dict[str, Tensor]:
+        """The gradients by path; the parameters are left without."""
+        taken = {path: p.grad for path, p in self.named.items() if p.grad is not None}
+        self.clear_gradients()
+        return taken
+
+    def clear_gradients(self) -> None:
         for p in self.named.values():
             p.grad = None
 
-    def forget_steps(self) -> None:
+    def reset_state(self) -> None:
         """Resets the state to that before the first step, in the same memory, so that the heap stays as measured."""
         for tensor in self.tensors().values():
             tensor.zero_()
@@ -114,9 +120,9 @@ class Optimizer:
             for name, value in part.state.get(p, {}).items()
         }
 
-    def layout(self) -> Layout:
+    def describe_state(self) -> TensorLayout:
         """Shape and dtype of all state that may exist."""
-        known: Layout = {}
+        known: TensorLayout = {}
         owners = self._owners()
         for path, p in self.named.items():
             if isinstance(owners[id(p)], Muon):
@@ -145,17 +151,17 @@ def _groups(named: Named, weight_decay: float) -> list[dict[str, Any]]:
     return [group for group in groups if group["params"]]
 
 
-def norm_of(gradients: list[Tensor]) -> float:
+def compute_norm(gradients: list[Tensor]) -> float:
     """The norm of all gradients together; not finite if any of them is not."""
     return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
 
 
-def scale(gradients: list[Tensor], by: float) -> None:
+def scale_gradients(gradients: list[Tensor], by: float) -> None:
     if gradients and by != 1.0:
         torch._foreach_mul_(gradients, by)
 
 
-class Average:
+class WeightAverage:
     """EMA of the weights: a ← d a + (1 − d) w per step; d rises with the steps, so that the first weights fade."""
 
     def __init__(self, named: Named, *, decay: float) -> None:
@@ -170,7 +176,7 @@ class Average:
             torch._foreach_lerp_(list(self.copies.values()), weights, 1 - decay)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swap_in(self) -> Iterator[None]:
         """The network has the average as its weights inside the block."""
         self._exchange()
         try:

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from triform.core.forms import Form
 from triform.core.texts import Text
-from triform.train.examples import Place, TwoTexts
-from triform.train.objectives import Device, Loss, OfWholePass, laid_out, means, sort_order
+from triform.train.examples import ExamplePlace, TwoTexts
+from triform.train.objectives import Device, Loss, WholeBatchObjective, batch_texts, mean_vectors, sort_order
 
 
 class PairBatch(NamedTuple):
@@ -26,10 +26,10 @@ class PairBatch(NamedTuple):
 class PairObjective:
     """Normalised embeddings of both texts per pair."""
 
-    def batch(self, examples: Sequence[TwoTexts], *, places: Sequence[Place], device: Device) -> PairBatch:
+    def batch(self, examples: Sequence[TwoTexts], *, places: Sequence[ExamplePlace], device: Device) -> PairBatch:
         rows = [each.first for each in examples] + [each.second for each in examples]
         order = sort_order(rows)
-        text = laid_out([rows[i] for i in order], device=device)
+        text = batch_texts([rows[i] for i in order], device=device)
         back = torch.tensor(order, device=device).argsort()
         scores = torch.tensor([each.score for each in examples], dtype=torch.float64).to(device)
         texts = [tuple(each.second) for each in examples]
@@ -37,12 +37,12 @@ class PairObjective:
         return PairBatch(text, back, scores, torch.tensor([number[each] for each in texts], device=device))
 
     def vectors(self, network: Form, batch: PairBatch) -> tuple[Tensor, Tensor]:
-        x = means(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
+        x = mean_vectors(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
         first, second = F.normalize(x[batch.back], dim=-1).chunk(2)
         return first, second
 
 
-class InBatchNegatives(PairObjective, OfWholePass):
+class InBatchNegatives(PairObjective, WholeBatchObjective):
     """−log softmax over j of (scale · firstᵢ · secondⱼ) at j = i: the other pairs of a batch are the negatives, except
     equal second texts (one passage answers several questions)."""
 

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triform.core import build
-from triform.core.blocks import Block, Dropout, Entry, Residual
+from triform.core.blocks import Addition, Block, Dropout, EmbeddingLayer
 from triform.core.feedforward import FeedForward
 from triform.errors import TriformError, UnknownName
-from triform.files.errors import one_line
+from triform.files.errors import to_one_line
 from triform.train import fast_gelu, lora
 from triform.train.run_config import Config
 
 Act: TypeAlias = Callable[[Tensor], Tensor]
 
 
-def prepare(network: nn.Module, config: Config) -> None:
+def prepare_network(network: nn.Module, config: Config) -> None:
     """Applies the config to the network if this machine supports it; and the faster GELU on a CPU."""
     device = next(network.parameters()).device
     check_machine(config, device)
@@ -43,7 +43,7 @@ def prepare(network: nn.Module, config: Config) -> None:
             block.compile()
 
 
-def finish(network: nn.Module) -> None:
+def restore_network(network: nn.Module) -> None:
     """Undoes `prepare`, and merges LoRA into the weights."""
     lora.merge(network)
     change_act(network, fast_gelu.gelu_tanh, build.gelu_tanh)
@@ -66,7 +66,7 @@ def change_act(network: nn.Module, old: Act, new: Act) -> None:
 
 def set_dropout(network: nn.Module, share: float) -> None:
     for module in network.modules():
-        if isinstance(module, Residual | Entry):
+        if isinstance(module, Addition | EmbeddingLayer):
             module.drop = Dropout(share) if share else nn.Identity()
 
 
@@ -89,11 +89,11 @@ def check_machine(config: Config, device: torch.device) -> None:
         try:
             torch.compile(lambda x: x.sin() + 1)(torch.ones(2, device=device))
         except Exception as error:  # a compiler, its headers or a kernel language is missing
-            reason = one_line(str(error).partition("\n")[0])
+            reason = to_one_line(str(error).partition("\n")[0])
             raise TriformError(f"compile=true: torch cannot compile here ({reason}); leave it out") from error
 
 
-def precision(config: Config, device: torch.device) -> AbstractContextManager[object]:
+def make_autocast(config: Config, device: torch.device) -> AbstractContextManager[object]:
     """float32, or bfloat16 where `check_machine` allows it."""
     if config.precision == "float32":
         return nullcontext()

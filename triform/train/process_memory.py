@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-PAUSE = 0.5  # least seconds between two trims
-SELDOM = 2.0  # seconds between two trims if lengths differ
+MIN_TRIM_SECONDS = 0.5  # least seconds between two trims
+TRIM_SECONDS = 2.0  # seconds between two trims if lengths differ
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # options of mallopt, from malloc.h
 KEEP_FREED = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}  # allocate in the heap only, never return memory
@@ -29,17 +29,17 @@ KEEP_FREED = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}  # allocate in the heap only, nev
 DEFAULTS = {MMAP_MAX: 65536, TRIM_THRESHOLD: 64 << 20, MMAP_THRESHOLD: 32 << 20}
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Resident bytes of this process."""
     return _read_status("VmRSS")
 
 
-def peak() -> int:
+def peak_bytes() -> int:
     """The most resident bytes so far."""
     return _read_status("VmHWM")
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
     """Resets `peak`, if the system allows it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
@@ -60,12 +60,12 @@ class Heap:
         self.last = 0.0
         self.keeps = False
 
-    def keep(self) -> None:
+    def keep_freed(self) -> None:
         """From now on freed memory stays with the process."""
         self.keeps = True
         self._set(KEEP_FREED)
 
-    def let_go(self) -> None:
+    def restore_defaults(self) -> None:
         """Ends `keep`."""
         if self.keeps:
             self.keeps = False
@@ -76,9 +76,9 @@ class Heap:
             for name, value in options.items():
                 self.option(name, value)
 
-    def tidy(self, *, above: int = 0, after: float = math.inf) -> None:
+    def trim_free(self, *, above: int = 0, after: float = math.inf) -> None:
         """Trims the heap if the process has more than `above` bytes, or `after` seconds have passed."""
         since = time.monotonic() - self.last
-        if self.trim is not None and (since > after or (since > PAUSE and resident() > above)):
+        if self.trim is not None and (since > after or (since > MIN_TRIM_SECONDS and resident_bytes() > above)):
             self.trim(0)
             self.last = time.monotonic()

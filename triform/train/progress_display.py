@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-from triform.files.errors import listed
-from triform.train.run_events import AnyEvent, Began, Ended, Saved, Scored, Skipped, Stepped
+from triform.files.errors import list_names
+from triform.train.run_events import AnyEvent, Began, Ended, Evaluated, Saved, Skipped, Stepped
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_COLUMNS = 24
@@ -21,7 +21,7 @@ MEAN_STEPS = 50  # over which speed and loss are averaged
 REFRESH_SECONDS = 0.2
 
 
-class Display:
+class ProgressDisplay:
     """`with Display(console) as display: train(..., watch=display)`
 
     With `flops_per_second` of the machine and `flops_per_token` of the model, the bar shows the utilisation.
@@ -57,17 +57,17 @@ class Display:
                 self._begin(event)
             case Stepped():
                 self._step(event)
-            case Scored(name=name, value=value, best=best):
+            case Evaluated(name=name, value=value, best=best):
                 shown = "is not finite" if value is None else f"{value:.4g}"
                 self.score = f" · {name} {shown}{' ★' if best else ''}"
                 self.console.print(f"step {event.step}: {name} {shown}{', the best so far' if best else ''}")
             case Skipped(reason=reason, places=places):
-                rows = escape(listed(places))
+                rows = escape(list_names(places))
                 self.console.print(f"step {event.step} was skipped: {escape(reason)}; its rows: {rows}")
             case Saved():
                 pass  # too frequent on small models; metrics.jsonl has them
             case Ended(why=why):
-                self.console.print(f"{why}: {event.step} steps in {clock(event.elapsed)}")
+                self.console.print(f"{why}: {event.step} steps in {format_clock(event.elapsed)}")
 
     def describe(self) -> str:
         """One line for a log, where no bar can be drawn."""
@@ -94,10 +94,12 @@ class Display:
         of_machine = f" ({speed * self.share:.0%} of the machine)" if self.share else ""
         # The pace includes evaluations and checkpoints between steps.
         done, left = self._progress(event, (event.elapsed - self.resumed_at) / max(1, event.step - self.began.step))
-        pace = f"{self.score} · {speed:,.0f} tok/s{of_machine} · {clock(left)} left"
+        pace = f"{self.score} · {speed:,.0f} tok/s{of_machine} · {format_clock(left)} left"
         of = f" of {self.began.total:,}" if self.began.total else ""
         self.line = f"step {event.step:,}{of}: loss {loss:.3f}{pace}"
-        self.bar.update(self.task, description=f"loss {loss:.3f} {curve(self.losses)}{pace}", total=1.0, completed=done)
+        self.bar.update(
+            self.task, description=f"loss {loss:.3f} {draw_curve(self.losses)}{pace}", total=1.0, completed=done
+        )
 
     def _progress(self, event: Stepped, pace: float) -> tuple[float, float]:
         """The share done and the seconds left, by steps or by time, whichever ends first."""
@@ -109,7 +111,7 @@ class Display:
         return max(ways, default=(0.0, 0.0))
 
 
-def curve(losses: list[float]) -> str:
+def draw_curve(losses: list[float]) -> str:
     """The losses of the whole run in a few columns, each a mean, scaled from the lowest to the highest."""
     columns = min(CURVE_COLUMNS, len(losses))
     edges = [len(losses) * column // max(1, columns) for column in range(columns + 1)]
@@ -119,7 +121,7 @@ def curve(losses: list[float]) -> str:
     return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """1:02:03, or 2:03 below an hour"""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 import msgspec
 
 from triform.errors import TriformError, UnknownName
-from triform.files.format_version import KEY, check_version
+from triform.files.format_version import FORMAT_KEY, check_version
 from triform.setting_values import convert, parse_value
-from triform.train.schedule import Kind as Schedule
+from triform.train.schedule import ScheduleKind as Schedule
 
 
 class ConfigError(TriformError):
@@ -85,7 +85,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ConfigError(f"{name}={value} is out of range; use {least:g} to {most:g}")
 
     @property
-    def endless(self) -> bool:
+    def has_no_end(self) -> bool:
         return self.steps is None and self.epochs is None and self.minutes is None
 
     def replace(self, **changes: object) -> Self:
@@ -136,7 +136,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 # A run resumed with other values of these computes the same; `base` only after its first step.
-FREE = frozenset({"base", "save_every", "keep", "skips"})
+FREE_KEYS = frozenset({"base", "save_every", "keep", "skips"})
 
 
 def _check_key(name: str) -> str:
@@ -151,7 +151,7 @@ def _make(kind: type[Config], values: dict[str, Any]) -> Any:
     return convert(kind, values)
 
 
-def from_toml(text: str) -> Config:
+def parse_config(text: str) -> Config:
     config: Config = _make(Config, _parse(text))
     return config
 
@@ -161,21 +161,22 @@ def _parse(text: str) -> dict[str, Any]:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the config is not valid TOML: {error}") from None
-    values.pop(KEY, None)
+    values.pop(FORMAT_KEY, None)
     return values
 
 
 def read_toml(path: str | Path) -> str:
+    """The text of a run's config, if its format version is known."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     with suppress(tomllib.TOMLDecodeError):  # raised again where its values are read
-        check_version(tomllib.loads(text).get(KEY, 1), what=path, otherwise="start a new run in another folder")
+        check_version(tomllib.loads(text).get(FORMAT_KEY, 1), what=path, otherwise="start a new run in another folder")
     return text
 
 
-def differences(then: Config, now: Config, *, free: Collection[str] = FREE) -> list[str]:
+def find_differences(then: Config, now: Config, *, free: Collection[str] = FREE_KEYS) -> list[str]:
     """What keeps a run from being resumed: `learning_rate was 0.001, is 0.01`."""
     old, new = msgspec.structs.asdict(then), msgspec.structs.asdict(now)
     return [f"{name} was {old[name]}, is {new[name]}" for name in old if name not in free and old[name] != new[name]]

@@ -12,11 +12,13 @@ from triform.errors import TriformError
 from triform.files.atomic_file import write_file
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
+    """An event of a run, at a step."""
+
     step: int
 
 
-class Began(Event, frozen=True):
+class Began(RunEvent, frozen=True):
     """A run begins; `step` is where it resumes, 0 for a new run."""
 
     total: int | None  # None: limited by time only
@@ -27,7 +29,7 @@ class Began(Event, frozen=True):
     damaged: tuple[str, ...] = ()  # checkpoints that could not be used
 
 
-class Stepped(Event, frozen=True):
+class Stepped(RunEvent, frozen=True):
     """One step was made."""
 
     loss: float  # per target
@@ -40,7 +42,7 @@ class Stepped(Event, frozen=True):
     elapsed: float  # of the run, with the time before it was resumed
 
 
-class Skipped(Event, frozen=True):
+class Skipped(RunEvent, frozen=True):
     """A step was skipped because it would have harmed the weights."""
 
     reason: str
@@ -48,7 +50,7 @@ class Skipped(Event, frozen=True):
     places: tuple[str, ...] = ()  # their origin: `train.csv:17`
 
 
-class Scored(Event, frozen=True, tag="scored"):
+class Evaluated(RunEvent, frozen=True, tag="scored"):
     """An evaluation."""
 
     name: str
@@ -57,29 +59,29 @@ class Scored(Event, frozen=True, tag="scored"):
     others: dict[str, float | None] = {}
 
 
-class Saved(Event, frozen=True):
+class Saved(RunEvent, frozen=True):
     """A checkpoint is on disk."""
 
     folder: str
 
 
-class Ended(Event, frozen=True):
+class Ended(RunEvent, frozen=True):
     """The run ended."""
 
     why: str
     elapsed: float
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """None if it is not finite, since JSON has only finite numbers."""
     return value if math.isfinite(value) else None
 
 
-AnyEvent: TypeAlias = Began | Stepped | Skipped | Scored | Saved | Ended
-Watch: TypeAlias = Callable[[AnyEvent], None]
+AnyEvent: TypeAlias = Began | Stepped | Skipped | Evaluated | Saved | Ended
+Watcher: TypeAlias = Callable[[AnyEvent], None]
 
 
-class Record:
+class MetricsFile:
     """`metrics.jsonl`, one line per event. Events after step `keep` are removed: a resumed run makes them again."""
 
     def __init__(self, path: Path, *, keep: int) -> None:

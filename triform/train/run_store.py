@@ -10,29 +10,29 @@ from torch import Tensor
 
 from triform.errors import TriformError
 from triform.files.atomic_file import write_file
-from triform.files.format_version import FORMAT, KEY, NewerFormat, check_format
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, NewerFormat, check_format
 from triform.files.locks import lock_inside
 from triform.files.strict_json import encode_json
 from triform.train import run_config
-from triform.train.checkpoint import CheckpointError, Found, Shelf
+from triform.train.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from triform.train.loss_guard import GuardState
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Record
+from triform.train.run_events import AnyEvent, MetricsFile
 
 Groups: TypeAlias = Mapping[str, Mapping[str, Tensor]]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-Fits: TypeAlias = "Callable[[Found[RunState]], None]"
+Fits: TypeAlias = "Callable[[Checkpoint[RunState]], None]"
 
-CHECKPOINTS = "checkpoints"
-METRICS = "metrics.jsonl"
-CONFIG = "run.toml"
-BEGUN = "begun.json"
+CHECKPOINTS_FOLDER = "checkpoints"
+METRICS_FILE = "metrics.jsonl"
+CONFIG_FILE = "run.toml"
+FIRST_STATE_FILE = "begun.json"
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of a run that is not a tensor."""
 
-    format_version: int = FORMAT
+    format_version: int = CURRENT_FORMAT
     config: Config
     data: str  # fingerprint of the examples
     valid: str = ""  # fingerprint of the validation rows; empty: not known
@@ -47,8 +47,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_differences(then: RunState, now: RunState) -> list[str]:
     """What keeps a run from being resumed. Before the first step this includes the base model."""
-    free = run_config.FREE if then.step else run_config.FREE - {"base"}
-    other = run_config.differences(then.config, now.config, free=free)
+    free = run_config.FREE_KEYS if then.step else run_config.FREE_KEYS - {"base"}
+    other = run_config.find_differences(then.config, now.config, free=free)
     for name, old, new in (("training", then.data, now.data), ("validation", then.valid, now.valid)):
         if old and new and old != new:
             other.append(f"the {name} data was {old[:12]}, is {new[:12]}")
@@ -64,7 +64,7 @@ class RunStore:
     def begin(self, state: RunState) -> None:
         """Starts a new run; no other run may be stored there."""
 
-    def find_newest(self, fits: Fits) -> Found[RunState] | None:
+    def find_newest(self, fits: Fits) -> Checkpoint[RunState] | None:
         """The newest undamaged checkpoint that fits; None: the run was killed before the first."""
         raise CheckpointError("a run without a folder cannot be resumed; give a folder")
 
@@ -98,23 +98,23 @@ class DiskRunStore(RunStore):
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, lock_inside(folder)
-        self.checkpoints = Shelf(folder / CHECKPOINTS, kind=RunState)
-        self.metrics: Record | None = None
+        self.checkpoints = CheckpointFolder(folder / CHECKPOINTS_FOLDER, kind=RunState)
+        self.metrics: MetricsFile | None = None
 
     def begin(self, state: RunState) -> None:
-        if steps := self.checkpoints.steps():
-            newest, folder = self.checkpoints.place(steps[0]).name, self.checkpoints.folder
+        if steps := self.checkpoints.list_steps():
+            newest, folder = self.checkpoints.step_folder(steps[0]).name, self.checkpoints.folder
             raise CheckpointError(f"{folder} already holds {newest}; resume it, or give another folder")
         self.resume(state)
 
-    def find_newest(self, fits: Fits) -> Found[RunState] | None:
-        checkpoint = self.checkpoints.newest(fits)
-        if checkpoint is None and not (self.folder / CONFIG).exists():
+    def find_newest(self, fits: Fits) -> Checkpoint[RunState] | None:
+        checkpoint = self.checkpoints.find_newest(fits)
+        if checkpoint is None and not (self.folder / CONFIG_FILE).exists():
             raise CheckpointError(f"{self.folder} holds no run to resume; start it without resume")
         return checkpoint
 
     def read_first_state(self) -> RunState | None:
-        path = self.folder / BEGUN
+        path = self.folder / FIRST_STATE_FILE
         if not path.exists():
             return None
         try:
@@ -128,10 +128,10 @@ class DiskRunStore(RunStore):
 
     def resume(self, state: RunState) -> None:
         """Writes run.toml first: a run that is killed after it can be resumed, from its start."""
-        write_file(self.folder / CONFIG, f"{KEY} = {FORMAT}\n{state.config.to_toml()}".encode())
+        write_file(self.folder / CONFIG_FILE, f"{FORMAT_KEY} = {CURRENT_FORMAT}\n{state.config.to_toml()}".encode())
         if not state.step:
-            write_file(self.folder / BEGUN, encode_json(state))
-        self.metrics = Record(self.folder / METRICS, keep=state.step)
+            write_file(self.folder / FIRST_STATE_FILE, encode_json(state))
+        self.metrics = MetricsFile(self.folder / METRICS_FILE, keep=state.step)
         self._prune(state)
 
     def save(self, state: RunState, groups: Groups) -> str:
@@ -151,3 +151,26 @@ class DiskRunStore(RunStore):
 
     def close(self) -> None:
         self.lock.release()
+
+
+class FollowerRunStore(DiskRunStore):
+    """The same folder, for the other processes of a run: the first one writes, they read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = CheckpointFolder(folder / CHECKPOINTS_FOLDER, kind=RunState)
+
+    def begin(self, state: RunState) -> None:
+        """Writes nothing."""
+
+    def resume(self, state: RunState) -> None:
+        """Writes nothing."""
+
+    def save(self, state: RunState, groups: Groups) -> str:
+        return ""
+
+    def record(self, event: AnyEvent) -> None:
+        """Writes nothing."""
+
+    def close(self) -> None:
+        """Holds no lock."""

@@ -6,13 +6,13 @@
 import math
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["cosine", "linear", "inverse-sqrt", "constant", "stable-decay"]
+ScheduleKind: TypeAlias = Literal["cosine", "linear", "inverse-sqrt", "constant", "stable-decay"]
 
 FLOOR = 0.1  # factor at the end of cosine
 DECAY = 0.2  # the last share of a stable-decay run
 
 
-def factor(kind: Kind, at: int, *, total: int, warmup: int) -> float:
+def schedule_factor(kind: ScheduleKind, at: int, *, total: int, warmup: int) -> float:
     """(at + 1) / warmup during warm-up; then by kind."""
     if at < warmup:
         return (at + 1) / warmup
@@ -30,6 +30,6 @@ def factor(kind: Kind, at: int, *, total: int, warmup: int) -> float:
             return min(1.0, (total - at) / max(1.0, DECAY * total)) if at < total else 0.0
 
 
-def warmup_steps(warmup: float, *, total: int) -> int:
+def count_warmup_steps(warmup: float, *, total: int) -> int:
     """A share of the run below 1, steps from 1 up."""
     return round(warmup * total) if warmup < 1 else round(warmup)

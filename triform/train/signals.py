@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Wish:
+class ReceivedSignal:
     """The number of the signal that was received, or 0."""
 
     def __init__(self) -> None:
@@ -24,9 +24,9 @@ def exit_code(number: int) -> int:
 
 
 @contextmanager
-def listening() -> Iterator[Wish]:
+def catch_signals() -> Iterator[ReceivedSignal]:
     """Catches the signals inside the block; outside the main thread, which alone receives them, it does nothing."""
-    wish = Wish()
+    wish = ReceivedSignal()
     if threading.current_thread() is not threading.main_thread():
         yield wish
         return

@@ -4,19 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triform.train.run_events import AnyEvent, Began, Ended, Scored, Skipped, Stepped, Watch
+from triform.train.run_events import AnyEvent, Began, Ended, Evaluated, Skipped, Stepped, Watcher
 
 
-def board_in(folder: str | Path) -> Watch | None:
+def make_board(folder: str | Path) -> Watcher | None:
     """A watcher that writes loss, norm, rate and scores to `folder`; None if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return Board(lambda: SummaryWriter(str(folder)))
+    return TensorBoardWatcher(lambda: SummaryWriter(str(folder)))
 
 
-class Board:
+class TensorBoardWatcher:
     """Writes nothing before a run has begun: until then it may still be refused."""
 
     def __init__(self, writer: Callable[[], Any]) -> None:
@@ -29,7 +29,7 @@ class Board:
                 self.writer = self.make()
             case Stepped():
                 self._add({"loss": event.loss, "norm": event.norm, "rate": event.rate}, step=event.step)
-            case Scored(name=name, value=value) if value is not None:
+            case Evaluated(name=name, value=value) if value is not None:
                 self._add({f"valid/{name}": value}, step=event.step)
             case Skipped():
                 self.writer.flush()  # several in a row stop the run without an `Ended`

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
+from triform.cluster.shared_work import map_batches
 from triform.cooperative import pause
 from triform.core.forms import Form
-from triform.train.batch_sampler import Feed
-from triform.train.examples import E, Examples, Place
+from triform.data.shuffle import Indices
+from triform.train.batch_sampler import BatchSampler
+from triform.train.examples import E, ExamplePlace, Examples
 from triform.train.objectives import B, Objective
 
 
@@ -29,18 +32,23 @@ class Score(NamedTuple):
 
 Evaluate: TypeAlias = Callable[[Form], Score]
 
-SEED = 0  # of validation (masks, spans): the same in every run
+VALIDATION_SEED = 0  # of validation (masks, spans): the same in every run
 
 
 @torch.no_grad()
 def mean_loss(network: Form, *, objective: Objective[E, B], examples: Examples[E], batch_tokens: int = 4096) -> Score:
     """Σ losses / Σ targets over all examples; lower is better."""
-    feed, device = Feed(examples.lengths, seed=SEED, batch_tokens=batch_tokens), network.token.weight.device
-    total, targets = 0.0, 0
-    for rows in feed.epoch(0):
-        places = [Place(SEED, 0, row) for row in rows.tolist()]
+    sampler = BatchSampler(examples.lengths, seed=VALIDATION_SEED, batch_tokens=batch_tokens)
+    device = network.device
+
+    def compute_loss(rows: Indices) -> tuple[Tensor, Tensor]:
+        places = [ExamplePlace(VALIDATION_SEED, 0, row) for row in rows.tolist()]
         batch = objective.batch([examples.at(place) for place in places], places=places, device=device)
         pause()
         loss = objective.loss(network, batch)
-        total, targets = total + loss.total.item(), targets + loss.targets
+        return loss.total, torch.tensor(loss.targets)
+
+    total, targets = 0.0, 0
+    for loss, count in map_batches(compute_loss, list(sampler.iterate_epoch(0))):
+        total, targets = total + float(loss), targets + int(count)
     return Score("loss", total / max(1, targets), higher=False, others={"targets": targets})

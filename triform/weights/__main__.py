@@ -3,15 +3,16 @@
 import sys
 
 from triform.families import FAMILIES, sized
-from triform.weights.architectures import expressing
+from triform.weights.architectures import choose_architecture
 
 
 def main() -> None:
+    """Prints the name table of a family at a tiny size."""
     for name in sys.argv[1:] or FAMILIES:
         spec = sized(name, "tiny", vocab=100)
-        family, architecture = expressing(spec, {}).architecture
+        family, architecture = choose_architecture(spec, {}).architecture
         print(f"\n{name}: {family.model_type}, {architecture}\n")
-        for part in family.table(architecture, bare=False).parts(spec):
+        for part in family.make_table(architecture, bare=False).parts(spec):
             turned = " (turned)" if part.turned else ""
             print(f"  {part.path}[{part.first}:{part.last}] = {part.name} {list(part.shape)}{turned}")
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from triform.files.errors import WeightsError, listed, one_line, shown
+from triform.files.errors import FileError, list_names, show_value, to_one_line
 from triform.spec import ModelSpec
 
 Config: TypeAlias = dict[str, Any]
@@ -16,10 +16,11 @@ MAX_SIZE = 2**31  # no released size comes near; a damaged one must not be compu
 
 # Their names of activations; the first name of each of ours is the one written.
 ACTS = {"relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu-tanh"}
+ACTS |= {"gelu_fast": "gelu-tanh", "quick_gelu": "gelu-sigmoid", "relu2": "relu2", "mish": "mish"}
 ACTS |= {"gelu_pytorch_tanh": "gelu-tanh", "silu": "silu", "swish": "silu", "tanh": "tanh"}
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """Values of a field: `fits` tests one, `read` and `write` convert from theirs to ours and back."""
 
     what: str
@@ -28,28 +29,28 @@ class Kind(NamedTuple):
     write: Callable[[Any], Any] = lambda value: value
 
 
-def _number(low: float, high: float) -> Kind:
+def _number(low: float, high: float) -> ValueKind:
     def fits(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
-    return Kind(f"a number from {low:g} to {high:g}", fits, float)
+    return ValueKind(f"a number from {low:g} to {high:g}", fits, float)
 
 
-def _whole(low: int, high: int) -> Kind:
+def _whole(low: int, high: int) -> ValueKind:
     def fits(value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
-    return Kind(f"a whole number from {low} to {high}", fits)
+    return ValueKind(f"a whole number from {low} to {high}", fits)
 
 
 SIZE = _whole(1, MAX_SIZE)
 COUNT = _whole(0, MAX_SIZE)
 NUMBER = _number(-1e12, 1e12)
 POSITIVE = _number(1e-9, 1e12)
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-TREE = Kind("an object", lambda value: isinstance(value, dict))
-ACT = Kind(
+FLAG = ValueKind("true or false", lambda value: isinstance(value, bool))
+TEXT = ValueKind("a string", lambda value: isinstance(value, str))
+OBJECT = ValueKind("an object", lambda value: isinstance(value, dict))
+ACT = ValueKind(
     f"one of {', '.join(ACTS)}",
     lambda value: isinstance(value, str) and value in ACTS,
     lambda value: ACTS[value],
@@ -57,46 +58,46 @@ ACT = Kind(
 )
 
 
-class Field(NamedTuple):
+class ConfigField(NamedTuple):
     """Their field, the places in our spec that it decides, and what the reference assumes where it is missing."""
 
     theirs: str
     ours: tuple[str, ...]
-    kind: Kind
+    kind: ValueKind
     default: int | float | str | None = None
 
 
-def size(theirs: str, *ours: str, default: int | None = None) -> Field:
-    return Field(theirs, ours, SIZE, default)
+def size(theirs: str, *ours: str, default: int | None = None) -> ConfigField:
+    return ConfigField(theirs, ours, SIZE, default)
 
 
-def number(theirs: str, *ours: str, default: float) -> Field:
-    return Field(theirs, ours, NUMBER, default)
+def number(theirs: str, *ours: str, default: float) -> ConfigField:
+    return ConfigField(theirs, ours, NUMBER, default)
 
 
-def flag(theirs: str, *ours: str, default: bool) -> Field:
-    return Field(theirs, ours, FLAG, default)
+def flag(theirs: str, *ours: str, default: bool) -> ConfigField:
+    return ConfigField(theirs, ours, FLAG, default)
 
 
-def act(theirs: str, *ours: str, default: str) -> Field:
-    return Field(theirs, ours, ACT, default)
+def act(theirs: str, *ours: str, default: str) -> ConfigField:
+    return ConfigField(theirs, ours, ACT, default)
 
 
-def get(config: Config, name: str, kind: Kind, *, inside: str = "") -> Any:
+def get_field(config: Config, name: str, kind: ValueKind, *, inside: str = "") -> Any:
     """The field's value as ours; refused by name where it is of another kind."""
     if name not in config:
-        raise WeightsError(f"config.json: {inside}{name} is missing; it must be {kind.what}")
+        raise FileError(f"config.json: {inside}{name} is missing; it must be {kind.what}")
     if not kind.fits(config[name]):
-        raise WeightsError(f"config.json: {inside}{name} is {shown(config[name])}; it must be {kind.what}")
+        raise FileError(f"config.json: {inside}{name} is {show_value(config[name])}; it must be {kind.what}")
     return kind.read(config[name])
 
 
-def fill(tree: Tree, config: Config, fields: Iterable[Field]) -> None:
+def fill_spec(tree: Tree, config: Config, fields: Iterable[ConfigField]) -> None:
     """Every field that is there, put into its places; places that the model does not have are skipped."""
     for field in fields:
         if field.theirs not in config:
             continue
-        value = get(config, field.theirs, field.kind)
+        value = get_field(config, field.theirs, field.kind)
         for path in field.ours:
             *parents, name = path.split(".")
             place: Any = tree
@@ -106,7 +107,7 @@ def fill(tree: Tree, config: Config, fields: Iterable[Field]) -> None:
                 place[name] = value
 
 
-def emit(spec: ModelSpec, fields: Iterable[Field]) -> Config:
+def write_fields(spec: ModelSpec, fields: Iterable[ConfigField]) -> Config:
     """Every field whose first place the model has."""
     config = {}
     for field in fields:
@@ -121,47 +122,50 @@ def emit(spec: ModelSpec, fields: Iterable[Field]) -> Config:
 def check_fixed(config: Config, fixed: Config) -> None:
     """Refuses fields that would change the numbers in a way that is not implemented."""
     wrong = [
-        f"{name} is {shown(config[name])} (only {shown(value)} is supported)"
+        f"{name} is {show_value(config[name])} (only {show_value(value)} is supported)"
         for name, value in fixed.items()
         if name in config and config[name] != value
     ]
     if wrong:
-        raise WeightsError(
-            f"config.json: {listed(wrong)}; this model would give other numbers here: use the library it was made with"
+        raise FileError(
+            f"config.json: {list_names(wrong)}; this model would give other numbers here: "
+            "use the library it was made with"
         )
 
 
-def to_spec(tree: Tree) -> ModelSpec:
+def convert_to_spec(tree: Tree) -> ModelSpec:
+    """The spec of a tree of values."""
     try:
         return msgspec.convert(tree, ModelSpec)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise WeightsError(f"config.json describes no possible model: {one_line(error)}") from None
+        raise FileError(f"config.json describes no possible model: {to_one_line(error)}") from None
 
 
-def even_heads(tree: Tree, side: str) -> None:
+def set_head_width(tree: Tree, side: str) -> None:
     """K = D / H in this stack."""
     attention, width = tree[side]["attention"], tree["width"]
     if width % attention["heads"]:
-        raise WeightsError(f"config.json: a width of {width} cannot be shared by {attention['heads']} heads")
+        raise FileError(f"config.json: a width of {width} cannot be shared by {attention['heads']} heads")
     attention["head_width"] = width // attention["heads"]
 
 
-def labels_of(config: Config) -> tuple[str, ...]:
+def read_labels(config: Config) -> tuple[str, ...]:
     """The names of the labels in their order; LABEL_0, LABEL_1, … where the config names none."""
     named = config.get("id2label")
     if named is None:
-        count = get({"num_labels": 2} | config, "num_labels", SIZE)
+        count = get_field({"num_labels": 2} | config, "num_labels", SIZE)
         if count > 1_000_000:
-            raise WeightsError(f"config.json: num_labels is {count}; that is more than any classifier has")
+            raise FileError(f"config.json: num_labels is {count}; that is more than any classifier has")
         return tuple(f"LABEL_{i}" for i in range(count))
-    names = get(config, "id2label", TREE)
+    names = get_field(config, "id2label", OBJECT)
     labels = tuple(names.get(str(i)) for i in range(len(names)))
     if not labels or not all(isinstance(label, str) for label in labels):
-        raise WeightsError('config.json: id2label must name the labels "0", "1", … without a gap')
+        raise FileError('config.json: id2label must name the labels "0", "1", … without a gap')
     return labels
 
 
-def label_fields(labels: tuple[str, ...]) -> Config:
+def write_labels(labels: tuple[str, ...]) -> Config:
+    """Labels as config.json has them."""
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},

@@ -10,26 +10,26 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from triform.errors import TriformError
-from triform.files.errors import WeightsError, listed
+from triform.files.errors import FileError, list_names
 from triform.spec import Classify, Head, ModelSpec, NoHead, Own, Span, Tag, Tied
 from triform.weights.config_fields import (
     FLAG,
     Config,
-    Field,
+    ConfigField,
     Tree,
     check_fixed,
-    emit,
-    fill,
-    get,
-    label_fields,
-    labels_of,
-    to_spec,
+    convert_to_spec,
+    fill_spec,
+    get_field,
+    read_labels,
+    write_fields,
+    write_labels,
 )
-from triform.weights.name_rules import Rule, Table, same, twin
+from triform.weights.name_rules import NameTable, Rule, same, twin
 
 T = TypeVar("T")
-Has: TypeAlias = Callable[[str], bool]  # is there a tensor of this name in the file?
-Choose: TypeAlias = Callable[[Config, Has], Head]
+HasTensor: TypeAlias = Callable[[str], bool]  # is there a tensor of this name in the file?
+ChooseHead: TypeAlias = Callable[[Config, HasTensor], Head]
 
 NOTHING: Config = {}
 
@@ -40,13 +40,13 @@ FIXED: Config = {"auto_map": None, "quantization_config": None, "pruned_heads": 
 class HeadRow(NamedTuple):
     """The head of one architecture: how it is chosen, and its names."""
 
-    choose: Choose
+    choose: ChooseHead
     names: tuple[Rule, ...] = ()
     bare: bool = False  # written without the family's prefix
     written: bool = True  # False: read only, since it has more tensors than we store
 
 
-def nothing_more(spec: ModelSpec) -> Config:
+def write_nothing(spec: ModelSpec) -> Config:
     return {}
 
 
@@ -55,7 +55,7 @@ class Family(NamedTuple):
 
     model_type: str
     template: ModelSpec
-    fields: tuple[Field, ...]
+    fields: tuple[ConfigField, ...]
     names: tuple[Rule, ...]
     heads: dict[str, HeadRow]
     derive: Callable[[Tree, Config], None]  # what no single field says
@@ -64,33 +64,33 @@ class Family(NamedTuple):
     fixed: Config = NOTHING
     prefix: str = ""  # of all names but the head's; files of a bare model have none
     old_names: tuple[tuple[str, str], ...] = ()
-    more: Callable[[ModelSpec], Config] = nothing_more
+    more: Callable[[ModelSpec], Config] = write_nothing
     dropped: tuple[str, ...] = ()  # other spellings of what we write: not carried along
 
-    def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
+    def read_spec(self, architecture: str, config: Config, has: HasTensor) -> ModelSpec:
         usual = {field.theirs: field.default for field in self.fields if field.default is not None} | self.defaults
         known = {name: value for name, value in (usual | config).items() if value is not None}
         if nulls := ({field.theirs for field in self.fields} & usual.keys()) - known.keys():
-            raise WeightsError(f"config.json: {listed(sorted(nulls))} must not be null")
+            raise FileError(f"config.json: {list_names(sorted(nulls))} must not be null")
         check_fixed(known, FIXED | self.fixed)
         tree: Tree = msgspec.to_builtins(self.template)
-        fill(tree, known, self.fields)
+        fill_spec(tree, known, self.fields)
         tree["head"] = msgspec.to_builtins(self.heads[architecture].choose(known, has))
         self.derive(tree, known)
-        return to_spec(tree)
+        return convert_to_spec(tree)
 
-    def config(self, architecture: str, spec: ModelSpec) -> Config:
-        config = emit(spec, self.fields) | self.more(spec)
+    def write_config(self, architecture: str, spec: ModelSpec) -> Config:
+        config = write_fields(spec, self.fields) | self.more(spec)
         config |= {"model_type": self.model_type, "architectures": [architecture]}
         if isinstance(spec.head, Classify | Tag):
-            config |= label_fields(tuple(f"LABEL_{i}" for i in range(spec.head.labels)))
+            config |= write_labels(tuple(f"LABEL_{i}" for i in range(spec.head.labels)))
         return config
 
-    def table(self, architecture: str, *, bare: bool) -> Table:
+    def make_table(self, architecture: str, *, bare: bool) -> NameTable:
         rules = (*self.names, *self.heads[architecture].names)
-        return Table(rules, respell=(lambda name: name.removeprefix(self.prefix)) if bare else str)
+        return NameTable(rules, respell=(lambda name: name.removeprefix(self.prefix)) if bare else str)
 
-    def renamed(self, places: dict[str, T]) -> dict[str, T]:
+    def respell_names(self, places: dict[str, T]) -> dict[str, T]:
         """Names of an older generation in their present spelling."""
         renamed = {self._present(name): place for name, place in places.items()}
         return renamed if len(renamed) == len(places) else places
@@ -107,8 +107,8 @@ class Family(NamedTuple):
     def describes(self, architecture: str, config: Config, spec: ModelSpec) -> bool:
         """Read with the tensors this model has, the config gives this model."""
         try:
-            names = {part.name for part in self.table(architecture, bare=False).parts(spec)}
-            return self.spec(architecture, config, names.__contains__) == spec
+            names = {part.name for part in self.make_table(architecture, bare=False).parts(spec)}
+            return self.read_spec(architecture, config, names.__contains__) == spec
         except TriformError:
             return False
 
@@ -116,29 +116,31 @@ class Family(NamedTuple):
 # --- heads that several families have -------------------------------------------------------------------------------
 
 
-def always(head: Head) -> Choose:
+def choose_always(head: Head) -> ChooseHead:
     return lambda config, has: head
 
 
-def tied_or_own(config: Config, has: Has) -> Head:
-    return Tied() if get(config, "tie_word_embeddings", FLAG) else Own()
+def choose_tied_or_own(config: Config, has: HasTensor) -> Head:
+    return Tied() if get_field(config, "tie_word_embeddings", FLAG) else Own()
 
 
-def classify(template: Classify) -> Choose:
-    return lambda config, has: msgspec.structs.replace(template, labels=len(labels_of(config)))
+def choose_classify(template: Classify) -> ChooseHead:
+    return lambda config, has: msgspec.structs.replace(template, labels=len(read_labels(config)))
 
 
-def tag(config: Config, has: Has) -> Head:
-    return Tag(labels=len(labels_of(config)))
+def choose_tag(config: Config, has: HasTensor) -> Head:
+    return Tag(labels=len(read_labels(config)))
 
 
-def tie_flag(spec: ModelSpec) -> Config:
+def write_tie_flag(spec: ModelSpec) -> Config:
     """Only where there is a language-model head."""
     return {"tie_word_embeddings": isinstance(spec.head, Tied)} if isinstance(spec.head, Tied | Own) else {}
 
 
-NO_HEAD = HeadRow(always(NoHead()), bare=True)
-TAGGER = HeadRow(tag, (same("readout.out", "classifier"),))
-QUESTION_ANSWERING = HeadRow(always(Span()), (same("readout.out", "qa_outputs"),))
-LANGUAGE_HEAD = HeadRow(tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight")))
-LAST_TOKEN = HeadRow(classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),))
+NO_HEAD = HeadRow(choose_always(NoHead()), bare=True)
+TAGGER = HeadRow(choose_tag, (same("readout.out", "classifier"),))
+QUESTION_ANSWERING = HeadRow(choose_always(Span()), (same("readout.out", "qa_outputs"),))
+LANGUAGE_HEAD = HeadRow(
+    choose_tied_or_own, (same("readout.own", "lm_head.weight"), twin("token.weight", "lm_head.weight"))
+)
+LAST_TOKEN = HeadRow(choose_classify(Classify(labels=1, pick="last", bias=False)), (same("readout.out", "score"),))

@@ -6,12 +6,14 @@ text is generated: none is dropped without a word.
 
 import msgspec
 
-from triform.files.errors import WeightsError, one_line, shown
-from triform.generation_defaults import Generation
+from triform.files.errors import FileError, show_value, to_one_line
+from triform.generation_defaults import GenerationDefaults
 from triform.weights.config_fields import Config
 
-FILE = "generation_config.json"
-THEIRS = tuple(field.encode_name for field in msgspec.structs.fields(Generation) if field.name != "unsupported")
+GENERATION_FILE = "generation_config.json"
+KNOWN_FIELDS = tuple(
+    field.encode_name for field in msgspec.structs.fields(GenerationDefaults) if field.name != "unsupported"
+)
 
 # Fields that change no token, by the reason.
 HARMLESS = {
@@ -54,49 +56,51 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "constraints": ([],),
     "force_words_ids": ([],),
 }
-SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
-def read(config: Config, file: Config | None) -> Generation:
+def read(config: Config, file: Config | None) -> GenerationDefaults:
     """`generation_config.json` alone where there is one, as the reference reads it, but for the tokens with a duty that
     it leaves to config.json; else what config.json says."""
-    fields = {name: config[name] for name in SPECIAL if config.get(name) is not None}
+    fields = {name: config[name] for name in SPECIAL_TOKENS if config.get(name) is not None}
     if file is None:
-        fields |= {name: config[name] for name in THEIRS if config.get(name) is not None}
+        fields |= {name: config[name] for name in KNOWN_FIELDS if config.get(name) is not None}
         if config.get("force_bos_token_to_be_generated") and "forced_bos_token_id" not in fields:
             fields |= {"forced_bos_token_id": fields.get("bos_token_id")}
         refused = [name for name in REFUSED if config.get(name) is not None]
         return _convert(fields, _list_unsupported(config, refused), "config.json")
-    fields |= {name: file[name] for name in THEIRS if file.get(name) is not None}
-    unknown = [name for name in file if name not in {*THEIRS, *HARMLESS} and file[name] is not None]
-    return _convert(fields, _list_unsupported(file, unknown), FILE)
+    fields |= {name: file[name] for name in KNOWN_FIELDS if file.get(name) is not None}
+    unknown = [name for name in file if name not in {*KNOWN_FIELDS, *HARMLESS} and file[name] is not None]
+    return _convert(fields, _list_unsupported(file, unknown), GENERATION_FILE)
 
 
 def _list_unsupported(place: Config, names: list[str]) -> tuple[str, ...]:
     """Those of these fields that would change what is written."""
     asks = [name for name in names if place[name] not in REFUSED.get(name, ())]
-    return tuple(f"{one_line(name, most=60)}={shown(place[name])}" for name in asks)
+    return tuple(f"{to_one_line(name, max_chars=60)}={show_value(place[name])}" for name in asks)
 
 
-def _convert(fields: Config, unsupported: tuple[str, ...], place: str) -> Generation:
+def _convert(fields: Config, unsupported: tuple[str, ...], place: str) -> GenerationDefaults:
     try:
-        return msgspec.structs.replace(msgspec.convert(fields, Generation), unsupported=unsupported)
+        return msgspec.structs.replace(msgspec.convert(fields, GenerationDefaults), unsupported=unsupported)
     except msgspec.MsgspecError as error:
-        raise WeightsError(f"{place}: {one_line(error)}") from None
+        raise FileError(f"{place}: {to_one_line(error)}") from None
 
 
-def write(generation: Generation) -> Config:
+def write(generation: GenerationDefaults) -> Config:
     fields: Config = msgspec.to_builtins(msgspec.structs.replace(generation, unsupported=()))
     return fields
 
 
-def for_task(generation: Generation, config: Config, name: str) -> Generation:
+def apply_task(generation: GenerationDefaults, config: Config, name: str) -> GenerationDefaults:
     """With what config.json says of one task under `task_specific_params` over the rest."""
-    fields = write(generation) | {field: value for field, value in tasks_of(config)[name].items() if field in THEIRS}
+    fields = write(generation) | {
+        field: value for field, value in list_tasks(config)[name].items() if field in KNOWN_FIELDS
+    }
     return _convert(fields, generation.unsupported, f"config.json: task_specific_params: {name}")
 
 
-def tasks_of(config: Config) -> dict[str, Config]:
+def list_tasks(config: Config) -> dict[str, Config]:
     """`task_specific_params`: how the same model does each of several tasks."""
     tasks = config.get("task_specific_params")
     if not isinstance(tasks, dict):

@@ -1,28 +1,34 @@
-"""GGUF files as float32 models: Llama and its relatives, whatever their quantisation.
+"""GGUF files as models: Llama and its relatives, whatever their quantisation.
 
 GGUF's tensor names, and how its metadata becomes a spec, a tokenizer and a template; `gguf_file.py` reads the file
 itself. Other architectures are refused by name, before any tensor is read.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from triform import families
-from triform.core.build import skeleton
+from triform.core.change_weights import pack_pieces
+from triform.core.forms import Form
+from triform.core.quantized_network import build_quantized
 from triform.errors import TriformError, UnsupportedName
-from triform.files.errors import WeightsError, listed
-from triform.generation_defaults import Generation
+from triform.files.errors import FileError, list_names
+from triform.generation_defaults import GenerationDefaults
+from triform.kernels.packed_matrix import PackedMatrix
 from triform.model import Model
+from triform.parameters import kinds_of_matrices
 from triform.spec import LinearScaling, Llama3Scaling, ModelSpec, NormSpec, NoScaling, Scaling, YarnScaling
-from triform.text.build_tokenizer import Split, byte_level, put_ends
+from triform.text.build_tokenizer import Split, add_ends, build_byte_level
 from triform.text.chat_template import ChatTemplate
-from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, core_of
+from triform.text.sentencepiece import BYTE, CONTROL, Piece, PieceModel, build_from_pieces
 from triform.text.tokenizer import Tokenizer
+from triform.weight_kinds import AUTO, check_choice, weight_kind_named
 from triform.weights.gguf_file import GgufFile
-from triform.weights.llama2c import half_split
-from triform.weights.name_rules import Rule, Table, same, stack
+from triform.weights.gguf_matrices import GgufRows, join_exactly
+from triform.weights.name_rules import NameTable, Rule, TensorPart, same, stack
 
 NAMES: tuple[Rule, ...] = (
     same("token", "token_embd"),
@@ -46,36 +52,40 @@ SPLITS: dict[str, Split] = {"gpt-2": "gpt2", "default": "gpt2", "smollm": "smoll
 SPLITS |= {"llama-bpe": "llama3", "llama3": "llama3", "qwen2": "qwen2"}
 
 
-def read(path: Path) -> Model:
+def read(path: Path, *, weights: str = AUTO) -> Model:
+    """The model in a file; "auto" keeps its blocks as they lie where our matrices hold the same, else float32."""
+    check_choice(weights)
     file = GgufFile.open(path)
     kind = str(file.get("general.architecture"))
     if kind not in ARCHITECTURES:
         raise UnsupportedName("GGUF architecture", kind, ARCHITECTURES)
     file.check_tensors()
     try:
-        spec = spec_of(file, kind)
-        network = numbers(file, spec, neighbours=ARCHITECTURES[kind][2])
-        tokenizer = tokenizer_of(file)
+        spec = read_spec(file, kind)
+        network = load_network(file, spec, neighbours=ARCHITECTURES[kind][2], weights=weights)
+        tokenizer = read_tokenizer(file)
         template = file.metadata.get("tokenizer.chat_template")
         return Model(
             spec=spec,
             network=network,
             tokenizer=tokenizer,
             template=None if template is None else ChatTemplate(str(template), special=tokenizer.special),
-            generation=Generation(bos=tokenizer.bos, eos=tokenizer.eos),
+            generation=GenerationDefaults(bos=tokenizer.bos, eos=tokenizer.eos),
         )
     except (TypeError, ValueError, KeyError, IndexError) as error:
         if isinstance(error, TriformError):
             raise
-        raise WeightsError(f"{path}: its metadata is damaged ({str(error)[:200]})") from None
+        raise FileError(f"{path}: its metadata is damaged ({str(error)[:200]})") from None
 
 
 # --- spec -------------------------------------------------------------------------------------------------------------
 
 
-def spec_of(file: GgufFile, kind: str) -> ModelSpec:
+def read_spec(file: GgufFile, kind: str) -> ModelSpec:
+    """The spec that a GGUF file's metadata describes."""
+
     def number(name: str, default: float | None = None) -> Any:
-        return file.number(f"{kind}.{name}", default)
+        return file.get_number(f"{kind}.{name}", default)
 
     bias, norms, _ = ARCHITECTURES[kind]
     heads = number("attention.head_count")
@@ -91,7 +101,7 @@ def spec_of(file: GgufFile, kind: str) -> ModelSpec:
         ff_width=number("feed_forward_length"),
         context=number("context_length"),
         base=float(number("rope.freq_base", 10_000.0)),
-        scaling=scaling_of(file, kind),
+        scaling=read_scaling(file, kind),
         eps=eps,
         bias=bias,
         qk_norm=NormSpec(kind="rms", eps=eps) if norms else None,
@@ -99,7 +109,8 @@ def spec_of(file: GgufFile, kind: str) -> ModelSpec:
     )
 
 
-def scaling_of(file: GgufFile, kind: str) -> Scaling:
+def read_scaling(file: GgufFile, kind: str) -> Scaling:
+    """The scaling of rotary positions in a GGUF file."""
     scaling = file.metadata.get(f"{kind}.rope.scaling.type", "none")
     factor = float(file.metadata.get(f"{kind}.rope.scaling.factor", 1.0))
     trained = int(file.metadata.get(f"{kind}.rope.scaling.original_context_length", 0))
@@ -113,7 +124,7 @@ def scaling_of(file: GgufFile, kind: str) -> Scaling:
         case "yarn":
             return YarnScaling(factor=factor, trained=trained)
         case _:
-            raise WeightsError(f"{file.path}: rotary scaling {scaling!r} is not known; known are linear and yarn")
+            raise FileError(f"{file.path}: rotary scaling {scaling!r} is not known; known are linear and yarn")
 
 
 def _read_llama3_scaling(file: GgufFile, trained: int) -> Llama3Scaling:
@@ -125,8 +136,39 @@ def _read_llama3_scaling(file: GgufFile, trained: int) -> Llama3Scaling:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-def numbers(file: GgufFile, spec: ModelSpec, *, neighbours: bool) -> Any:
-    parts = Table(NAMES).parts(spec)
+def load_network(file: GgufFile, spec: ModelSpec, *, neighbours: bool, weights: str) -> Form:
+    """The network with the tensors of a GGUF file."""
+    parts = NameTable(NAMES).parts(spec)
+    check_names(file, parts)
+    pieces: dict[str, list[GgufRows]] = {}
+    for part in parts:
+        heads = count_turned_heads(part, spec) if neighbours else 0
+        pieces.setdefault(part.path, []).append(GgufRows(file.tensors[part.name], heads))
+    matrices: dict[str, PackedMatrix] = {}
+    kinds = kinds_of_matrices(spec, "float32" if weights == AUTO else weight_kind_named(weights))
+    for path, kind in kinds.items():
+        found = join_exactly(pieces[path]) if weights != "float32" else None
+        if found is not None and weights in (AUTO, found.kind):
+            matrices[path] = found
+        elif kind != "float32":
+            shape = (sum(piece.tensor.shape[0] for piece in pieces[path]), pieces[path][0].tensor.shape[1])
+            matrices[path] = pack_pieces((piece.numbers() for piece in pieces[path]), path, shape=shape, kind=kind)
+    others = {
+        path: torch.cat([piece.numbers() for piece in found]) for path, found in pieces.items() if path not in matrices
+    }
+    return build_quantized(spec, matrices=matrices, others=others)
+
+
+def count_turned_heads(part: TensorPart, spec: ModelSpec) -> int:
+    """Heads of a matrix of queries or keys; 0 for all others."""
+    a = spec.stacks["decoder"].attention
+    if part.name.endswith("attn_q.weight"):
+        return a.heads
+    return a.kv_heads if part.name.endswith("attn_k.weight") else 0
+
+
+def check_names(file: GgufFile, parts: Sequence[TensorPart]) -> None:
+    """Every tensor is there in its shape, and nothing else."""
     wanted = {part.name for part in parts}
     missing = sorted(wanted - file.tensors.keys())
     over = sorted(file.tensors.keys() - wanted - IGNORED)
@@ -137,25 +179,17 @@ def numbers(file: GgufFile, spec: ModelSpec, *, neighbours: bool) -> Any:
         if (shape := file.tensors[part.name].shape) != part.shape
     ]
     if missing or over or wrong:
-        raise WeightsError(
-            f"{file.path} does not hold the model it describes: missing {listed(missing) or 'nothing'}; "
-            f"left over {listed(over) or 'nothing'}; of the wrong shape {listed(wrong) or 'nothing'}"
+        raise FileError(
+            f"{file.path} does not hold the model it describes: missing {list_names(missing) or 'nothing'}; "
+            f"left over {list_names(over) or 'nothing'}; of the wrong shape {list_names(wrong) or 'nothing'}"
         )
-    network = skeleton(spec).to_empty(device="cpu")
-    ours, a = dict(network.named_parameters()), spec.stacks["decoder"].attention
-    with torch.no_grad():
-        for part in parts:
-            x = torch.from_numpy(file.tensors[part.name].dequantize())
-            if neighbours and part.name.endswith(("attn_q.weight", "attn_k.weight")):
-                x = half_split(x, heads=a.heads if part.name.endswith("attn_q.weight") else a.kv_heads)
-            part.view(ours[part.path]).copy_(x)
-    return network.eval()
 
 
 # --- tokenizer --------------------------------------------------------------------------------------------------------
 
 
-def tokenizer_of(file: GgufFile) -> Tokenizer:
+def read_tokenizer(file: GgufFile) -> Tokenizer:
+    """The tokenizer in a GGUF file's metadata."""
     tokens = [str(token) for token in file.get("tokenizer.ggml.tokens")]
     kinds = [int(kind) for kind in file.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))]
     special = {}
@@ -170,9 +204,9 @@ def tokenizer_of(file: GgufFile) -> Tokenizer:
             scores = [float(score) for score in file.get("tokenizer.ggml.scores")]
             pieces = tuple(map(Piece, tokens, scores, kinds))
             model = PieceModel(pieces=pieces, bpe=True, byte_fallback=BYTE in kinds, squeeze=False, special=special)
-            core = core_of(model, what=str(file.path))
+            core = build_from_pieces(model, what=str(file.path))
         case other:
-            raise WeightsError(f"{file.path}: tokenizers of the kind {other!r} are not known; known are gpt2 and llama")
+            raise FileError(f"{file.path}: tokenizers of the kind {other!r} are not known; known are gpt2 and llama")
     from tokenizers import AddedToken
 
     core.add_special_tokens(
@@ -180,7 +214,7 @@ def tokenizer_of(file: GgufFile) -> Tokenizer:
     )
     llama = file.get("tokenizer.ggml.model") == "llama"
     if file.metadata.get("tokenizer.ggml.add_bos_token", llama) and "bos" in special:
-        put_ends(core, bos=special["bos"])
+        add_ends(core, bos=special["bos"])
     return Tokenizer(core, special=special)
 
 
@@ -190,4 +224,4 @@ def _read_byte_level(file: GgufFile, tokens: list[str]) -> Any:
         raise UnsupportedName("way of splitting words", kind, SPLITS)
     merges = [tuple(str(merge).split(" ")) for merge in file.get("tokenizer.ggml.merges")]
     vocab = {token: id for id, token in enumerate(tokens)}
-    return byte_level(vocab, merges=[(pair[0], pair[1]) for pair in merges if len(pair) == 2], split=SPLITS[kind])
+    return build_byte_level(vocab, merges=[(pair[0], pair[1]) for pair in merges if len(pair) == 2], split=SPLITS[kind])

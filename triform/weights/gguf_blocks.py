@@ -23,7 +23,7 @@ class BlockType(NamedTuple):
     size: int
     dequantize: Callable[[Bytes], Floats]
 
-    def bytes_of(self, count: int) -> int:
+    def count_bytes(self, count: int) -> int:
         return count // self.values * self.size
 
 
@@ -35,7 +35,7 @@ def _half(blocks: Bytes, at: int) -> Floats:
     return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
-def _bits(blocks: Bytes) -> Bytes:
+def split_bits(blocks: Bytes) -> Bytes:
     """Each bit as a number, the lowest of a byte first."""
     return np.unpackbits(blocks, axis=1, bitorder="little")
 
@@ -47,7 +47,7 @@ def _bit_planes(blocks: Bytes, *, width: int, group: int) -> Bytes:
     return (grouped >> shifts & np.uint8((1 << width) - 1)).reshape(len(blocks), -1)
 
 
-def _nibbles(blocks: Bytes, *, group: int) -> Bytes:
+def split_nibbles(blocks: Bytes, *, group: int) -> Bytes:
     return _bit_planes(blocks, width=4, group=group)
 
 
@@ -84,20 +84,20 @@ def _bfloat16(blocks: Bytes) -> Floats:
 
 
 def _q4_0(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 2:], group=16).astype(np.float32) - 8)
+    return _half(blocks, 0) * (split_nibbles(blocks[:, 2:], group=16).astype(np.float32) - 8)
 
 
 def _q4_1(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * _nibbles(blocks[:, 4:], group=16).astype(np.float32) + _half(blocks, 2)
+    return _half(blocks, 0) * split_nibbles(blocks[:, 4:], group=16).astype(np.float32) + _half(blocks, 2)
 
 
 def _q5_0(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 6:], group=16) | _bits(blocks[:, 2:6]) << 4
+    values = split_nibbles(blocks[:, 6:], group=16) | split_bits(blocks[:, 2:6]) << 4
     return _half(blocks, 0) * (values.astype(np.float32) - 16)
 
 
 def _q5_1(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 8:], group=16) | _bits(blocks[:, 4:8]) << 4
+    values = split_nibbles(blocks[:, 8:], group=16) | split_bits(blocks[:, 4:8]) << 4
     return _half(blocks, 0) * values.astype(np.float32) + _half(blocks, 2)
 
 
@@ -119,24 +119,24 @@ def _q3_k(blocks: Bytes) -> Floats:
     low = _bit_planes(blocks[:, 32:96], width=2, group=32)
     # A high bit that is not set means 4 less; all bits 0 of the 32 bytes come first, then all bits 1, …
     values = low.astype(np.int8) - 4 * (1 - _bit_planes(high, width=1, group=32).astype(np.int8))
-    scales = _nibbles(packed[:, :8], group=8) | _bit_planes(packed[:, 8:], width=2, group=4) << 4
+    scales = split_nibbles(packed[:, :8], group=8) | _bit_planes(packed[:, 8:], width=2, group=4) << 4
     return _scale(_half(blocks, 108) * (scales.astype(np.float32) - 32), values)
 
 
 def _q4_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
-    values = _nibbles(blocks[:, 16:], group=32)
+    values = split_nibbles(blocks[:, 16:], group=32)
     return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q5_k(blocks: Bytes) -> Floats:
     scales, minima = _packed_scales(blocks[:, 4:16])
-    values = _nibbles(blocks[:, 48:], group=32) | _bit_planes(blocks[:, 16:48], width=1, group=32) << 4
+    values = split_nibbles(blocks[:, 48:], group=32) | _bit_planes(blocks[:, 16:48], width=1, group=32) << 4
     return _scale(_half(blocks, 0) * scales, values) - (_half(blocks, 2) * minima)[..., None]
 
 
 def _q6_k(blocks: Bytes) -> Floats:
-    low = _nibbles(blocks[:, :128], group=64)
+    low = split_nibbles(blocks[:, :128], group=64)
     values = (low | _bit_planes(blocks[:, 128:192], width=2, group=32) << 4).astype(np.int8) - 32
     scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
     return _scale(_half(blocks, 208) * scales, values)
@@ -148,13 +148,13 @@ IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 
 
 def _iq4_nl(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * IQ4_VALUES[_nibbles(blocks[:, 2:], group=16)]
+    return _half(blocks, 0) * IQ4_VALUES[split_nibbles(blocks[:, 2:], group=16)]
 
 
 def _iq4_xs(blocks: Bytes) -> Floats:
-    low = _nibbles(blocks[:, 4:8], group=1)
+    low = split_nibbles(blocks[:, 4:8], group=1)
     scales = (low | _bit_planes(blocks[:, 2:4], width=2, group=1) << 4).astype(np.float32) - 32
-    return _scale(_half(blocks, 0) * scales, IQ4_VALUES[_nibbles(blocks[:, 8:], group=16)])
+    return _scale(_half(blocks, 0) * scales, IQ4_VALUES[split_nibbles(blocks[:, 8:], group=16)])
 
 
 # The numbers are those that GGUF files hold; a type that is known by name alone cannot be read.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from triform.files.errors import WeightsError, shown
+from triform.files.errors import FileError, show_value
 from triform.weights.gguf_blocks import BLOCK_TYPES, UNREAD_TYPES, BlockType, Bytes, Floats
 
 MAGIC = b"GGUF"
@@ -34,7 +34,7 @@ NUMBERS: dict[int, str] = {
 }  # fmt: skip
 
 
-class Damaged(Exception):
+class DamagedGguf(Exception):
     """What is wrong with a file; the reader adds its name."""
 
 
@@ -57,20 +57,20 @@ class GgufTensor(NamedTuple):
         if known is None:
             name = UNREAD_TYPES.get(self.type_number, f"number {self.type_number}")
             readable = ", ".join(kind.name for kind in BLOCK_TYPES.values())
-            raise WeightsError(f"{shown(self.name)} has the GGUF type {name}; known types are {readable}")
+            raise FileError(f"{show_value(self.name)} has the GGUF type {name}; known types are {readable}")
         return known
 
     @property
     def size(self) -> int:
-        return self.block_type.bytes_of(self.numel)
+        return self.block_type.count_bytes(self.numel)
 
-    def raw(self) -> Bytes:
+    def view_blocks(self) -> Bytes:
         """Its blocks as they are, `[blocks, bytes per block]`, not copied."""
         return self.data[self.start : self.start + self.size].reshape(-1, self.block_type.size)
 
     def dequantize(self) -> Floats:
         """All its numbers in float32."""
-        kind, blocks = self.block_type, self.raw()
+        kind, blocks = self.block_type, self.view_blocks()
         out = np.empty((len(blocks), kind.values), np.float32)
         step = MAX_VALUES_AT_ONCE // kind.values
         for at in range(0, len(blocks), step):
@@ -90,44 +90,44 @@ class GgufFile(NamedTuple):
         try:
             with path.open("rb") as file:
                 if file.read(len(MAGIC)) != MAGIC:
-                    raise WeightsError(f"{path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+                    raise FileError(f"{path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise WeightsError(f"cannot read {path}: {error.strerror or error}") from None
+            raise FileError(f"cannot read {path}: {error.strerror or error}") from None
         try:
             return GgufFile(path, *_read_header(_Cursor(mapped)))
-        except Damaged as error:
-            raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
+        except DamagedGguf as error:
+            raise FileError(f"{path} is not a GGUF file that can be read: {error}") from None
 
     def check_tensors(self) -> None:
         """Each has a type that can be read, whole blocks per row, and lies inside the file."""
         for tensor in self.tensors.values():
             try:
                 kind = tensor.block_type
-            except WeightsError as error:
-                raise WeightsError(f"{self.path}: {error}; convert it with llama.cpp's llama-quantize") from None
+            except FileError as error:
+                raise FileError(f"{self.path}: {error}; convert it with llama.cpp's llama-quantize") from None
             if not tensor.shape or min(tensor.shape) < 1 or tensor.shape[-1] % kind.values:
-                raise WeightsError(
-                    f"{self.path}: {shown(tensor.name)} has the shape {list(tensor.shape)}, "
+                raise FileError(
+                    f"{self.path}: {show_value(tensor.name)} has the shape {list(tensor.shape)}, "
                     f"which {kind.name} cannot store"
                 )
             end = tensor.start + tensor.size
             if end > tensor.data.size:
-                raise WeightsError(
-                    f"{self.path} is cut off: {shown(tensor.name)} ends at byte {end:,}, the file at "
+                raise FileError(
+                    f"{self.path} is cut off: {show_value(tensor.name)} ends at byte {end:,}, the file at "
                     f"{tensor.data.size:,}; fetch it again"
                 )
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.metadata.get(name, default)
         if value is None:
-            raise WeightsError(f"{self.path}: its metadata has no {name}")
+            raise FileError(f"{self.path}: its metadata has no {name}")
         return value
 
-    def number(self, name: str, default: float | None = None) -> Any:
+    def get_number(self, name: str, default: float | None = None) -> Any:
         value = self.get(name, default)
         if not isinstance(value, int | float):
-            raise WeightsError(f"{self.path}: {name} is {shown(value)}, not a number; all layers must be alike")
+            raise FileError(f"{self.path}: {name} is {show_value(value)}, not a number; all layers must be alike")
         return value
 
 
@@ -147,8 +147,8 @@ class _Cursor:
         start = self.at
         if size > self.end - start:
             if self.end < len(self.data):
-                raise Damaged(f"its metadata is longer than {MAX_METADATA_BYTES >> 20} MiB")
-            raise Damaged(f"its header ends behind the file, which has {len(self.data):,} bytes; fetch it again")
+                raise DamagedGguf(f"its metadata is longer than {MAX_METADATA_BYTES >> 20} MiB")
+            raise DamagedGguf(f"its header ends behind the file, which has {len(self.data):,} bytes; fetch it again")
         self.at += size
         return start
 
@@ -164,12 +164,12 @@ class _Cursor:
         try:
             return self.data[start : start + size].decode()
         except UnicodeDecodeError:
-            raise Damaged(f"the string at byte {start:,} is not UTF-8") from None
+            raise DamagedGguf(f"the string at byte {start:,} is not UTF-8") from None
 
     def read_name(self) -> str:
         name = self.read_text()
         if len(name) > MAX_NAME_BYTES:
-            raise Damaged(f"a name has {len(name):,} characters")
+            raise DamagedGguf(f"a name has {len(name):,} characters")
         return name
 
     def read_value(self, kind: int) -> Any:
@@ -188,7 +188,7 @@ class _Cursor:
     def read_numbers(self, kind: int, count: int) -> NDArray[Any]:
         """Not copied: a long array takes no memory beside the file's own."""
         if kind not in NUMBERS:
-            raise Damaged(f"its metadata has a value of type {kind}, which there is not, or an array of arrays")
+            raise DamagedGguf(f"its metadata has a value of type {kind}, which there is not, or an array of arrays")
         dtype = np.dtype(NUMBERS[kind])
         return np.frombuffer(self.data, dtype, count, self.skip(dtype.itemsize * count))
 
@@ -197,20 +197,20 @@ def _read_header(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, GgufTensor]
     version = cursor.read_u32()
     if version not in VERSIONS:
         big_endian = version and not version & 0xFFFF
-        raise Damaged("it is big-endian" if big_endian else f"its version is {version}, not 2 or 3")
+        raise DamagedGguf("it is big-endian" if big_endian else f"its version is {version}, not 2 or 3")
     tensor_count, pair_count = cursor.read_u64(), cursor.read_u64()
     metadata: dict[str, Any] = {}
     for _ in range(pair_count):
         key = cursor.read_name()
         if key in metadata:
-            raise Damaged(f"its metadata has {shown(key)} twice")
+            raise DamagedGguf(f"its metadata has {show_value(key)} twice")
         metadata[key] = cursor.read_value(cursor.read_u32())
     tensors: dict[str, GgufTensor] = {}
     mapped = np.frombuffer(cursor.data, np.uint8)
     for _ in range(tensor_count):
         tensor = _read_tensor(cursor, mapped)
         if tensor.name in tensors:
-            raise Damaged(f"it has the tensor {shown(tensor.name)} twice")
+            raise DamagedGguf(f"it has the tensor {show_value(tensor.name)} twice")
         tensors[tensor.name] = tensor
     base = _find_data_start(cursor.at, metadata.get("general.alignment", 32))
     return metadata, {name: tensor._replace(start=base + tensor.start) for name, tensor in tensors.items()}
@@ -220,7 +220,7 @@ def _read_tensor(cursor: _Cursor, mapped: Bytes) -> GgufTensor:
     """Its start is counted from where the tensors begin."""
     name, axes = cursor.read_name(), cursor.read_u32()
     if axes > MAX_AXES:
-        raise Damaged(f"{shown(name)} has {axes} axes")
+        raise DamagedGguf(f"{show_value(name)} has {axes} axes")
     shape = tuple(cursor.read_u64() for _ in range(axes))
     return GgufTensor(name, type_number=cursor.read_u32(), shape=shape[::-1], start=cursor.read_u64(), data=mapped)
 
@@ -228,5 +228,5 @@ def _read_tensor(cursor: _Cursor, mapped: Bytes) -> GgufTensor:
 def _find_data_start(end: int, alignment: object) -> int:
     """Behind the header, on the next multiple of the alignment."""
     if not isinstance(alignment, int) or not 1 <= alignment <= MAX_ALIGNMENT:
-        raise Damaged(f"general.alignment is {shown(alignment)}")
+        raise DamagedGguf(f"general.alignment is {show_value(alignment)}")
     return end + -end % alignment

@@ -17,7 +17,7 @@ from triform.weights.config_fields import Config
 TEMPERATURE = "temperature"  # in the memo of folders that still carry it beside the head
 
 
-def text_labels(spec: ModelSpec, labels: Sequence[str]) -> list[int]:
+def find_label_indexes(spec: ModelSpec, labels: Sequence[str]) -> list[int]:
     """The numbers of the labels of whole texts."""
     return [at for at, label in enumerate(labels) if not (isinstance(spec.head, Tag) and is_tag(label))]
 
@@ -31,15 +31,15 @@ def divide_head(network: Form, temperature: float, *, labels: Sequence[int]) -> 
             parameters[path][list(labels)] /= temperature
 
 
-def is_several(model: Model) -> bool:
+def is_multi_label(model: Model) -> bool:
     """Whether several labels may hold at once: from the memo of our own folders, or from a released config."""
     several = model.memo.get("several")
     return bool(model.config.get("problem_type") == "multi_label_classification" if several is None else several)
 
 
-def label_probabilities(scores: Tensor, *, model: Model) -> Tensor:
+def compute_label_probabilities(scores: Tensor, *, model: Model) -> Tensor:
     """Each label's own probability where several may hold, else shares that sum to 1."""
-    return scores.double().sigmoid() if is_several(model) else scores.double().softmax(-1)
+    return scores.double().sigmoid() if is_multi_label(model) else scores.double().softmax(-1)
 
 
 def gives_number(spec: ModelSpec, memo: Config) -> bool:
@@ -47,7 +47,7 @@ def gives_number(spec: ModelSpec, memo: Config) -> bool:
     return isinstance(spec.head, Classify) and spec.head.labels == 1 and "several" not in memo
 
 
-def number_of(scores: Tensor, config: Config) -> float:
+def compute_number(scores: Tensor, config: Config) -> float:
     """The head's output, through the sigmoid where the folder asks for it."""
     score = scores.double().reshape(())
     return float(score.sigmoid() if ends_in_sigmoid(config) else score)

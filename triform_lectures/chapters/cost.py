@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
 from triform.costs.flop_counter import count_flops
 from triform.costs.operations import CROSS_SCORES, SCORES
@@ -101,7 +101,7 @@ def training_table() -> Evidence:
         name: (longer[name].forward / row.forward, wider[name].forward / row.forward) for name, row in rows.items()
     }
     total = 24 * B * N * D * D + 4 * B * N * N * D
-    network = build(replace(decoder(layers=1).spec, head=NoHead()), seed=0)
+    network = build_network(replace(decoder(layers=1).spec, head=NoHead()), seed=0)
     counted = count_flops(network, lambda: network(Text.of(torch.zeros(B, N, dtype=torch.long))))
     slide_io = 2 * B * N * D + 8 * D * D
     biases = 4 * D + D
@@ -224,7 +224,7 @@ def pair_cost() -> Evidence:
 
     encoder, decoder = (part(stack, *SCORES) for stack in ("encoder", "decoder"))
     cross, projected = part("decoder", *CROSS_SCORES), part("decoder", "cross keys, values")
-    network = build(replace(spec, head=NoHead()), seed=0)
+    network = build_network(replace(spec, head=NoHead()), seed=0)
 
     def counted(n: int, m: int) -> int:
         source, target = (Text.of(torch.zeros(1, size, dtype=torch.long)) for size in (m, n))

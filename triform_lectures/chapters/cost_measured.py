@@ -5,14 +5,14 @@ import torch
 
 from triform.charts import curve, lines
 from triform.core.attention import Attend
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.masks import Sight
 from triform.core.texts import Text
 from triform.costs.machine import measure
 from triform.costs.operations import SCORES
 from triform.costs.predict import cost
 from triform.costs.roofline import crossovers
-from triform.costs.scaling import slope
+from triform.costs.scaling import fit_exponent
 from triform.families import gpt2, named
 from triform.spec import ModelSpec, replace
 from triform_lectures import slides
@@ -31,7 +31,7 @@ def quadratic_share(spec: ModelSpec, n: int) -> float:
 @torch.no_grad()
 def time_layer(n: int) -> tuple[float, float]:
     """Processor time of one layer over n positions: its matrices, and its scores with their use."""
-    network = build(gpt2(vocab=8, width=WIDTH, layers=1, heads=2, context=8), seed=0)
+    network = build_network(gpt2(vocab=8, width=WIDTH, layers=1, heads=2, context=8), seed=0)
     block = network.get_submodule("decoder.blocks.0")
     qkv, out, forward = (block.get_submodule(name) for name in ("attention.f.qkv", "attention.f.out", "feedforward.f"))
     x, q = torch.rand(1, n, WIDTH), torch.rand(1, 2, n, WIDTH // 2)
@@ -171,14 +171,14 @@ def parallel() -> Evidence:
     waits for the one before it, and time grows nearly in step with depth."""
 
     def seconds(layers: int, n: int) -> float:
-        network = build(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
+        network = build_network(gpt2(vocab=64, width=64, layers=layers, heads=4, context=128), seed=0)
         text = Text.of(torch.zeros(1, n, dtype=torch.long))
         with torch.no_grad():
             return measure_processor_seconds(lambda: network(text), seconds=0.15)
 
     depth = {layers: seconds(layers, 16) for layers in (2, 4, 8, 16)}
     one, many = seconds(4, 1), seconds(4, 64)
-    grown = slope(list(depth.items()))
+    grown = fit_exponent(list(depth.items()))
     return Evidence(
         claims=(
             timed_claim(

@@ -4,7 +4,7 @@ import torch
 
 from triform.core import inputs
 from triform.core.attention import Attend
-from triform.core.masks import Sight, whole
+from triform.core.masks import Sight, full_view
 from triform.core.texts import Pair
 from triform.inspect.view import look
 from triform_lectures import slides
@@ -61,10 +61,10 @@ def no_mask() -> Evidence:
     padded = torch.tensor([long, [*short, 0, 0]])
     keep = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     with torch.no_grad():
-        alone = inputs.logits(model.network, model.spec, [short], target=[[1, 2]])[0]
-        beside = inputs.logits(model.network, model.spec, equal, target=target)[0]
-        masked = inputs.logits(model.network, model.spec, padded, target=target, keep=keep)[1]
-        unmasked = inputs.logits(model.network, model.spec, padded, target=target)[1]
+        alone = inputs.compute_logits(model.network, model.spec, [short], target=[[1, 2]])[0]
+        beside = inputs.compute_logits(model.network, model.spec, equal, target=target)[0]
+        masked = inputs.compute_logits(model.network, model.spec, padded, target=target, keep=keep)[1]
+        unmasked = inputs.compute_logits(model.network, model.spec, padded, target=target)[1]
     view = look(model, [5, 6, 7, 8], [1, 2, 3])
     all_seen = bool((torch.tensor(view.attention(0, kind="cross").values) > 0).all())
     q, k, _ = view.qkv(0, kind="cross")
@@ -107,13 +107,16 @@ def origins() -> Evidence:
     final encoder output; the query is its matrix times what enters that layer of the decoder."""
     model = pair()
     view = look(model, [5, 6, 7, 8], [1, 2, 3])
-    final = view.record.call("encoder").output
+    final = view.record.last_call("encoder").output
     asked, answered = [], []
     for layer in range(2):
         path = f"decoder.blocks.{layer}.cross.f"
-        answered.append(view.record.call(f"{path}.kv").inputs[0] is final)
+        answered.append(view.record.last_call(f"{path}.kv").inputs[0] is final)
         asked.append(
-            not same(view.record.call(f"{path}.q").inputs[0], view.record.call("decoder.blocks.0.cross.f.q").inputs[0])
+            not same(
+                view.record.last_call(f"{path}.q").inputs[0],
+                view.record.last_call("decoder.blocks.0.cross.f.q").inputs[0],
+            )
         )
     named = dict(model.network.named_parameters())
     weights = [named[f"decoder.blocks.{layer}.cross.f.kv.weight"] for layer in range(2)]
@@ -147,8 +150,8 @@ def feeds_every() -> Evidence:
     out = network.decode(both.target, memory._replace(layers=tuple(leaves)))
     reached = [float(grad.abs().sum()) for grad in torch.autograd.grad(out[0, -1, 0], [v for _, v in leaves])]
     view = look(model, [5, 6, 7], [1, 2])
-    final = view.record.call("encoder").output
-    last = view.record.call("encoder.blocks.2").output
+    final = view.record.last_call("encoder").output
+    last = view.record.last_call("encoder.blocks.2").output
     return Evidence(
         claims=(
             claim(
@@ -211,7 +214,7 @@ def patterns() -> Evidence:
         facts=(
             claim(
                 "the code's own pattern for a target of 3 and a source of 4 has no mask",
-                whole(3, 4, cpu).allowed is None,
+                full_view(3, 4, cpu).allowed is None,
                 "none",
             ),
         ),

@@ -6,14 +6,14 @@ from torch.nn import functional as F
 from triform.charts import bars, heat
 from triform.families import bert, named
 from triform.inspect.view import look
-from triform.parameters import Part, inventory
+from triform.parameters import ModelPart, list_tensors
 from triform.spec import ModelSpec
 from triform_lectures import slides, trained_models
 from triform_lectures.experiments.facts import measure_fact_losses
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, near, numbers, table
 from triform_lectures.random_models import compare, count_true, decoder, encoder, random, same
 
-ATTENTION: tuple[Part, ...] = ("attention", "cross-attention")
+ATTENTION: tuple[ModelPart, ...] = ("attention", "cross-attention")
 # attention : feed-forward : embeddings and head, in percent of all weight matrices
 SHARES = {
     "bert-base": ("26.0", "52.1", "21.9"),
@@ -25,9 +25,9 @@ SHARES = {
 }
 
 
-def count_matrices(spec: ModelSpec, *parts: Part, without: str = "readout.dense") -> int:
+def count_matrices(spec: ModelSpec, *parts: ModelPart, without: str = "readout.dense") -> int:
     """Numbers in the weight matrices of these parts; biases, norms and BERT's pooler are left out."""
-    found = inventory(spec).values()
+    found = list_tensors(spec).values()
     return sum(e.size for e in found if e.part in parts and len(e.shape) > 1 and not e.path.startswith(without))
 
 
@@ -136,7 +136,7 @@ def each_position() -> Evidence:
     at_once = F.linear(F.relu(F.linear(x, w1.T, b1)), w2.T, b2)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     path = "decoder.blocks.0.feedforward.f"
-    entered, flow = look(decoder(), [3, 1, 4, 1, 5, 9]).record.call(path).inputs
+    entered, flow = look(decoder(), [3, 1, 4, 1, 5, 9]).record.last_call(path).inputs
     layer = decoder().network.get_submodule(path)
     with torch.no_grad():
         moved = compare(layer(entered[:, order], flow), layer(entered, flow)[:, order])
@@ -164,7 +164,7 @@ def each_position() -> Evidence:
 def global_local() -> Evidence:
     """Change one token's vector and see which outputs change. Through attention all do; through the feed-forward only
     the changed position does."""
-    call = look(encoder(), [1, 2, 3, 4, 5]).record.call("encoder.blocks.0")
+    call = look(encoder(), [1, 2, 3, 4, 5]).record.last_call("encoder.blocks.0")
     block, flow = encoder().network.get_submodule("encoder.blocks.0"), call.inputs[1]
     x = random(1, 5, 32, seed=1)
     with torch.no_grad():

@@ -11,7 +11,7 @@ from triform.families import named
 from triform.generate.api import complete
 from triform.inspect.view import look
 from triform.model import Model
-from triform.parameters import parameters
+from triform.parameters import count_parameters
 from triform_lectures import slides, trained_models
 from triform_lectures.lesson import CONDITION, Chapter, Evidence, claim, lesson, numbers, table
 from triform_lectures.random_models import decoder, encoder, hidden, ids, pair, translator_network
@@ -139,8 +139,8 @@ def how_many_blocks() -> Evidence:
         claims=(
             claim(
                 "A: a neural network: layers of trained numbers",
-                parameters(base) > 0,
-                f"{parameters(base):,} parameters",
+                count_parameters(base) > 0,
+                f"{count_parameters(base):,} parameters",
             ),
             claim(
                 "B: the encoder gives vectors, no tokens",
@@ -192,7 +192,7 @@ def translation() -> Evidence:
     right = [each for each in found if each.written == each.target]
     source, target, written = (right or found)[0]
     view = look(model, source, start=model.generation.first)
-    read = view.record.call("encoder").output
+    read = view.record.last_call("encoder").output
     stages = [
         ["text", source],
         ["tokens", " ".join(view.texts["encoder"].labels)],
@@ -264,7 +264,7 @@ def models_named() -> Evidence:
     found = {name: named(name) for name in EXAMPLES}
     return Evidence(
         claims=tuple(
-            claim(f"{name}: {form}", found[name].form == form, f"{parameters(found[name]):,} parameters")
+            claim(f"{name}: {form}", found[name].form == form, f"{count_parameters(found[name]):,} parameters")
             for name, form in EXAMPLES.items()
         ),
         tables=(
@@ -276,7 +276,7 @@ def models_named() -> Evidence:
                         name,
                         spec.form,
                         "+".join(str(stack.layers) for stack in spec.stacks.values()),
-                        f"{parameters(spec):,}",
+                        f"{count_parameters(spec):,}",
                     ]
                     for name, spec in found.items()
                 ],

@@ -3,7 +3,7 @@
 import torch
 
 from triform.charts import bars
-from triform.core.attention import join
+from triform.core.attention import merge_heads
 from triform.costs.predict import cost
 from triform.families import named
 from triform.inspect.interventions import without_heads
@@ -27,7 +27,7 @@ def formula() -> Evidence:
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
     path = "decoder.blocks.0.attention.f"
-    x, out = view.record.call(f"{path}.qkv").inputs[0][0], view.record.call(f"{path}.out").output[0]
+    x, out = view.record.last_call(f"{path}.qkv").inputs[0][0], view.record.last_call(f"{path}.out").output[0]
     weights = {name: p.detach() for name, p in model.network.get_submodule(path).named_parameters()}
     projected = (x @ weights["qkv.weight"].T + weights["qkv.bias"]).view(5, 3, 4, 8)  # q, k, v × head × width
     mask = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1)
@@ -62,9 +62,9 @@ def added() -> Evidence:
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
     each = torch.tensor(view.contributions(0).values)  # heads and the bias × tokens × width
-    out = view.record.call("decoder.blocks.0.attention.f.out").output[0]
+    out = view.record.last_call("decoder.blocks.0.attention.f.out").output[0]
     with without_heads(model.network, {(0, 2)}):
-        off = look(model, [3, 1, 4, 1, 5]).record.call("decoder.blocks.0.attention.f.out").output[0]
+        off = look(model, [3, 1, 4, 1, 5]).record.last_call("decoder.blocks.0.attention.f.out").output[0]
     return Evidence(
         claims=(
             claim("Σ over heads of head_j W_O[j] = Concat(heads) W_O", *compare(each.sum(0), out)),
@@ -115,7 +115,7 @@ def own_values() -> Evidence:
 def eight_heads() -> Evidence:
     """Joined, eight vectors of 64 numbers are one of 512. So it is in the 2017 model and in t5-small. It is the width
     of the model, too, there; it need not be: T5 and Llama may choose a head width of their own, and W_O maps back."""
-    joined = join(torch.zeros(1, slides.HEADS, 3, slides.HEAD_WIDTH))
+    joined = merge_heads(torch.zeros(1, slides.HEADS, 3, slides.HEAD_WIDTH))
     shapes = {name: named(name).stacks["decoder"].attention for name in ("vaswani-base", "t5-small")}
     own = {name: named(name) for name in ("qwen3-0.6b", "flan-t5-small")}
     rows = [[name, a.heads, a.head_width, a.heads * a.head_width] for name, a in shapes.items()]

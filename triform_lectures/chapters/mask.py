@@ -169,7 +169,7 @@ def purpose() -> Evidence:
     for sight in ("past", "all"):
         with with_mask(network, sight):
             counted = count_flops(network, lambda: network(ids(1, 2, 3, 4)))
-        flops[sight] = int(counted.of("decoder.blocks.*.attention.f.attend"))
+        flops[sight] = int(counted.sum_over("decoder.blocks.*.attention.f.attend"))
     return Evidence(
         claims=(
             claim("B: future tokens are out of reach", bool((after.triu(1) == 0).all()), "their weights are 0"),

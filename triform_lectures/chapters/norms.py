@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from triform.charts import curve, lines
 from triform.core.forms import DecoderOnly
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Text
 from triform.families import gpt2, named
 from triform.inspect.view import look
@@ -41,8 +41,8 @@ def two_norms() -> Evidence:
     model = encoder(layers=1)
     view = look(model, [3, 1, 4])
     path = "encoder.blocks.0"
-    entered, out = view.record.call(path).inputs[0], view.record.call(path).output
-    attention, forward = (view.record.call(f"{path}.{part}.f").output for part in ("attention", "feedforward"))
+    entered, out = view.record.last_call(path).inputs[0], view.record.last_call(path).output
+    attention, forward = (view.record.last_call(f"{path}.{part}.f").output for part in ("attention", "feedforward"))
     mine, wrong = post_norm(entered, attention, forward)
     released = ("vaswani-base", "bert-base", "gpt2-small", "llama-3-8b")
     places = {name: next(iter(named(name).stacks.values())).norm_at for name in released}
@@ -72,7 +72,7 @@ def two_norms() -> Evidence:
 
 def measure_gradients(spec: ModelSpec, *, residual: bool, norm: bool) -> list[float]:
     """The length of each block's gradient of a loss on the last hidden states."""
-    network = build(spec, seed=0, dtype=torch.float64)
+    network = build_network(spec, seed=0, dtype=torch.float64)
     (stack,) = spec.stacks
     if not norm:
         remove_norms(network)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from triform.charts import curve, heat, lines
-from triform.core.initial_weights import build
-from triform.core.positions import Sinusoid
-from triform.parameters import parameters
+from triform.core.initial_weights import build_network
+from triform.core.positions import SinusoidalPositions
+from triform.parameters import count_parameters
 from triform.spec import Learned, NoPosition
 from triform.spec import Sinusoid as SinusoidSpec
 from triform_lectures import slides
@@ -28,7 +28,7 @@ def printed_encoding(positions: int, width: int) -> Tensor:
 
 def library_encoding(positions: int, width: int) -> Tensor:
     nothing = torch.zeros(1, positions, width, dtype=torch.float64)
-    added: Tensor = Sinusoid()(nothing, torch.arange(positions)[None])
+    added: Tensor = SinusoidalPositions()(nothing, torch.arange(positions)[None])
     return added[0]
 
 
@@ -215,8 +215,8 @@ def add_or_join() -> Evidence:
     apart = x @ w[:, :d].T + p @ w[:, d:].T
     plain = encoder(position=SinusoidSpec()).spec
     width = plain.width
-    general = concatenate_positions(build(plain, seed=0), width=width)
-    more = sum(each.numel() for each in general.parameters()) - parameters(plain)
+    general = concatenate_positions(build_network(plain, seed=0), width=width)
+    more = sum(each.numel() for each in general.parameters()) - count_parameters(plain)
     identity = torch.cat((torch.eye(d), torch.eye(d)), dim=1).double()
     table_of = library_encoding(512, width)
     nearest = float((torch.cdist(table_of, table_of) + 10 * torch.eye(512)).min())

@@ -3,7 +3,7 @@
 import torch
 
 from triform.charts import curve, lines
-from triform.core.attention import Attend, written_out
+from triform.core.attention import Attend, compute_attention_steps
 from triform.core.masks import Sight
 from triform.core.texts import Text
 from triform.inspect.view import look
@@ -29,7 +29,7 @@ def formula() -> Evidence:
     line = torch.stack([attention(*(x[0, head] for x in (q, k, v))) for head in range(2)])[None]
     compared = {}
     for name, sight in {"no mask": Sight(False, None), "causal mask": Sight(True, None)}.items():
-        slow = written_out(q, k, v, added=sight.matrix(6, 6), scale=8**-0.5).mixed
+        slow = compute_attention_steps(q, k, v, added=sight.matrix(6, 6), scale=8**-0.5).mixed
         compared[name] = compare(slow, kernel(q, k, v, sight))
     return Evidence(
         claims=(
@@ -54,7 +54,7 @@ def projections() -> Evidence:
     come in, 8 leave for each of the four heads."""
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
-    entered = view.record.call("decoder.blocks.0.attention.f.qkv").inputs[0][0]
+    entered = view.record.last_call("decoder.blocks.0.attention.f.qkv").inputs[0][0]
     named = {path: each.detach() for path, each in model.network.named_parameters()}
     weight, bias = (named[f"decoder.blocks.0.attention.f.qkv.{each}"] for each in ("weight", "bias"))
     q, k, v = (torch.tensor(each.values) for each in view.qkv(0))

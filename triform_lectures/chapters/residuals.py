@@ -26,7 +26,7 @@ def added_parts() -> Evidence:
     model = decoder()
     view = look(model, [3, 1, 4, 1, 5])
     ledgers = [view.ledger(layer) for layer in range(2)]
-    outs = [view.record.call(f"decoder.blocks.{layer}").output[0] for layer in range(2)]
+    outs = [view.record.last_call(f"decoder.blocks.{layer}").output[0] for layer in range(2)]
     balanced = [same(torch.tensor(each.values).sum(0), out) for each, out in zip(ledgers, outs, strict=True)]
     rows = [
         [f"layer {i}", name, f"{float(torch.tensor(each.values)[j, 4].norm()):.3f}"]
@@ -90,8 +90,8 @@ def whole_block() -> Evidence:
     model = encoder()
     view = look(model, [3, 1, 4, 1])
     network = model.network
-    x = view.record.call("encoder.blocks.0").inputs[0]
-    flow = view.record.call("encoder.blocks.0").inputs[1]
+    x = view.record.last_call("encoder.blocks.0").inputs[0]
+    flow = view.record.last_call("encoder.blocks.0").inputs[1]
     with torch.no_grad():
         for layer in range(2):
             part = network.get_submodule(f"encoder.blocks.{layer}")
@@ -102,7 +102,7 @@ def whole_block() -> Evidence:
         claims=(
             claim(
                 "the two lines, twice, are the encoder",
-                *compare(x, view.record.call("encoder").output),
+                *compare(x, view.record.last_call("encoder").output),
             ),
         )
     )

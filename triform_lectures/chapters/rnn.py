@@ -7,12 +7,12 @@ from torch import nn
 
 from triform.charts import curve, lines
 from triform.core.forms import Form
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
-from triform.costs.scaling import slope
+from triform.costs.scaling import fit_exponent
 from triform.families import vaswani
-from triform.train.examples import Place, SourceTarget
-from triform.train.token_objectives import Translate
+from triform.train.examples import ExamplePlace, SourceTarget
+from triform.train.token_objectives import SequenceToSequence
 from triform_lectures import slides
 from triform_lectures.experiments.recall import COLOURS, measure_recall
 from triform_lectures.lesson import CONDITION, Chapter, CheckedClaim, Evidence, claim, lesson, near, table, timed_claim
@@ -92,7 +92,7 @@ def distance() -> Evidence:
 def time_step(n: int) -> tuple[float, float]:
     """Seconds of a training pass over n source and n target tokens: the RNN with attention, a Transformer."""
     recurrent = Recurrent(vocab=64, width=64, attention=True)
-    transformer = build(vaswani(vocab=64, width=64, layers=1, heads=4, context=512), seed=0)
+    transformer = build_network(vaswani(vocab=64, width=64, layers=1, heads=4, context=512), seed=0)
     text = Text.of(torch.arange(n)[None] % 64)
 
     def run(network: nn.Module) -> None:
@@ -181,7 +181,7 @@ def work_and_steps() -> Evidence:
     ]
     sizes = sum(p.numel() for name, p in cell.named_parameters() if "weight" in name)
     rnn_slope, score_slope, layer_slope = (
-        slope([(n, f(n)) for n in (64, 128, 256)]) for f in (recurrent, scores, layer)
+        fit_exponent([(n, f(n)) for n in (64, 128, 256)]) for f in (recurrent, scores, layer)
     )
     return Evidence(
         claims=(
@@ -221,9 +221,9 @@ def work_and_steps() -> Evidence:
 def check_one_trainer() -> tuple[CheckedClaim, ...]:
     """The RNN has the interface of the other forms, so one objective trains both, packed or in rows."""
     network = Recurrent(vocab=20, width=16, attention=True).double()
-    objective = Translate(start=0)
+    objective = SequenceToSequence(start=0)
     rows = [SourceTarget([3, 4, 5], [6, 7]), SourceTarget([8, 9], [10, 11, 12])]
-    places = [Place(0, 0, i) for i in range(2)]
+    places = [ExamplePlace(0, 0, i) for i in range(2)]
     both = objective.batch(rows, places=places, device="cpu")
     each = [objective.batch([row], places=places[:1], device="cpu") for row in rows]
     with torch.no_grad():

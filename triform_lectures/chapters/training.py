@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from triform.charts import curve, lines
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair
 from triform.families import gpt2, vaswani
-from triform.train.examples import Place, SourceTarget, Tokens
-from triform.train.objectives import NOTHING
-from triform.train.token_objectives import MaskedToken, NextToken, Translate
+from triform.train.examples import ExamplePlace, SourceTarget, TokenExample
+from triform.train.objectives import IGNORED
+from triform.train.token_objectives import MaskedToken, NextToken, SequenceToSequence
 from triform_lectures import slides
 from triform_lectures.experiments.unmasked import compare_masks
 from triform_lectures.lesson import CONDITION, MISTAKE, Chapter, Evidence, claim, lesson, near, table, wrong_claim
@@ -31,10 +31,12 @@ def six_losses() -> Evidence:
     """Six tokens go in, six targets should come out, each one place on. The loss that the trainer computes is the sum
     of six terms −log p(target), and each can be computed by hand from the logits."""
     tokens = [WORDS.index(word) for word in slides.MAT]
-    network = build(gpt2(vocab=len(WORDS), width=32, layers=2, heads=4, context=16), seed=0, dtype=torch.float64)
+    network = build_network(
+        gpt2(vocab=len(WORDS), width=32, layers=2, heads=4, context=16), seed=0, dtype=torch.float64
+    )
     objective = NextToken()
-    item = objective.item(Tokens(tokens), Place(0, 0, 0))
-    batch = objective.batch([Tokens(tokens)], places=[Place(0, 0, 0)], device="cpu")
+    item = objective.make_item(TokenExample(tokens), ExamplePlace(0, 0, 0))
+    batch = objective.batch([TokenExample(tokens)], places=[ExamplePlace(0, 0, 0)], device="cpu")
     with torch.no_grad():
         loss = objective.loss(network, batch)
         p = network(ids(*tokens[:-1]))[0].softmax(-1)
@@ -119,9 +121,9 @@ def without_mask() -> Evidence:
 
 def find_trained_groups() -> dict[str, tuple[bool, str]]:
     """Which numbers of a 2017 Transformer a loss sends a gradient to, by the names of the slide's quiz."""
-    network = build(vaswani(vocab=20, width=16, layers=1, heads=2, context=8), seed=0)
-    objective = Translate(start=0)
-    batch = objective.batch([SourceTarget([3, 4, 5], [6, 7])], places=[Place(0, 0, 0)], device="cpu")
+    network = build_network(vaswani(vocab=20, width=16, layers=1, heads=2, context=8), seed=0)
+    objective = SequenceToSequence(start=0)
+    batch = objective.batch([SourceTarget([3, 4, 5], [6, 7])], places=[ExamplePlace(0, 0, 0)], device="cpu")
     objective.loss(network, batch).total.backward()  # type: ignore[no-untyped-call]
     reached = {path for path, p in network.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)}
 
@@ -195,10 +197,10 @@ def teacher_forcing() -> Evidence:
     words = list(dict.fromkeys((*slides.GRAY_CAT, *slides.SAT)))
     source = [words.index(word) for word in slides.GRAY_CAT]
     target = [words.index(word) for word in slides.SAT]
-    forced = Translate(start=target[0]).item(SourceTarget(source, target[1:]), Place(0, 0, 0))
-    filled = MaskedToken(mask=0, vocab=len(words)).item(Tokens(target), Place(0, 0, 0))
-    masked = int((filled.targets != NOTHING).sum())
-    plain = NextToken().item(Tokens(target), Place(0, 0, 0))
+    forced = SequenceToSequence(start=target[0]).make_item(SourceTarget(source, target[1:]), ExamplePlace(0, 0, 0))
+    filled = MaskedToken(mask=0, vocab=len(words)).make_item(TokenExample(target), ExamplePlace(0, 0, 0))
+    masked = int((filled.targets != IGNORED).sum())
+    plain = NextToken().make_item(TokenExample(target), ExamplePlace(0, 0, 0))
     network = translator_network()
     with torch.no_grad():
         at_once = network(Pair(ids(*source), ids(*target[:-1])))[0]

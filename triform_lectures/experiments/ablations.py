@@ -192,7 +192,7 @@ def is_affine(part: str) -> bool:
     """Whether the sublayer is an affine map of the vector of a single token."""
     network = random_models.decoder().network
     path = f"decoder.blocks.0.{part}.f"
-    _, flow = look(random_models.decoder(), [3]).record.call(path).inputs
+    _, flow = look(random_models.decoder(), [3]).record.last_call(path).inputs
     layer = network.get_submodule(path)
     x, y = random_models.random(1, 1, 32, seed=1), random_models.random(1, 1, 32, seed=2)
     return random_models.same(layer(x + y, flow), layer(x, flow) + layer(y, flow) - layer(torch.zeros_like(x), flow))

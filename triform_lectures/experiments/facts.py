@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from triform.core.texts import Text
-from triform.inspect.taps import tapped
+from triform.inspect.taps import tap_outputs
 from triform.model import Model
 from triform_lectures.trained_models import end_token, load_world
 
@@ -44,7 +44,7 @@ def measure_fact_losses(model: Model) -> FactLosses:
     def loss(*off: str) -> float:
         with ExitStack() as taps:
             for pattern in off:
-                taps.enter_context(tapped(model.network, pattern, replace_by_zeros))
+                taps.enter_context(tap_outputs(model.network, pattern, replace_by_zeros))
             return sum(float(-next_word_probabilities(model, ids[:-1])[ids[-1]].log()) for ids in texts) / len(texts)
 
     def parts(name: str, which: Iterable[int]) -> list[str]:

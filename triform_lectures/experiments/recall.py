@@ -13,13 +13,13 @@ import torch
 
 from triform import families
 from triform.core.forms import Form, Network
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
 from triform.spec import replace
-from triform.train.examples import Listed, SourceTarget
+from triform.train.examples import ExampleList, SourceTarget
 from triform.train.loop import train
 from triform.train.run_config import Config
-from triform.train.token_objectives import Translate
+from triform.train.token_objectives import SequenceToSequence
 from triform_lectures.rnn import Recurrent
 from triform_lectures.trained_models import remember
 
@@ -42,11 +42,11 @@ def random_text(distance: int, rng: np.random.Generator) -> npt.NDArray[np.int64
     return row
 
 
-def make_examples(distance: int, count: int, seed: int) -> Listed[SourceTarget]:
+def make_examples(distance: int, count: int, seed: int) -> ExampleList[SourceTarget]:
     rng = np.random.default_rng(seed)
     made = [random_text(distance, rng) for _ in range(count)]
     found = [SourceTarget(row, [int(row[len(row) // 2])]) for row in made]
-    return Listed(found, lengths=[len(row) + 1 for row in made], fingerprint=f"recall {distance} {count} {seed}")
+    return ExampleList(found, lengths=[len(row) + 1 for row in made], fingerprint=f"recall {distance} {count} {seed}")
 
 
 def build_networks() -> dict[str, Network]:
@@ -57,7 +57,7 @@ def build_networks() -> dict[str, Network]:
     return {
         "RNN": Recurrent(vocab=START + 1, width=WIDTH, attention=False),
         "RNN with attention": Recurrent(vocab=START + 1, width=WIDTH, attention=True),
-        "Transformer": build(replace(spec, encoder=first, decoder=first), seed=0),
+        "Transformer": build_network(replace(spec, encoder=first, decoder=first), seed=0),
     }
 
 
@@ -96,7 +96,7 @@ def train_network(network: Network, distance: int, *, steps: int, seed: int) -> 
     # The loop needs hidden, readout and token, which all these networks have.
     train(
         cast(Form, network),
-        objective=Translate(start=START),
+        objective=SequenceToSequence(start=START),
         examples=make_examples(distance, 2000, seed),
         config=config,
     )

@@ -11,19 +11,19 @@ import torch
 
 from little_world import rows
 from triform import families
-from triform.charts import Heat, curve, heat, lines
+from triform.charts import HeatMap, curve, heat, lines
 from triform.core.forms import Form, Network
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
 from triform.data import rows as kinds
 from triform.data.readers import read
 from triform.spec import replace
 from triform.text.tokenizer import Tokenizer
-from triform.train.examples import Listed, SourceTarget
+from triform.train.examples import ExampleList, SourceTarget
 from triform.train.loop import train
 from triform.train.run_config import Config
-from triform.train.run_events import AnyEvent, Scored, Stepped
-from triform.train.token_objectives import Translate
+from triform.train.run_events import AnyEvent, Evaluated, Stepped
+from triform.train.token_objectives import SequenceToSequence
 from triform.train.validation_loss import Score, mean_loss
 from triform_lectures import slides, trained_models
 from triform_lectures.assets import find_data
@@ -44,8 +44,8 @@ class Course(NamedTuple):
     """Training data, test data, and settings."""
 
     tokenizer: Tokenizer
-    training: Listed[SourceTarget]
-    unseen: Listed[SourceTarget]
+    training: ExampleList[SourceTarget]
+    unseen: ExampleList[SourceTarget]
     width: int
     config: Config
 
@@ -78,7 +78,7 @@ def multi30k_course() -> Course:
     """English and German captions of pictures."""
     place = find_data("multi30k", instead="run the experiment rnn-world, the same comparison on the little world alone")
     learned, unseen = (
-        [row for row in read(place / name, kind=kinds.Pair) if isinstance(row, kinds.Pair)]
+        [row for row in read(place / name, kind=kinds.PairRow) if isinstance(row, kinds.PairRow)]
         for name in ("train.en-de", "test_2016_flickr.en-de")
     )
     own = trained_models.train_word_tokenizer([text for row in learned for text in (row.source, row.target)], 6000)
@@ -99,7 +99,7 @@ def build_networks(course: Course) -> dict[str, Network]:
     return {
         "RNN": Recurrent(vocab=vocab, width=width, attention=False),
         "RNN with attention": Recurrent(vocab=vocab, width=width, attention=True),
-        "Transformer": build(replace(spec, encoder=stack, decoder=stack), seed=0),
+        "Transformer": build_network(replace(spec, encoder=stack, decoder=stack), seed=0),
     }
 
 
@@ -108,7 +108,7 @@ def train_all(course: Course, runners: dict[str, Network]) -> dict[str, Translat
 
 
 def train_translator(network: Network, course: Course, *, rate: float) -> TranslationRun:
-    objective = Translate(start=trained_models.end_token(course.tokenizer))
+    objective = SequenceToSequence(start=trained_models.end_token(course.tokenizer))
     spent = 0.0
     scores: list[tuple[int, float, float]] = []
 
@@ -116,7 +116,7 @@ def train_translator(network: Network, course: Course, *, rate: float) -> Transl
         nonlocal spent
         if isinstance(event, Stepped):
             spent += event.seconds
-        if isinstance(event, Scored) and event.value is not None:
+        if isinstance(event, Evaluated) and event.value is not None:
             scores.append((event.step, spent, event.value))
 
     def judge(form: Form) -> Score:
@@ -210,7 +210,7 @@ def rnn_world() -> Evidence:
     return msgspec.structs.replace(evidence, facts=(*evidence.facts, fact), plots=(*evidence.plots, aligned))
 
 
-def draw_alignment(network: Recurrent, tokenizer: Tokenizer) -> Heat:
+def draw_alignment(network: Recurrent, tokenizer: Tokenizer) -> HeatMap:
     """The RNN's attention on the sentence of the lesson on alignment."""
     source, target = tokenizer.ids_many([SENTENCE, TRANSLATION])
     shifted = [trained_models.end_token(tokenizer), *target[:-1]]

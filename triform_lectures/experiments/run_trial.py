@@ -8,12 +8,12 @@ import torch
 
 from little_world import rows
 from triform import families
-from triform.charts import Lines, curve, lines
+from triform.charts import LineChart, curve, lines
 from triform.core.forms import Form
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.core.texts import Text
 from triform.spec import ModelSpec, replace
-from triform.train.examples import Listed, Tokens
+from triform.train.examples import ExampleList, TokenExample
 from triform.train.loop import train
 from triform.train.loss_guard import TrainingStopped
 from triform.train.run_config import Config
@@ -53,13 +53,15 @@ def change_stack(base: ModelSpec, **changes: Any) -> ModelSpec:
 
 
 def build_fresh(made: ModelSpec) -> Form:
-    return build(made, seed=0)
+    return build_network(made, seed=0)
 
 
-def unseen_examples(count: int = 200) -> Listed[Tokens]:
+def unseen_examples(count: int = 200) -> ExampleList[TokenExample]:
     own = trained_models.load_world().tokenizer
     texts = [row["text"] for row in rows("complete", split="test", seed=2, count=count)]
-    return trained_models.list_examples([Tokens([trained_models.end_token(own), *ids]) for ids in own.ids_many(texts)])
+    return trained_models.list_examples(
+        [TokenExample([trained_models.end_token(own), *ids]) for ids in own.ids_many(texts)]
+    )
 
 
 def no_intervention(network: Form) -> AbstractContextManager[Any]:
@@ -114,7 +116,7 @@ def decoding_loss(network: Form, *, count: int = 25) -> float:
 # --- how trials are shown -------------------------------------------------------------------------------------------
 
 
-def draw_losses(title: str, trials: dict[str, Trial]) -> Lines:
+def draw_losses(title: str, trials: dict[str, Trial]) -> LineChart:
     return lines(title, "step", "loss", [curve(name, each.steps, each.losses) for name, each in trials.items()])
 
 

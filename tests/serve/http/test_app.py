@@ -10,9 +10,9 @@ import pytest
 from served_callers import Caller, standing, until
 from served_models import decoder, encoder, run, serving
 
-from triform.serve.http.app import forget_frames
-from triform.serve.http.http_errors import Refusal
-from triform.serve.http.request_context import Call
+from triform.serve.http.app import drop_tracebacks
+from triform.serve.http.http_errors import RequestError
+from triform.serve.http.request_context import RequestContext
 from triform.serve.worker.bounded_queues import run_in_daemon_thread
 
 GOOD: dict[str, Any] = {"model": "cat", "prompt": "the cat", "max_tokens": 2}
@@ -37,7 +37,7 @@ def collected_by_hand() -> Iterator[None]:
 
 
 def held() -> int:
-    return sum(type(thing) in (Call, Refusal) for thing in gc.get_objects())
+    return sum(type(thing) in (RequestContext, RequestError) for thing in gc.get_objects())
 
 
 @pytest.mark.usefixtures("collected_by_hand")
@@ -86,7 +86,7 @@ def test_work_that_fails_in_a_thread_is_freed() -> None:
         try:
             await run_in_daemon_thread(lambda: fail(ref), ended=lambda: None)
         except ValueError as error:
-            forget_frames(error)
+            drop_tracebacks(error)
         await until(lambda: ref[0]() is None)
 
     run(ask())

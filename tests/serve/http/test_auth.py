@@ -11,10 +11,10 @@ from served_models import decoder, run, serving
 
 from triform.errors import TriformError
 from triform.serve.http import auth
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.auth import Access
+from triform.serve.http.docs_page import DOCS_ROUTES
 from triform.serve.http.log import Log
-from triform.serve.http.openapi import DESCRIBING
 from triform.serve.routes import ROUTES
 from triform.serve.worker.service import Service
 
@@ -27,13 +27,18 @@ def basic(key: str) -> str:
 
 def test_every_route_but_health_needs_the_key() -> None:
     wrong = [{}, {"authorization": KEY}, {"authorization": "Bearer " + KEY[:-1]}, {"authorization": "Bearer"}]
-    wrong += [{"authorization": basic("x")}, {"authorization": "Basic !"}, {"x-api-key": KEY}]
-    right = [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer {KEY}"}, {"authorization": basic(KEY)}]
+    wrong += [{"authorization": basic("x")}, {"authorization": "Basic !"}, {"x-api-key": KEY[:-1]}]
+    right = [
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"authorization": basic(KEY)},
+        {"x-api-key": KEY},
+    ]
 
     async def ask() -> None:
         async with serving(access=Access(keys=("another-long-key", KEY))) as (_, client):
             assert (await client.get("/health")).status_code == 200
-            paths = [(route.method, route.path) for route in (*ROUTES, *DESCRIBING) if route.path != "/health"]
+            paths = [(route.method, route.path) for route in (*ROUTES, *DOCS_ROUTES) if route.path != "/health"]
             for method, path in [*paths, ("GET", "/"), ("GET", "/nothing"), ("GET", "/health/"), ("GET", "/%68ealth")]:
                 for headers in wrong:
                     answer = await client.request(method, path, headers=headers)
@@ -82,23 +87,23 @@ def test_other_origins_are_not_answered_unless_given() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", "::"])
 def test_no_open_port_without_a_key(host: str) -> None:
     with pytest.raises(TriformError, match="no API key"):
-        auth.access(host=host, keys=[], hosts=[], origins=[])
-    assert auth.access(host=host, keys=[KEY], hosts=[], origins=[]).keys == (KEY,)
+        auth.make_access(host=host, keys=[], hosts=[], origins=[])
+    assert auth.make_access(host=host, keys=[KEY], hosts=[], origins=[]).keys == (KEY,)
 
 
 @pytest.mark.parametrize("key", ["short", "with a space", "tabs\tand\x00", "schlüssel-schlüssel"])
 def test_keys_that_are_none(key: str) -> None:
     with pytest.raises(TriformError, match="API key needs"):
-        auth.access(host="127.0.0.1", keys=[key], hosts=[], origins=[])
+        auth.make_access(host="127.0.0.1", keys=[key], hosts=[], origins=[])
 
 
 def test_key_files(tmp_path: Any) -> None:
     (tmp_path / "keys").write_text(f"# mine\n{KEY}\n\n")
-    assert auth.keys_in(tmp_path / "keys") == [KEY]
+    assert auth.read_keys(tmp_path / "keys") == [KEY]
     (tmp_path / "none").write_text("# nothing\n")
     for name in ("none", "missing"):
         with pytest.raises(TriformError):
-            auth.keys_in(tmp_path / name)
+            auth.read_keys(tmp_path / name)
 
 
 SECRETS = ("PROMPT-SECRET", "ANSWER-SECRET", KEY, "QUERY-SECRET")
@@ -109,7 +114,7 @@ def test_the_log_has_one_line_an_event_and_no_secrets() -> None:
 
     async def ask() -> None:
         service = Service({"cat": decoder()}, log=Log(out))
-        made = app(service, access=Access(keys=(KEY,)))
+        made = make_app(service, access=Access(keys=(KEY,)))
         headers = {"authorization": f"Bearer {KEY}", "x-request-id": "mine-1"}
         async with made.router.lifespan_context(made):
             client = httpx2.AsyncClient(transport=httpx2.ASGITransport(made), base_url="http://localhost")

@@ -19,8 +19,8 @@ from triform.serve.http.connections import (
     DISCARD_BYTES,
     LINGER_SECONDS,
     READ_BYTES,
-    Watched,
-    watched,
+    BoundedProtocol,
+    make_protocol,
 )
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
@@ -97,13 +97,13 @@ class Transport(asyncio.Transport):
 
 
 @contextmanager
-def connected(app: Any) -> Iterator[tuple[Watched, Transport, Clock]]:
-    config = uvicorn.Config(app, http=watched(LIMITS), log_config=None, h11_max_incomplete_event_size=100)
+def connected(app: Any) -> Iterator[tuple[BoundedProtocol, Transport, Clock]]:
+    config = uvicorn.Config(app, http=make_protocol(LIMITS), log_config=None, h11_max_incomplete_event_size=100)
     config.load()
     config.timeout_keep_alive = 1000  # uvicorn's own clock is not what is tested
     clock, (one, other) = Clock(), socket.socketpair()
     with one, other:
-        protocol = watched(LIMITS)(config=config, server_state=ServerState(), app_state={}, _loop=clock)  # type: ignore
+        protocol = make_protocol(LIMITS)(config=config, server_state=ServerState(), app_state={}, _loop=clock)  # type: ignore
         transport = Transport(one)
         protocol.connection_made(transport)
         try:
@@ -357,10 +357,10 @@ def test_the_longest_idle_connection_makes_place() -> None:
                 if answering:
                     first.data_received(GET)
                     second.data_received(GET)
-                config = uvicorn.Config(app, http=watched(FEW), log_config=None)
+                config = uvicorn.Config(app, http=make_protocol(FEW), log_config=None)
                 state = ServerState()
                 state.connections.update({first, second})
-                protocol = watched(FEW)(config=config, server_state=state, app_state={}, _loop=clock)  # type: ignore
+                protocol = make_protocol(FEW)(config=config, server_state=state, app_state={}, _loop=clock)  # type: ignore
                 transport = Transport(one.get_extra_info("socket"))
                 protocol.connection_made(transport)
                 assert (one.aborted, two.aborted) == gone

@@ -51,9 +51,9 @@ def test_failed_writes_are_counted_and_told() -> None:
 # What libraries write to standard error goes on being read while nothing of it can be written, and afterwards too.
 WRITING = """
 import os, resource, sys
-from triform.serve.http.log import Log, logged_stderr
+from triform.serve.http.log import Log, redirect_stderr
 log, (soft, hard) = Log(), resource.getrlimit(resource.RLIMIT_FSIZE)
-with logged_stderr(log):
+with redirect_stderr(log):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     for _ in range(40):
         os.write(2, b"x" * 8191 + b"\\n")  # more than a pipe holds

@@ -16,9 +16,9 @@ from served_process import Process
 
 from triform.page import requests
 from triform.serve.http.log import Log
-from triform.serve.http.openapi import description
-from triform.serve.openai.request_types import CompletionAsk
-from triform.serve.page_routes import Posted
+from triform.serve.http.openapi import describe_api
+from triform.serve.openai.request_types import CompletionRequest
+from triform.serve.page_routes import LookRequest
 from triform.serve.worker.service import Service
 
 SERVICES = {
@@ -31,9 +31,9 @@ SERVICES = {
 @pytest.mark.parametrize("served", SERVICES)
 def test_the_description_is_valid(served: str) -> None:
     """Every default is a value that is allowed, too."""
-    told = json.loads(json.dumps(description(Service(SERVICES[served](), log=Log(io.StringIO())))))
+    told = json.loads(json.dumps(describe_api(Service(SERVICES[served](), log=Log(io.StringIO())))))
     validate(told)
-    posted = told["components"]["schemas"][Posted.__name__]
+    posted = told["components"]["schemas"][LookRequest.__name__]
     assert ("model" in posted["required"]) == (served == "all")
 
 
@@ -60,14 +60,15 @@ def test_a_client_made_from_it_is_answered(process: Process, client: Any) -> Non
         return getattr(client("models"), f"{kind.__name__}{part}")
 
     with client("client").Client(base_url=process.url) as asking:
-        body = made(CompletionAsk)(model=made(CompletionAsk, "Model").CAT, prompt="the cat", max_tokens=3)
+        body = made(CompletionRequest)(model=made(CompletionRequest, "Model").CAT, prompt="the cat", max_tokens=3)
         written = client("api.default.complete").sync(client=asking, body=body)
         assert written.usage.completion_tokens == 3
-        run = made(requests.Run)(text="the cat")
-        heads = made(requests.Heads)(
-            view=made(requests.Heads, "View")("heads"), run=run, stack=made(requests.Heads, "Stack")("decoder"),
-            kind=made(requests.Heads, "Kind")("self"), layer=0, queries=[0, 1], keys=[0, 1],
+        run = made(requests.PageRun)(text="the cat")
+        heads = made(requests.HeadsRequest)(
+            view=made(requests.HeadsRequest, "View")("heads"), run=run,
+            stack=made(requests.HeadsRequest, "Stack")("decoder"),
+            kind=made(requests.HeadsRequest, "Kind")("self"), layer=0, queries=[0, 1], keys=[0, 1],
         )  # fmt: skip
-        posted = made(Posted)(ask=heads, model=made(Posted, "Model").CAT)
+        posted = made(LookRequest)(ask=heads, model=made(LookRequest, "Model").CAT)
         looked = client("api.default.look").sync(client=asking, body=posted)
         assert len(looked["weights"]) == 4

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from served_models import ASKS, decoder, run, serving
 
-from triform.serve.http.app import app
+from triform.serve.http.app import make_app
 from triform.serve.http.auth import COOKIE, Access
 from triform.serve.http.limits import Limits
 from triform.serve.http.log import Log
@@ -172,7 +172,7 @@ def test_no_secret_is_logged_and_nothing_outlives_the_process() -> None:
     out = io.StringIO()
 
     async def ask(cookie: str) -> tuple[str, int]:
-        made = app(Service({"cat": decoder()}, log=Log(out)), access=ACCESS)
+        made = make_app(Service({"cat": decoder()}, log=Log(out)), access=ACCESS)
         client = httpx2.AsyncClient(transport=httpx2.ASGITransport(made), base_url="http://localhost")
         async with client:
             before = await client.get("/v1/models", headers={"cookie": f"{COOKIE}={cookie}"})

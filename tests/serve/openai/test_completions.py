@@ -11,7 +11,7 @@ from served_models import all_models, decoder, encoder, run, serving
 
 from triform.generate.api import complete
 from triform.serve.http.auth import Access
-from triform.tasks import named
+from triform.tasks import get_task
 
 KEY = "a-long-enough-key"
 
@@ -77,7 +77,7 @@ def test_chat_whole_and_streamed() -> None:
 
 def test_embeddings_come_as_base64_by_default() -> None:
     texts = ["the cat", "a mole digs"]
-    offline = [answer.vector for answer in named("embed").run(texts, model=encoder("embed"))]
+    offline = [answer.vector for answer in get_task("embed").run(texts, model=encoder("embed"))]
 
     async def ask() -> tuple[Any, Any]:
         async with client() as (_, api):
@@ -103,10 +103,10 @@ def test_each_kind_of_error() -> None:
             assert missing.value.code == "model_not_found"
             with pytest.raises(openai.AuthenticationError):
                 await api.with_options(api_key="another-key").completions.create(**asked)
-            service.models["cat"].worker.open += 1
+            service.models["cat"].worker.pending += 1
             with pytest.raises(openai.RateLimitError):
                 await api.completions.create(**asked)
-            service.models["cat"].worker.open -= 1
+            service.models["cat"].worker.pending -= 1
             service.stopping = True
             with pytest.raises(openai.InternalServerError) as stopping:
                 await api.completions.create(**asked)
@@ -121,7 +121,7 @@ def test_an_error_in_mid_stream_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
     step = Engine.step
 
     def breaking(engine: Engine) -> Any:
-        if any(job.request.settings.max_tokens == 50 and row.written > 20 for job, row in engine.writing):
+        if any(job.request.settings.max_tokens == 50 and row.written > 20 for job, row in engine.running):
             raise RuntimeError("broken")
         return step(engine)
 

@@ -9,7 +9,7 @@ import pytest
 from served_models import decoder, pair, run, serving
 
 from triform.serve.openai import response_format
-from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.model_worker import ModelWorker
 
 pytest.importorskip("llguidance")
 
@@ -95,7 +95,7 @@ HOSTILE = [
 @pytest.mark.parametrize("hostile", HOSTILE, ids=["huge", "large", "many properties"])
 def test_a_grammar_that_costs_too_much_reaches_no_worker(monkeypatch: pytest.MonkeyPatch, hostile: Any) -> None:
     """Its cost shows with the first tokens, which are tried beside the event loop; the client is told in one line."""
-    monkeypatch.setattr(Worker, "submit", lambda *_: pytest.fail("a worker was asked"))
+    monkeypatch.setattr(ModelWorker, "submit", lambda *_: pytest.fail("a worker was asked"))
     (answer,) = ask([{"model": "cat", "prompt": "the cat", "response_format": hostile}])
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "response_format")

@@ -27,13 +27,13 @@ def test_a_paused_server_goes_on(monkeypatch: pytest.MonkeyPatch, paused: bool) 
         async with serving(dead_seconds=1, stalled_seconds=0.1) as (service, _):
             worker = service.models["cat"].worker
             await until(lambda: worker.ready)
-            worker._tell = lambda: None  # it gives no sign any more
+            worker._report = lambda: None  # it gives no sign any more
             late[0] += 3600 if paused else 0.4
             if not paused:
                 for _ in range(10):
                     late[0] += 0.4
-                    worker.silent  # noqa: B018  # somebody reads the clock
-            watching = asyncio.ensure_future(service.watch())
+                    worker.silent_seconds  # noqa: B018  # somebody reads the clock
+            watching = asyncio.ensure_future(service.watch_workers())
             await asyncio.sleep(0)
             watching.cancel()
             return service.lost.is_set()

@@ -13,9 +13,9 @@ import pytest
 from served_callers import Caller, Gate, standing, until
 from served_models import decoder, run, serving
 
-from triform.serve.http.http_errors import Refusal
-from triform.serve.http.log import Log, logged_stderr
-from triform.serve.worker.bounded_queues import Lane
+from triform.serve.http.http_errors import RequestError
+from triform.serve.http.log import Log, redirect_stderr
+from triform.serve.worker.bounded_queues import BoundedQueue
 from triform.text.chat_template import ChatTemplate
 from triform.text.tokenizer import Tokenizer
 
@@ -24,21 +24,21 @@ TALK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_to
 
 def test_a_lane_is_bounded_and_a_client_that_leaves_frees_its_place() -> None:
     async def fill() -> None:
-        lane, may = Lane(threads=1, most=3, wait_seconds=10), threading.Event()
+        lane, may = BoundedQueue(threads=1, most=3, wait_seconds=10), threading.Event()
         first = asyncio.ensure_future(lane.run(may.wait))
         others = [asyncio.ensure_future(lane.run(lambda: 7)) for _ in range(2)]
-        await until(lambda: lane.open == 3)
-        with pytest.raises(Refusal) as refused:
+        await until(lambda: lane.pending == 3)
+        with pytest.raises(RequestError) as refused:
             await lane.run(lambda: 7)
         assert refused.value.status == 429
         others[0].cancel()
-        await until(lambda: lane.open == 2)
+        await until(lambda: lane.pending == 2)
         first.cancel()  # its thread goes on: it keeps the place until it ends
         await until(first.done)
-        assert lane.open == 2
+        assert lane.pending == 2
         may.set()
         assert await others[1] == 7
-        await until(lambda: lane.open == 0)
+        await until(lambda: lane.pending == 0)
 
     run(fill())
 
@@ -49,12 +49,12 @@ def test_a_lane_refuses_a_wait_that_is_too_long(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("triform.serve.worker.bounded_queues.monotonic", lambda: next(times))
 
     async def fill() -> None:
-        lane, may = Lane(threads=1, most=9, wait_seconds=10), threading.Event()
+        lane, may = BoundedQueue(threads=1, most=9, wait_seconds=10), threading.Event()
         await lane.run(lambda: 7)
-        await until(lambda: lane.open == 0)
+        await until(lambda: lane.pending == 0)
         running = asyncio.ensure_future(lane.run(may.wait))  # an empty lane takes anything
-        await until(lambda: lane.open == 1)
-        with pytest.raises(Refusal) as refused:
+        await until(lambda: lane.pending == 1)
+        with pytest.raises(RequestError) as refused:
             await lane.run(lambda: 7)
         assert int(refused.value.headers["retry-after"]) > 10
         may.set()
@@ -79,7 +79,7 @@ def test_a_template_that_hangs_holds_up_its_own_model_only(monkeypatch: pytest.M
     async def talk() -> None:
         async with standing({"bad": bad, "good": good}) as (service, made):
             waiting = [Caller(made, TALK | {"model": "bad"}, path="/v1/chat/completions") for _ in range(40)]
-            await until(lambda: service.models["bad"].lanes.templates.open == 40)
+            await until(lambda: service.models["bad"].queues.templates.pending == 40)
             caller = Caller(made, TALK | {"model": "good"}, path="/v1/chat/completions")
             await caller.task
             assert caller.sent[0]["status"] == 200
@@ -108,9 +108,9 @@ def test_no_text_is_cut_into_tokens_on_the_event_loop(monkeypatch: pytest.Monkey
 
 PANICS = """
 import os, sys
-from triform.serve.http.log import Log, logged_stderr
+from triform.serve.http.log import Log, redirect_stderr
 log = Log()
-with logged_stderr(log):
+with redirect_stderr(log):
     os.write(2, b"thread '<unnamed>' panicked at src/lib.rs:3:5:\\nSECRET text\\nnote: run with RUST_BACKTRACE=1\\n")
     log("after")
 print("behind", file=sys.stderr)
@@ -131,7 +131,7 @@ def test_a_panic_is_one_line_of_the_log_without_what_it_was_given() -> None:
 def test_other_lines_of_libraries_are_told(capfd: pytest.CaptureFixture[str]) -> None:
     out = io.StringIO()
     log = Log(out)
-    with logged_stderr(log):
+    with redirect_stderr(log):
         os.write(2, b"[W] a warning of a C++ library\n")
     (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert (line["event"], line["text"]) == ("stderr", "[W] a warning of a C++ library\n")

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from triform import families
-from triform.cli.serve import limits_of
+from triform.cli.serve import parse_limits
+from triform.core.quantized_network import bytes_of_network
 from triform.errors import TriformError
 from triform.serve.http.limits import Limits
-from triform.serve.worker.memory_plan import PROCESS_BYTES, Source, check_fits, plan
+from triform.serve.worker.memory_plan import PROCESS_BYTES, ModelSource, check_fits, plan_memory
 from triform.spec import ModelSpec, replace
 
 SIZES = {"vocab": 1000, "width": 256, "layers": 4, "heads": 4, "context": 512}
@@ -21,7 +22,7 @@ SPECS = {
 
 def refused(spec: ModelSpec, memory: int, limits: Limits) -> str:
     try:
-        check_fits([Source("m", None, spec)], limits=limits, indexes=(), most=memory)
+        check_fits([ModelSource("m", None, spec)], limits=limits, indexes=(), most=memory)
     except TriformError as error:
         return str(error)
     return ""
@@ -29,21 +30,21 @@ def refused(spec: ModelSpec, memory: int, limits: Limits) -> str:
 
 def least_of(spec: ModelSpec) -> int:
     lower = Limits(look_bytes=2**22, prefix_bytes=2**20, rows=1, batch_characters=2**10)
-    return plan([Source("m", None, spec)], limits=lower).total
+    return plan_memory([ModelSource("m", None, spec)], limits=lower).total
 
 
 @pytest.mark.parametrize("form", SPECS)
 def test_the_advice_helps_when_it_is_followed(form: str) -> None:
     spec = SPECS[form]
-    whole, least = plan([Source("m", None, spec)], limits=Limits()).total, least_of(spec)
+    whole, least = plan_memory([ModelSource("m", None, spec)], limits=Limits()).total, least_of(spec)
     for share in (0.0, 0.02, 0.1, 0.3, 0.7, 0.999):
         memory = least + int(share * (whole - least))
         said = refused(spec, memory, Limits())
         advised = re.findall(r"--limit (\S+=\d+)", said)
         assert advised, said
-        assert refused(spec, memory, limits_of(tuple(advised))) == ""
+        assert refused(spec, memory, parse_limits(tuple(advised))) == ""
         for one in advised:  # and none of it is in vain
-            assert refused(spec, memory, limits_of(tuple(name for name in advised if name != one)))
+            assert refused(spec, memory, parse_limits(tuple(name for name in advised if name != one)))
     assert refused(spec, whole, Limits()) == ""
 
 
@@ -58,5 +59,21 @@ def test_where_no_bound_helps_none_is_advised(form: str) -> None:
 def test_a_context_that_fits_no_machine_is_named() -> None:
     said = refused(replace(SPECS["decoder"], context=2**31), 2**34, Limits())
     assert "--limit" not in said
-    assert "most of it the cache of 'm'" in said
+    assert re.search(r"most of it the \w+ of 'm'", said)
     assert "context in tokens: m 2,147,483,648" in said
+
+
+@pytest.mark.parametrize("form", SPECS)
+def test_few_bits_are_planned_with_their_bytes_and_without_a_second_copy(form: str) -> None:
+    spec = replace(SPECS[form], vocab=20_000)
+    plain, small = (
+        plan_memory([ModelSource("m", None, spec, weights=weights)], limits=Limits()).models[0]
+        for weights in ("auto", "q8")
+    )
+    assert plain.packed == plain.weights
+    assert small.packed == 0
+    assert small.weights < 0.3 * plain.weights
+    model = ModelSource("m", None, SPECS[form], weights="q8").load()
+    assert model.weights == "q8"
+    planned = plan_memory([ModelSource("m", None, SPECS[form], weights="q8")], limits=Limits()).models[0].weights
+    assert bytes_of_network(model.network) == pytest.approx(planned, rel=0.01)

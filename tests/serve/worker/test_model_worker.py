@@ -10,11 +10,11 @@ from served_callers import LONG, Caller, Gate, standing, until
 from served_models import all_models, encoder, pair, run, serving
 
 from triform.core.forms import EncoderOnly
-from triform.generate.api import complete, engine_of
-from triform.generate.beam_search import Search
+from triform.generate.api import complete, make_engine
+from triform.generate.beam_search import PromptBeams
 from triform.generate.engine import Engine
-from triform.tasks import named
-from triform.tasks.encoder_batches import PASS_TOKENS
+from triform.tasks import get_task
+from triform.tasks.encoder_batches import MAX_PASS_TOKENS
 
 TEXT = "the fat ginger cat sat on a mat"
 SEARCH: dict[str, Any] = {"model": "pair", "text": TEXT, "beams": 3, "max_tokens": 8}
@@ -26,18 +26,18 @@ WRITE: dict[str, Any] = LONG | {"model": "pair", "prompt": TEXT, "max_tokens": 4
 def test_rows_go_on_while_another_searches(monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]) -> None:
     """Between any two steps of the search, the engine's rows make one; and both write what they would alone."""
     order: list[str] = []
-    step, advance = Engine.step, Search.advance
+    step, advance = Engine.step, PromptBeams.advance
     engines: list[Engine] = []
 
     def noted_step(engine: Engine) -> Any:
         order.append("row" if engine is engines[0] else "search")
         return step(engine)
 
-    def noted_advance(search: Search, logprobs: Any) -> None:
+    def noted_advance(search: PromptBeams, logprobs: Any) -> None:
         order.append("search")
         advance(search, logprobs)
 
-    monkeypatch.setattr(Search, "advance", noted_advance)
+    monkeypatch.setattr(PromptBeams, "advance", noted_advance)
 
     async def ask() -> tuple[Any, Any]:
         async with serving({"pair": pair()}, stalled_seconds=60) as (service, client):
@@ -51,7 +51,7 @@ def test_rows_go_on_while_another_searches(monkeypatch: pytest.MonkeyPatch, aske
                 asyncio.ensure_future(client.post("/v1/completions", json=WRITE)),
                 asyncio.ensure_future(client.post("/v1/translate", json=asked)),
             ]
-            await until(lambda: worker.open == 2)
+            await until(lambda: worker.pending == 2)
             gate.open.set()
             wrote, found = await asyncio.gather(*both)
             return wrote.json(), found.json()
@@ -65,7 +65,7 @@ def test_rows_go_on_while_another_searches(monkeypatch: pytest.MonkeyPatch, aske
     settings = {name: asked[name] for name in ("beams", "max_tokens", "alignment") if name in asked}
     assert (
         found["answers"][0]["text"]
-        == next(named("translate").run([TEXT], model=pair(), options=named("translate").options(**settings))).text
+        == next(get_task("translate").run([TEXT], model=pair(), options=get_task("translate").options(**settings))).text
     )
     assert found["usage"]["completion_tokens"] > 0
 
@@ -73,14 +73,14 @@ def test_rows_go_on_while_another_searches(monkeypatch: pytest.MonkeyPatch, aske
 def test_a_search_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         async with standing({"pair": pair()}) as (service, made):
-            worker, gate = service.models["pair"].worker, Gate(monkeypatch, Search, "advance")
+            worker, gate = service.models["pair"].worker, Gate(monkeypatch, PromptBeams, "advance")
             caller = Caller(made, SEARCH | {"max_tokens": 100}, path="/v1/translate")
             await until(lambda: gate.passed > 1)
             gate.open.clear()
             before = gate.passed
             await caller.hang_up()
             gate.open.set()
-            assert worker.open == 0
+            assert worker.pending == 0
             await until(lambda: not worker._busy)
             assert gate.passed - before <= 2
             assert not caller.sent
@@ -90,7 +90,7 @@ def test_a_search_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_long_reading_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of many passes; the model is free for the next as soon as nobody waits for it."""
-    text = "the cat " * 8 * PASS_TOKENS
+    text = "the cat " * 8 * MAX_PASS_TOKENS
 
     async def ask() -> None:
         async with standing({"embed": encoder("embed")}) as (service, made):
@@ -122,11 +122,11 @@ def test_a_long_reading_is_no_stalled_worker(monkeypatch: pytest.MonkeyPatch) ->
             await client.post("/v1/classify", json={"model": "classify", "text": "the cat"})
 
             def noted(network: EncoderOnly, text: Any) -> Any:
-                beats.append(worker.beat)
+                beats.append(worker.last_beat)
                 return hidden(network, text)
 
             monkeypatch.setattr(EncoderOnly, "hidden", noted)
-            long = {"model": "classify", "text": "a mole " * 4 * PASS_TOKENS}
+            long = {"model": "classify", "text": "a mole " * 4 * MAX_PASS_TOKENS}
             return await client.post("/v1/classify", json=long)
 
     assert run(ask()).status_code == 200
@@ -143,8 +143,8 @@ def test_a_worker_that_reads_slowly_is_given_time(monkeypatch: pytest.MonkeyPatc
     async def ask() -> float:
         async with serving({"embed": encoder("embed")}, stalled_seconds=1.5) as (service, _):
             worker = service.models["embed"].worker
-            await until(lambda: worker.patience > 1.5)
-            return worker.patience
+            await until(lambda: worker.stall_seconds > 1.5)
+            return worker.stall_seconds
 
     assert run(ask()) == 21.0
 
@@ -157,12 +157,12 @@ def test_the_longest_step_is_made_warm_before_anybody_asks(monkeypatch: pytest.M
     ticks = count()
     monkeypatch.setattr(workers, "monotonic", lambda: next(ticks))
     model = all_models()[name]
-    engine = engine_of(model, rows=2, start=0 if name == "pair" else None) if name != "embed" else None
+    engine = make_engine(model, rows=2, start=0 if name == "pair" else None) if name != "embed" else None
     longest = 0
     seconds = []
     for took in workers.time_warmup_steps(model, engine):
         seconds.append(took)
-        longest = max([longest, *(end for _, end in engine.read)]) if engine is not None else 0
+        longest = max([longest, *(end for _, end in engine.prefilled)]) if engine is not None else 0
     half = len(seconds) // 2
     assert seconds == [0] * half + [1] * half
     assert longest == {"cat": 126, "pair": 128, "embed": 0}[name]
@@ -176,10 +176,10 @@ def test_who_asks_while_the_first_steps_are_made_waits(monkeypatch: pytest.Monke
     async def ask() -> tuple[Any, Any]:
         async with serving(stalled_seconds=1e-3) as (service, client):
             worker = service.models["cat"].worker
-            await until(lambda: gate.at and worker.silent > 1e-3)
+            await until(lambda: gate.at and worker.silent_seconds > 1e-3)
             ready = await client.get("/ready")
             asked = asyncio.ensure_future(client.post("/v1/completions", json=LONG))
-            await until(lambda: worker.open)
+            await until(lambda: worker.pending)
             gate.open.set()
             return ready, await asked
 

@@ -9,7 +9,7 @@ import pytest
 
 from triform.cli import main
 from triform.files import manifest
-from triform.serve.worker.served_indexes import described
+from triform.serve.worker.served_indexes import describe_index
 from triform.tasks.vector_index import NOTE, PASSAGES, VECTORS
 
 
@@ -65,6 +65,6 @@ def test_an_index_of_other_numbers(folders: Path, tmp_path: Path, capsys: pytest
     told = json.loads(note.read_bytes()) | {"numbers": "0" * 64}
     note.write_bytes(msgspec.json.encode(told))
     manifest.write(tmp_path / "index")
-    assert described("texts", tmp_path / "index").note.numbers == "0" * 64
+    assert describe_index("texts", tmp_path / "index").note.numbers == "0" * 64
     assert checked(str(folders / "embed"), "--index", f"texts={tmp_path / 'index'}") == 2
     assert "which is not served" in capsys.readouterr().err

@@ -13,15 +13,15 @@ from served_callers import LONG, Caller, Gate, standing, until
 from served_models import decoder, encoder, pair, run, serving
 from tiny_models import enlarge_weights
 
-from triform.core.initial_weights import build
+from triform.core.initial_weights import build_network
 from triform.errors import TriformError
 from triform.generate.api import complete
 from triform.generate.engine import Engine
-from triform.generation_defaults import Generation
+from triform.generation_defaults import GenerationDefaults
 from triform.model import Model
 from triform.serve import page_routes
-from triform.serve.worker.jobs import Pace
-from triform.serve.worker.model_worker import Worker
+from triform.serve.worker.jobs import WaitEstimate
+from triform.serve.worker.model_worker import ModelWorker
 from triform.serve.worker.service import Service
 from triform.spec import Own, replace
 from triform.tasks.embed import EmbedTask
@@ -35,7 +35,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @asynccontextmanager
-async def held(gate: Gate, **limits: Any) -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
+async def held(gate: Gate, **limits: Any) -> AsyncIterator[tuple[ModelWorker, httpx2.AsyncClient]]:
     """Its first steps are made; from here on none is, until the gate opens."""
     async with serving(**limits) as (service, client):
         worker = service.models["cat"].worker
@@ -51,7 +51,7 @@ def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
     async def ask() -> None:
         async with held(gate, rows=2, queue=3) as (worker, client):
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(5)]
-            await until(lambda: worker.open == 5)
+            await until(lambda: worker.pending == 5)
             refused = await client.post("/v1/completions", json=LONG)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
             assert refused.json()["error"]["type"] == "rate_limit_error"
@@ -59,7 +59,7 @@ def test_a_full_queue_refuses_at_once(gate: Gate) -> None:
             answers = await asyncio.gather(*doing)
             assert {answer.status_code for answer in answers} == {200}
             assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
-            assert worker.open == 0
+            assert worker.pending == 0
 
     run(ask())
 
@@ -71,10 +71,10 @@ def test_a_newcomer_counts_for_all_it_brings(gate: Gate) -> None:
     async def ask() -> None:
         async with held(gate, rows=2, queue=3) as (worker, client):
             first = asyncio.ensure_future(client.post("/v1/completions", json=LONG))
-            await until(lambda: worker.open == 1)
+            await until(lambda: worker.pending == 1)
             assert (await client.post("/v1/completions", json=many)).status_code == 429
             fits = asyncio.ensure_future(client.post("/v1/completions", json=LONG | {"n": 4}))
-            await until(lambda: worker.open == 5)
+            await until(lambda: worker.pending == 5)
             gate.open.set()
             assert {answer.status_code for answer in await asyncio.gather(first, fits)} == {200}
             assert (await client.post("/v1/completions", json=many)).status_code == 200
@@ -88,9 +88,9 @@ def test_retry_after_is_as_long_as_it_takes(gate: Gate) -> None:
     async def ask() -> None:
         async with held(gate, rows=2, queue=1) as (worker, client):
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(2)]
-            await until(lambda: worker.open == 2)
-            worker.pace.ended(100)
-            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
+            await until(lambda: worker.pending == 2)
+            worker.wait_estimate.record_answer(100)
+            worker.wait_estimate.record_step(0.08, [(50, 100), (0, 100)])
             refused = await client.post("/v1/completions", json=LONG | {"n": 4})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "12")
             gate.open.set()
@@ -104,10 +104,10 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
 
     async def ask() -> None:
         async with held(gate, rows=2, wait_seconds=6) as (worker, client):
-            worker.pace.ended(100)
-            worker.pace.record_step(0.08, [(50, 100), (0, 100)])
+            worker.wait_estimate.record_answer(100)
+            worker.wait_estimate.record_step(0.08, [(50, 100), (0, 100)])
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(3)]
-            await until(lambda: worker.open == 3)
+            await until(lambda: worker.pending == 3)
             refused = await client.post("/v1/completions", json=LONG)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")  # 8 seconds, of which 6 may be
             gate.open.set()
@@ -117,23 +117,23 @@ def test_who_would_wait_too_long_is_told_at_once(gate: Gate) -> None:
 
 
 def test_what_is_waited_follows_the_last_answers() -> None:
-    pace = Pace()
-    assert pace.wait(5) == 0
+    pace = WaitEstimate()
+    assert pace.estimate_seconds(5) == 0
     pace.record_step(1.0, [(0, 64)])
-    assert pace.wait(5) == 0
-    pace.ended(20)
+    assert pace.estimate_seconds(5) == 0
+    pace.record_answer(20)
     for _ in range(500):
-        pace.ended(10)
+        pace.record_answer(10)
         pace.record_step(0.5, [(0, 64), (6, 64)])
-    assert [pace.wait(n) for n in range(5)] == pytest.approx([0, 2, 5, 7, 10])
+    assert [pace.estimate_seconds(n) for n in range(5)] == pytest.approx([0, 2, 5, 7, 10])
 
 
 @pytest.mark.parametrize(("written", "most", "steps"), [(0, 64, 10), (4, 64, 6), (0, 3, 3), (30, 64, 1)])
 def test_an_answer_ends_at_the_usual_length_or_its_own(written: int, most: int, steps: int) -> None:
-    pace = Pace()
-    pace.ended(10)
+    pace = WaitEstimate()
+    pace.record_answer(10)
     pace.record_step(1.0, [(written, most)])
-    assert pace.wait(1) == steps
+    assert pace.estimate_seconds(1) == steps
 
 
 def test_those_who_began_together_end_together(gate: Gate) -> None:
@@ -141,10 +141,10 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
 
     async def ask() -> None:
         async with held(gate, rows=4, wait_seconds=6) as (worker, client):
-            worker.pace.ended(100)
+            worker.wait_estimate.record_answer(100)
             doing = [asyncio.ensure_future(client.post("/v1/completions", json=LONG)) for _ in range(4)]
-            await until(lambda: worker.open == 4)
-            worker.pace.record_step(0.08, [(0, 100)] * 4)
+            await until(lambda: worker.pending == 4)
+            worker.wait_estimate.record_step(0.08, [(0, 100)] * 4)
             assert (await client.post("/v1/completions", json=LONG)).headers["retry-after"] == "2"
             gate.open.set()
             await asyncio.gather(*doing)
@@ -155,7 +155,7 @@ def test_those_who_began_together_end_together(gate: Gate) -> None:
 def test_a_worker_says_how_far_its_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three answers of five tokens, two places: whoever waits has none, and what has ended has none any more."""
     said: list[list[tuple[float, int]]] = []
-    monkeypatch.setattr(Pace, "record_step", lambda self, seconds, answers: said.append(list(answers)))
+    monkeypatch.setattr(WaitEstimate, "record_step", lambda self, seconds, answers: said.append(list(answers)))
 
     async def ask() -> None:
         async with serving({"cat": decoder()}, rows=2) as (_, client):
@@ -176,7 +176,7 @@ def test_a_deadline_ends_the_work(gate: Gate) -> None:
             late = await client.post("/v1/completions", json=LONG)
             assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
             gate.open.set()
-            await until(lambda: worker.open == 0 and not worker.engine.busy)
+            await until(lambda: worker.pending == 0 and not worker.engine.busy)
             assert (await client.post("/v1/completions", json=LONG | {"max_tokens": 2})).status_code == 200
 
     run(ask())
@@ -191,11 +191,11 @@ def test_hanging_up_frees_the_place_within_two_steps(gate: Gate, stream: bool) -
         async with standing() as (service, made):
             worker = service.models["cat"].worker
             caller = Caller(made, LONG | {"stream": stream})
-            await until(lambda: worker.engine.writing and gate.passed > 4)
+            await until(lambda: worker.engine.running and gate.passed > 4)
             gate.open.clear()
             before = gate.passed
             await caller.hang_up()
-            assert worker.open == 0
+            assert worker.pending == 0
             gate.open.set()
             await until(lambda: not worker.engine.busy)
             assert gate.passed - before <= 2
@@ -209,9 +209,9 @@ def test_hanging_up_while_waiting(gate: Gate) -> None:
         async with standing(rows=1) as (service, made):
             worker = service.models["cat"].worker
             first, second = Caller(made, LONG), Caller(made, LONG)
-            await until(lambda: worker.open == 2)
+            await until(lambda: worker.pending == 2)
             await second.hang_up()
-            assert worker.open == 1
+            assert worker.pending == 1
             await first.task
             assert first.sent[0]["status"] == 200
 
@@ -248,7 +248,7 @@ def test_nan_logits_fail_alone() -> None:
 def untied(model: Model) -> Model:
     """Its head has numbers of its own: a poisoned embedding is not also a poisoned logit."""
     spec = replace(model.spec, head=Own())
-    return model.replace(spec=spec, network=enlarge_weights(build(spec)))
+    return model.replace(spec=spec, network=enlarge_weights(build_network(spec)))
 
 
 def test_an_engine_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
     step, broken = Engine.step, threading.Event()
 
     def breaking(engine: Engine) -> Any:
-        running = any(job.request.settings.max_tokens == 13 for job, _ in engine.writing)
+        running = any(job.request.settings.max_tokens == 13 for job, _ in engine.running)
         if running and len(engine.waiting) == 2 and not broken.is_set():
             broken.set()
             raise RuntimeError("the engine")
@@ -294,9 +294,9 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
         async with held(gate, rows=1) as (worker, client):
             asked = [LONG | {"max_tokens": most} for most in (13, 12, 11)]
             answers = [asyncio.ensure_future(client.post("/v1/completions", json=one)) for one in asked[:1]]
-            await until(lambda: worker.open == 1)
+            await until(lambda: worker.pending == 1)
             answers += [asyncio.ensure_future(client.post("/v1/completions", json=one)) for one in asked[1:]]
-            await until(lambda: worker.open == 3)
+            await until(lambda: worker.pending == 3)
             gate.open.set()
             return list(await asyncio.gather(*answers))
 
@@ -308,7 +308,7 @@ def test_requests_that_only_wait_are_put_into_the_new_engine(monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", [{"eos": 100_000}, {"temperature": -1.0}, {"top_p": 7.0}, {"forbidden": ((600,),)}])
 def test_a_folder_whose_defaults_do_not_fit_is_not_served(wrong: dict[str, Any]) -> None:
-    model = decoder().replace(generation=Generation(**wrong), config={})
+    model = decoder().replace(generation=GenerationDefaults(**wrong), config={})
     with pytest.raises(TriformError, match=r"the model 'cat' cannot be served: generation_config.json: "):
         Service({"cat": model})
 
@@ -350,7 +350,7 @@ def test_questions_of_many_clients_share_a_batch(monkeypatch: pytest.MonkeyPatch
                 asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": "cat"}))
                 for _ in range(20)
             ]
-            await until(lambda: service.models["embed"].worker.open == 20)
+            await until(lambda: service.models["embed"].worker.pending == 20)
             waiting.set()
             assert {answer.status_code for answer in await asyncio.gather(*doing)} == {200}
 
@@ -386,14 +386,14 @@ def test_two_models_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) 
 
 def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed, seven wait, the ninth is told to come again; those who hang up are never computed."""
-    gate = Gate(monkeypatch, page_routes, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer_request")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
     async def ask() -> None:
         async with standing() as (service, made):
             callers = [Caller(made, body, path="/v1/look") for _ in range(8)]
-            await until(lambda: service.models["cat"].lanes.views.open == 8 and gate.at == 1)
+            await until(lambda: service.models["cat"].queues.views.pending == 8 and gate.at == 1)
             ninth = Caller(made, body, path="/v1/look")
             await ninth.task
             assert ninth.sent[0]["status"] == 429
@@ -402,25 +402,25 @@ def test_looks_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPat
             gate.open.set()
             await asyncio.gather(*(caller.task for caller in callers))
             assert [caller.sent[0]["status"] for caller in callers[:2]] == [200, 200]
-            assert (gate.passed, service.models["cat"].lanes.views.open) == (2, 0)
+            assert (gate.passed, service.models["cat"].queues.views.pending) == (2, 0)
 
     run(ask())
 
 
 def test_a_look_that_was_left_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks and hangs up leaves one thread at most; the service ends without waiting for it."""
-    gate = Gate(monkeypatch, page_routes, "answer")
+    gate = Gate(monkeypatch, page_routes, "answer_request")
     gate.open.clear()
     body = {"model": "cat", "ask": {"view": "start", "run": {"text": "the cat"}}}
 
     async def ask() -> None:
         async with standing() as (service, made):
-            views = service.models["cat"].lanes.views
+            views = service.models["cat"].queues.views
             for asked in range(1, 4):
                 caller = Caller(made, body, path="/v1/look")
-                await until(lambda asked=asked: views.open == min(asked, 2) and gate.at == 1)
+                await until(lambda asked=asked: views.pending == min(asked, 2) and gate.at == 1)
                 await caller.hang_up()
-            assert (gate.at, service.models["cat"].lanes.views.open) == (1, 1)
+            assert (gate.at, service.models["cat"].queues.views.pending) == (1, 1)
 
     run(ask())
     gate.open.set()
@@ -451,13 +451,13 @@ def test_metrics_count_what_was_done() -> None:
 def test_the_quick_cost_is_the_cost() -> None:
     """What a step is counted for, row by row, is what the cost model says of it."""
     from triform.costs.predict import cost
-    from triform.serve.http.metrics import Costs
+    from triform.serve.http.metrics import StepCosts
 
     spec = decoder().spec
-    costs = Costs(spec)
+    costs = StepCosts(spec)
     for rows, length in ((1, 1), (3, 40), (8, 128)):
         exact = cost(spec, phase="step", batch=rows, length=length).total
-        assert costs.step([length] * rows) == pytest.approx((exact.flops, exact.moved), rel=1e-9)
+        assert costs.step_cost([length] * rows) == pytest.approx((exact.flops, exact.moved), rel=1e-9)
 
 
 def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,9 +472,9 @@ def test_2048_texts_are_embedded_in_chunks_and_hold_nobody_up(monkeypatch: pytes
             gate.open.clear()
             many = asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": texts}))
             await until(lambda: gate.at)
-            assert worker.open == 64
+            assert worker.pending == 64
             one = asyncio.ensure_future(client.post("/v1/embeddings", json={"model": "embed", "input": texts[7]}))
-            await until(lambda: worker.open == 65)
+            await until(lambda: worker.pending == 65)
             gate.open.set()
             alone = await one
             assert not many.done()

@@ -18,12 +18,12 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from triform.errors import TriformError
-from triform.serve.http.http_errors import Refusal
+from triform.serve.http.http_errors import RequestError
 from triform.serve.http.sessions import Sessions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MIN_KEY_CHARACTERS = 8
-ANY = "*"
+ANY_HOST = "*"
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/?#\s]+))(:(?P<port>[0-9]{0,5}))?", re.ASCII)
 LARGEST_PORT = 65535
 PATHS_WITHOUT_KEY = (b"/health", b"/sign-in")
@@ -38,7 +38,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] = ()
 
 
-def access(*, host: str, keys: Iterable[str], hosts: Iterable[str], origins: Iterable[str]) -> Access:
+def make_access(*, host: str, keys: Iterable[str], hosts: Iterable[str], origins: Iterable[str]) -> Access:
     """Refuses to open a port to others without a key."""
     known = tuple(dict.fromkeys(keys))
     for key in known:
@@ -47,7 +47,7 @@ def access(*, host: str, keys: Iterable[str], hosts: Iterable[str], origins: Ite
                 f"an API key needs at least {MIN_KEY_CHARACTERS} printable ASCII characters without spaces; "
                 f"make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
-    if not known and not loopback(host):
+    if not known and not is_loopback(host):
         raise TriformError(
             f"--host {host} is reachable from other machines and no API key is set; give --api-key-file, "
             "or use 127.0.0.1"
@@ -55,14 +55,15 @@ def access(*, host: str, keys: Iterable[str], hosts: Iterable[str], origins: Ite
     return Access(keys=known, hosts=tuple(dict.fromkeys((*LOOPBACK, host, *hosts))), origins=tuple(origins))
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def keys_in(file: str | Path) -> list[str]:
+def read_keys(file: str | Path) -> list[str]:
     """One key per line; empty lines and lines that begin with # are skipped."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -74,7 +75,7 @@ def keys_in(file: str | Path) -> list[str]:
     return keys
 
 
-class KeyNeeded(Refusal):
+class KeyRequired(RequestError):
     """The request has no key, or a wrong one."""
 
     def __init__(self) -> None:
@@ -83,15 +84,15 @@ class KeyNeeded(Refusal):
         self.headers["www-authenticate"] = "Bearer"
 
 
-def check(scope: Scope, access: Access, sessions: Sessions) -> None:
+def check_access(scope: Scope, access: Access, sessions: Sessions) -> None:
     """Refuses a request without access; sets `triform.session` in `scope` for one with a session."""
     headers = Headers(scope=scope)
-    if not right_host(headers.getlist("host"), access.hosts):
-        raise Refusal("this host name is not allowed; start the service with --allow-host NAME", status=421)
-    if not access.keys or scope.get("raw_path", b"") in PATHS_WITHOUT_KEY or right_key(headers, access.keys):
+    if not is_allowed_host(headers.getlist("host"), access.hosts):
+        raise RequestError("this host name is not allowed; start the service with --allow-host NAME", status=421)
+    if not access.keys or scope.get("raw_path", b"") in PATHS_WITHOUT_KEY or has_valid_key(headers, access.keys):
         return
     if not sessions.has(session_token(headers)):
-        raise KeyNeeded
+        raise KeyRequired
     if scope["method"] not in ("GET", "HEAD"):
         check_same_origin(headers)
     scope["triform.session"] = True
@@ -107,12 +108,12 @@ def check_same_origin(headers: Headers) -> None:
     origin, host = headers.get("origin", ""), headers.get("host", "")
     if not host or urlsplit(origin).netloc.lower() != host.lower():
         problem = f"a page of {origin[:80] or 'an unknown origin'} may not use the cookie of {host[:80]}"
-        raise Refusal(f"{problem}; a proxy before this service must pass the Host header on", status=403)
+        raise RequestError(f"{problem}; a proxy before this service must pass the Host header on", status=403)
 
 
-def right_host(hosts: list[str], allowed: tuple[str, ...]) -> bool:
+def is_allowed_host(hosts: list[str], allowed: tuple[str, ...]) -> bool:
     """Against DNS rebinding: a foreign page that points its own name at this machine sends that name as Host."""
-    if ANY in allowed:
+    if ANY_HOST in allowed:
         return True
     named = HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if named is None or int(named["port"] or 0) > LARGEST_PORT:
@@ -121,8 +122,10 @@ def right_host(hosts: list[str], allowed: tuple[str, ...]) -> bool:
     return name.lower() in (host.lower() for host in allowed)
 
 
-def right_key(headers: Headers, keys: tuple[str, ...]) -> bool:
-    """Whether the Authorization header has a valid key."""
+def has_valid_key(headers: Headers, keys: tuple[str, ...]) -> bool:
+    """Whether the Authorization header, or Anthropic's x-api-key, has a valid key."""
+    if "authorization" not in headers and "x-api-key" in headers:
+        return is_key(headers["x-api-key"].strip(), keys)
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "basic":
         try:

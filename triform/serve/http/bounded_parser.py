@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from triform.serve.http.http_errors import Refusal
+from triform.serve.http.http_errors import RequestError
 from triform.serve.http.limits import Limits
 
 MAX_PIECES = 2048  # of a body: chunks, or reads of the socket; a MiB in the smallest usual TCP segments has 1,956
@@ -22,7 +22,7 @@ class BoundedConnection(h11.Connection):
         super().__init__(h11.SERVER, limits.header_bytes)
         self._limits = limits
         self._pieces = 0
-        self.fault: Refusal | None = None
+        self.fault: RequestError | None = None
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -33,7 +33,7 @@ class BoundedConnection(h11.Connection):
             self._pieces += 1
             if self._pieces > MAX_PIECES:
                 message = f"the body has more than {MAX_PIECES:,} pieces; send it whole, or in larger chunks"
-                raise self._refuse(Refusal(message, status=413, code="too_large"))
+                raise self._protocol_error(RequestError(message, status=413, code="too_large"))
         if event is h11.NEED_DATA or isinstance(event, h11.Data):
             self._check_chunk()
         return event
@@ -49,7 +49,7 @@ class BoundedConnection(h11.Connection):
         """Refuses two lengths of one body, which allow request smuggling past a proxy (RFC 9112, 6.1)."""
         names = {name for name, _ in request.headers}
         if {b"content-length", b"transfer-encoding"} <= names:
-            raise self._refuse(Refusal("give Content-Length or Transfer-Encoding, not both"))
+            raise self._protocol_error(RequestError("give Content-Length or Transfer-Encoding, not both"))
         if not request.target.lower().startswith(ABSOLUTE):
             return request
         whole = urlsplit(request.target)  # RFC 9112, 3.2.2: its host replaces the Host header
@@ -67,8 +67,8 @@ class BoundedConnection(h11.Connection):
         declared = getattr(self._reader, "_bytes_in_chunk", 0)  # private in h11; a test checks that it exists
         if declared > self._limits.body_bytes:
             message = f"the chunk has {declared:,} bytes; at most {self._limits.body_bytes:,} are accepted"
-            raise self._refuse(Refusal(message, status=413, code="too_large"))
+            raise self._protocol_error(RequestError(message, status=413, code="too_large"))
 
-    def _refuse(self, fault: Refusal) -> h11.RemoteProtocolError:
+    def _protocol_error(self, fault: RequestError) -> h11.RemoteProtocolError:
         self.fault = fault
         return h11.RemoteProtocolError(str(fault), error_status_hint=fault.status)

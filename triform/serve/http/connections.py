@@ -15,7 +15,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from triform.serve.http.bounded_parser import BoundedConnection
-from triform.serve.http.http_errors import Refusal, unavailable
+from triform.serve.http.http_errors import RequestError, unavailable_error
 from triform.serve.http.limits import Limits
 
 CHECKS_PER_TIMEOUT = 4
@@ -26,7 +26,7 @@ LINGER_SECONDS = 2.0  # for a refused client to read the error, while what it st
 _discarded = bytearray(DISCARD_BYTES)  # shared, never read
 
 
-class Watched(H11Protocol, asyncio.BufferedProtocol):
+class BoundedProtocol(H11Protocol, asyncio.BufferedProtocol):
     """`limits` is set by `make_protocol`."""
 
     limits: Limits
@@ -39,17 +39,17 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         self._idle = self._stuck = self.loop.time()
         self._before = 0  # unread bytes at the last check
-        self._clock: asyncio.TimerHandle | None = self._later()
+        self._clock: asyncio.TimerHandle | None = self._schedule_check()
         if len(self.connections) > self.limits.connections:
-            self._make_place()
+            self._free_connection()
 
-    def _make_place(self) -> None:
+    def _free_connection(self) -> None:
         """Closes the connection that has been idle longest; if all others are busy, refuses this one."""
         others: list[Any] = [other for other in self.connections if other is not self]
         if idle := [other for other in others if not other.busy]:
             min(idle, key=lambda other: other.idle_since).transport.abort()
         else:
-            self._refuse(unavailable("busy"), status=503)
+            self._refuse(unavailable_error("busy"), status=503)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._clock is not None:
@@ -59,21 +59,21 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
 
     # --- the clock --------------------------------------------------------------------------------------------------
 
-    def _later(self) -> asyncio.TimerHandle:
+    def _schedule_check(self) -> asyncio.TimerHandle:
         return self.loop.call_later(self.limits.idle_seconds / CHECKS_PER_TIMEOUT, self._check_timeouts)
 
     def _check_timeouts(self) -> None:
         """Idle: no request is running. Stuck: the client reads nothing of what was sent. Slow reading is neither."""
-        now, unread = self.loop.time(), self._unread()
+        now, unread = self.loop.time(), self._count_unread()
         reads, self._before = unread < self._before, unread
         if reads or self.busy:
             self._idle = now
         if reads or not self.flow.write_paused:
             self._stuck = now
         if now - min(self._idle, self._stuck) >= self.limits.idle_seconds:
-            self._cut()
+            self._disconnect()
         else:
-            self._clock = self._later()
+            self._clock = self._schedule_check()
 
     def on_response_complete(self) -> None:
         """A short request may begin and end between two checks."""
@@ -82,7 +82,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """A connection closed with unread data would stay in the kernel; our timer ends it."""
-        if not self._unread():
+        if not self._count_unread():
             super().timeout_keep_alive_handler()
 
     def resume_writing(self) -> None:
@@ -99,7 +99,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
     def idle_since(self) -> float:
         return self._idle
 
-    def _unread(self) -> int:
+    def _count_unread(self) -> int:
         """Bytes that the client has not received: in the transport's buffer and, outside Windows, in the kernel's."""
         held = bytearray(4)
         with suppress(OSError, ImportError):  # Windows has no TIOCOUTQ
@@ -109,9 +109,9 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
             ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, held)
         return self.transport.get_write_buffer_size() + struct.unpack("i", held)[0]
 
-    def _cut(self) -> None:
+    def _disconnect(self) -> None:
         """With a reset if data is unsent, so that the kernel drops its buffer too."""
-        if self._unread():
+        if self._count_unread():
             made = self.transport.get_extra_info("socket")
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
@@ -141,18 +141,18 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
         super().handle_events()
         if self.busy and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             if len(self.conn.trailing_data[0]) > self.limits.header_bytes:
-                self._cut()
+                self._disconnect()
             else:
                 self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
-        fault = self.conn.fault or Refusal("this is not valid HTTP, or its headers are too large")
+        fault = self.conn.fault or RequestError("this is not valid HTTP, or its headers are too large")
         self._refuse(fault, status=fault.status)
 
-    def _refuse(self, fault: Refusal, *, status: int) -> None:
+    def _refuse(self, fault: RequestError, *, status: int) -> None:
         """An error response, if no part of another response was sent."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            return self._cut()
+            return self._disconnect()
         fault.status = status
         headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         answer = h11.Response(status_code=status, headers=headers, reason=b"")
@@ -167,7 +167,7 @@ class Watched(H11Protocol, asyncio.BufferedProtocol):
 class LingeringTransport:
     """A transport that lingers when it is closed within a request; uvicorn closes it in several places."""
 
-    def __init__(self, wire: asyncio.Transport, protocol: Watched) -> None:
+    def __init__(self, wire: asyncio.Transport, protocol: BoundedProtocol) -> None:
         self.wire, self._protocol = wire, protocol
 
     def close(self) -> None:
@@ -180,6 +180,6 @@ class LingeringTransport:
         return getattr(self.wire, name)
 
 
-def watched(limits: Limits) -> type[Watched]:
-    made: Any = type("WatchedProtocol", (Watched,), {"limits": limits})
+def make_protocol(limits: Limits) -> type[BoundedProtocol]:
+    made: Any = type("WatchedProtocol", (BoundedProtocol,), {"limits": limits})
     return made

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from triform.errors import NotNumbers, TriformError
+from triform.errors import InvalidScores, TriformError
 
 TYPES = {
     401: "authentication_error",
@@ -19,7 +19,7 @@ TYPES = {
 }
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """`param` is the field that is wrong, `code` a word for programs."""
 
     message: str
@@ -28,11 +28,14 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True):
-    error: Trouble
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """In Anthropic's form it says of itself that it is an error."""
+
+    error: ErrorBody
+    type: Literal["error"] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Refusal(TriformError):
+class RequestError(TriformError):
     """An error response to one request; `wait`: seconds for Retry-After."""
 
     def __init__(
@@ -44,34 +47,42 @@ class Refusal(TriformError):
 
     @property
     def body(self) -> bytes:
+        return msgspec.json.encode(self.response)
+
+    @property
+    def response(self) -> ErrorResponse:
         kind = TYPES.get(self.status, "invalid_request_error")
-        return msgspec.json.encode(ErrorAnswer(Trouble(message=str(self), type=kind, param=self.param, code=self.code)))
+        return ErrorResponse(ErrorBody(message=str(self), type=kind, param=self.param, code=self.code))
+
+    @property
+    def anthropic_body(self) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(self.response, type="error"))
 
 
-def refusal(error: BaseException) -> Refusal:
+def to_request_error(error: BaseException) -> RequestError:
     """Any error as a response: a TriformError is the client's (400), others are internal and give no details."""
-    if isinstance(error, Refusal):
+    if isinstance(error, RequestError):
         return error
-    if isinstance(error, NotNumbers):
-        return Refusal(str(error), status=500, code="generation_failed")
+    if isinstance(error, InvalidScores):
+        return RequestError(str(error), status=500, code="generation_failed")
     if isinstance(error, TriformError):
-        return Refusal(str(error), param=getattr(error, "field", None))
-    return Refusal("internal error in this request; others are unaffected", status=500, code="internal_error")
+        return RequestError(str(error), param=getattr(error, "field", None))
+    return RequestError("internal error in this request; others are unaffected", status=500, code="internal_error")
 
 
-def failed_writing(error: str, *, param: str | None = None) -> Refusal:
+def generation_error(error: str, *, param: str | None = None) -> RequestError:
     """A generation that failed midway: 400 if a field of the request is the cause, otherwise 500."""
     status = 500 if param is None else 400
-    return Refusal(f"generation failed: {error}", status=status, param=param, code="generation_failed")
+    return RequestError(f"generation failed: {error}", status=status, param=param, code="generation_failed")
 
 
 Why = Literal["stopping", "busy", "stalled"]
 
 
-def unavailable(why: Why, *, wait: float = 0.0) -> Refusal:
+def unavailable_error(why: Why, *, wait: float = 0.0) -> RequestError:
     """`wait`: estimated seconds until the queue has a free place."""
     if why == "busy":
         wait = max(1, math.ceil(wait))
-        return Refusal("the queue is full; retry later", status=429, code="rate_limit_exceeded", wait=wait)
+        return RequestError("the queue is full; retry later", status=429, code="rate_limit_exceeded", wait=wait)
     message = "the server is stopping" if why == "stopping" else "the model worker is not responding"
-    return Refusal(message, status=503, code=why, wait=5)
+    return RequestError(message, status=503, code=why, wait=5)

@@ -58,7 +58,7 @@ def format_line(event: str, fields: dict[str, Any]) -> str:
     return json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f") + "\n"
 
 
-class Forward(logging.Handler):
+class LogForwarder(logging.Handler):
     """Writes the HTTP library's warnings to the log."""
 
     def __init__(self, log: Log) -> None:
@@ -72,7 +72,7 @@ class Forward(logging.Handler):
 
 
 @contextmanager
-def logged_stderr(log: Log) -> Iterator[None]:
+def redirect_stderr(log: Log) -> Iterator[None]:
     """What libraries write to standard error (a panic in Rust, a warning in C++) becomes lines of the log."""
     sys.stderr.flush()
     real = os.dup(2)

@@ -48,11 +48,11 @@ class Metrics:
         named = f"triform_{name}"
         return prometheus.Histogram(named, says, labels or ("model",), buckets=buckets, registry=self.registry)
 
-    def text(self) -> bytes:
+    def render_text(self) -> bytes:
         return prometheus.generate_latest(self.registry)
 
 
-class Gauge:
+class ModelMetrics:
     """The metrics of one model."""
 
     def __init__(self, metrics: Metrics, name: str, spec: ModelSpec) -> None:
@@ -60,21 +60,23 @@ class Gauge:
         self.first, self.between = metrics.first.labels(name), metrics.between.labels(name)
         self.read, self.written = metrics.read.labels(name), metrics.written.labels(name)
         self.flops, self.moved = metrics.flops.labels(name), metrics.moved.labels(name)
-        self.costs = Costs(spec)
+        self.costs = StepCosts(spec)
         self._last = 0.0
 
-    def watch(self, *, running: Callable[[], float], waiting: Callable[[], float], cache: Callable[[], float]) -> None:
+    def register_gauges(
+        self, *, running: Callable[[], float], waiting: Callable[[], float], cache: Callable[[], float]
+    ) -> None:
         """Registers values that are computed when metrics are scraped."""
         self.metrics.running.labels(self.name).set_function(running)
         self.metrics.waiting.labels(self.name).set_function(waiting)
         self.metrics.cache.labels(self.name).set_function(cache)
 
-    def stepped(self, engine: Engine, events: Sequence[Event], *, goes_on: bool) -> None:
+    def record_step(self, engine: Engine, events: Sequence[Event], *, goes_on: bool) -> None:
         """After each step of the worker; it `goes_on` if a sequence had a token before this step."""
-        for begin, end in engine.read:
+        for begin, end in engine.prefilled:
             self.read.inc(end - begin)
-            (flops, moved), (known, held) = self.costs.reading(end), self.costs.reading(begin)
-            self._spend((max(0.0, flops - known), max(0.0, moved - held)))
+            (flops, moved), (known, held) = self.costs.reading_cost(end), self.costs.reading_cost(begin)
+            self._add_cost((max(0.0, flops - known), max(0.0, moved - held)))
         if not events:
             return
         now = monotonic()
@@ -82,40 +84,42 @@ class Gauge:
             self.between.observe(now - self._last)
         self._last = now
         self.written.inc(len(events))
-        self._spend(self.costs.step(engine.passes.cache.lengths[: len(engine.writing)]))
+        self._add_cost(self.costs.step_cost(engine.runner.cache.lengths[: len(engine.running)]))
 
-    def searched(self, written: Sequence[int], *, beams: int) -> None:
+    def record_search(self, written: Sequence[int], *, beams: int) -> None:
         """Beam searches that returned this many tokens each; every token took one step of all beams."""
         for tokens in written:
-            flops, moved = self.costs.step([(1 + tokens) / 2] * beams)  # a mean: a step's cost is linear in lengths
+            flops, moved = self.costs.step_cost(
+                [(1 + tokens) / 2] * beams
+            )  # a mean: a step's cost is linear in lengths
             self.written.inc(tokens)
-            self._spend((tokens * flops, tokens * moved))
+            self._add_cost((tokens * flops, tokens * moved))
 
-    def count_read(self, tokens: int) -> None:
+    def record_prompt(self, tokens: int) -> None:
         self.read.inc(tokens)
-        self._spend(self.costs.reading(tokens))
+        self._add_cost(self.costs.reading_cost(tokens))
 
-    def _spend(self, done: tuple[float, float]) -> None:
+    def _add_cost(self, done: tuple[float, float]) -> None:
         self.flops.inc(done[0])
         self.moved.inc(done[1])
 
 
-class Costs:
+class StepCosts:
     """FLOPs and bytes, computed quickly: the cost of a step is linear in the rows and in the sum of their lengths."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
-        self.reading = lru_cache(maxsize=8192)(self._reading)
+        self.reading_cost = lru_cache(maxsize=8192)(self._reading_cost)
         window = None if spec.decoder is None else spec.decoder.attention.window
         self.most = spec.context if window is None else min(spec.context, window)
         if spec.decoder is not None:
             far = min(self.most, 64)
-            one, two, long = self._step(1, 1), self._step(2, 1), self._step(1, far)
+            one, two, long = self._measure_step(1, 1), self._measure_step(2, 1), self._measure_step(1, far)
             self.position = tuple((b - a) / max(1, far - 1) for a, b in zip(one, long, strict=True))
             self.row = tuple(b - a - p for a, b, p in zip(one, two, self.position, strict=True))
             self.once = tuple(a - r - p for a, r, p in zip(one, self.row, self.position, strict=True))
 
-    def step(self, lengths: Sequence[float]) -> tuple[float, float]:
+    def step_cost(self, lengths: Sequence[float]) -> tuple[float, float]:
         """One more token per row: once + row · rows + position · Σ lengths"""
         positions = sum(min(length, self.most) for length in lengths)
         flops, moved = (
@@ -124,22 +128,22 @@ class Costs:
         )
         return flops, moved
 
-    def _step(self, batch: int, length: int) -> tuple[float, float]:
-        total = cost(self.spec, phase="step", batch=batch, length=length, source=self._source(1)).total
+    def _measure_step(self, batch: int, length: int) -> tuple[float, float]:
+        total = cost(self.spec, phase="step", batch=batch, length=length, source=self._source_length(1)).total
         return total.flops, total.moved
 
-    def _reading(self, tokens: int) -> tuple[float, float]:
+    def _reading_cost(self, tokens: int) -> tuple[float, float]:
         """For a text longer than the context: the sum over its windows."""
         whole, rest = divmod(tokens, self.spec.context)
-        each = self._window(self.spec.context) if whole else (0.0, 0.0)
-        last = self._window(rest) if rest else (0.0, 0.0)
+        each = self._window_cost(self.spec.context) if whole else (0.0, 0.0)
+        last = self._window_cost(rest) if rest else (0.0, 0.0)
         return whole * each[0] + last[0], whole * each[1] + last[1]
 
-    def _window(self, length: int) -> tuple[float, float]:
+    def _window_cost(self, length: int) -> tuple[float, float]:
         phase: Phase = "reading" if self.spec.decoder is None else "prefill"
         own = length if self.spec.form != "encoder-decoder" else 1
-        total = cost(self.spec, phase=phase, length=own, source=self._source(length)).total
+        total = cost(self.spec, phase=phase, length=own, source=self._source_length(length)).total
         return total.flops, total.moved
 
-    def _source(self, length: int) -> int | None:
+    def _source_length(self, length: int) -> int | None:
         return length if self.spec.form == "encoder-decoder" else None

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from time import monotonic
 
-from triform.serve.http.http_errors import Refusal
+from triform.serve.http.http_errors import RequestError
 from triform.serve.http.limits import Limits
 
 MINUTE = 60.0
@@ -49,7 +49,7 @@ class Sessions:
         if times and len(times) >= self.limits.wrong_keys:
             wait = 1 + int(times[0] + MINUTE - self._clock())
             message = f"too many wrong keys from this address; try again in {wait} s"
-            raise Refusal(message, status=429, code="rate_limit_exceeded", wait=wait)
+            raise RequestError(message, status=429, code="rate_limit_exceeded", wait=wait)
 
     def count_wrong_key(self, address: str) -> None:
         self._wrong.setdefault(address, deque(maxlen=self.limits.wrong_keys)).append(self._clock())

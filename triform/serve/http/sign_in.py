@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from triform.page.export_html import hashed
+from triform.page.export_html import csp_hash
 from triform.serve.http.auth import COOKIE, Access, check_same_origin, is_key, session_token
-from triform.serve.http.http_errors import Refusal
+from triform.serve.http.http_errors import RequestError
 from triform.serve.http.limits import Limits
-from triform.serve.http.request_body import body_of
+from triform.serve.http.request_body import read_body
 from triform.serve.http.sessions import Sessions
 
 MAX_FORM_BYTES = 4096
@@ -29,32 +29,32 @@ label { display: grid; gap: .3rem } input, button { font: inherit; padding: .5re
 [role=alert] { font-weight: 600 }
 """
 HEADERS = {
-    "content-security-policy": f"default-src 'none'; style-src {hashed(STYLE)}; form-action 'self'; base-uri 'none'; "
+    "content-security-policy": f"default-src 'none'; style-src {csp_hash(STYLE)}; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "referrer-policy": "same-origin",  # without it browsers send Origin: null with the form
     "www-authenticate": "Bearer",
 }
 
 
-def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
+def make_routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
     """`/sign-in` and `/sign-out`."""
 
     async def show(request: Request) -> Response:
-        return form(then="") if access.keys else RedirectResponse("./", 303)
+        return render_form(then="") if access.keys else RedirectResponse("./", 303)
 
     async def sign_in(request: Request) -> Response:
         check_same_origin(request.headers)
-        sent = await fields_of(request, sessions.limits)
+        sent = await read_form(request, sessions.limits)
         then = sent.get("then", "")
         if access.keys:
             address = request.client.host if request.client else ""
             try:
                 sessions.check_guesses(address)
-            except Refusal as fault:
-                return form(then=then, message=str(fault), status=fault.status, headers=fault.headers)
+            except RequestError as fault:
+                return render_form(then=then, message=str(fault), status=fault.status, headers=fault.headers)
             if not is_key(sent.get("key", "").strip(), access.keys):
                 sessions.count_wrong_key(address)
-                return form(then=then, message="This key is not valid.")
+                return render_form(then=then, message="This key is not valid.")
         answer = RedirectResponse(PAGES.get(then, "./"), 303)
         if access.keys:
             set_cookie(answer, sessions.start(), request.headers, seconds=int(sessions.limits.session_seconds))
@@ -73,12 +73,15 @@ def routes(access: Access, sessions: Sessions) -> list[BaseRoute]:
     ]
 
 
-async def fields_of(request: Request, limits: Limits) -> dict[str, str]:
-    body = await body_of(request.receive, request.headers, most=MAX_FORM_BYTES, seconds=limits.idle_seconds, kind=FORM)
+async def read_form(request: Request, limits: Limits) -> dict[str, str]:
+    """The fields of a small posted form."""
+    body = await read_body(
+        request.receive, request.headers, most=MAX_FORM_BYTES, seconds=limits.idle_seconds, kind=FORM
+    )
     try:
         fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=4)
     except ValueError:  # UnicodeDecodeError is one
-        raise Refusal("invalid form; send key=… as application/x-www-form-urlencoded") from None
+        raise RequestError("invalid form; send key=… as application/x-www-form-urlencoded") from None
     return {name: values[0] for name, values in fields.items()}
 
 
@@ -88,7 +91,7 @@ def set_cookie(answer: Response, token: str, headers: Headers, *, seconds: int) 
     answer.set_cookie(COOKIE, token, max_age=seconds, path="/", secure=safe, httponly=True, samesite="strict")
 
 
-def form(*, then: str, message: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
+def render_form(*, then: str, message: str = "", status: int = 401, headers: dict[str, str] | None = None) -> Response:
     """The sign-in page, with an error message or without."""
     then = then if then in PAGES else ""
     page = (

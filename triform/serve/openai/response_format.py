@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triform.generate.sampling import Untouched
-from triform.generate.sequence import RowError
+from triform.generate.sampling import PlainHistory
+from triform.generate.sequence import SequenceError
 from triform.generate.settings import Settings
-from triform.serve.http.http_errors import Refusal
-from triform.serve.openai.request_types import AsJson, AsRegex, AsSchema, AsText, Writing
-from triform.serve.worker.service import Served
+from triform.serve.http.http_errors import RequestError
+from triform.serve.openai.request_types import GenerationRequest, JsonFormat, RegexFormat, SchemaFormat, TextFormat
+from triform.serve.worker.service import ServedModel
 
 MAX_SCHEMA_DEPTH = 32
 PARAM = "response_format"
+CALL_PARAM = "tool_choice"
 COMPACT = {"whitespace_flexible": False}  # a model might generate spaces for ever
 TRIAL_TOKENS = 4  # generated under a new grammar before a worker gets it: a costly one fails with the first of them
 # Work of the library's lexer, in its own units: 20,000 take about 40 ms, in which other requests of the model wait.
@@ -35,22 +36,22 @@ PARSER_LIMITS = {
 ANY_OBJECT = '{"type": "object"}'
 
 
-class Banned(Untouched):
+class ConstrainedHistory(PlainHistory):
     """A sequence's history under a grammar: tokens outside the grammar are never chosen."""
 
-    def __init__(self, history: Untouched, matcher: Any) -> None:
+    def __init__(self, history: PlainHistory, matcher: Any) -> None:
         self.history, self.matcher = history, matcher
 
     def add(self, token: int) -> None:
         self.history.add(token)
-        consume(self.matcher, token)
+        consume_token(self.matcher, token)
 
-    def changed(self, logits: Tensor) -> Tensor:
+    def change_logits(self, logits: Tensor) -> Tensor:
         allowed = torch.from_numpy(allowed_tokens(self.matcher, vocab=len(logits)))
-        return self.history.changed(logits).masked_fill(~allowed.to(logits.device), -math.inf)
+        return self.history.change_logits(logits).masked_fill(~allowed.to(logits.device), -math.inf)
 
-    def fork(self) -> "Banned":
-        return Banned(self.history.fork(), self.matcher.deep_copy())
+    def fork(self) -> "ConstrainedHistory":
+        return ConstrainedHistory(self.history.fork(), self.matcher.deep_copy())
 
 
 def allowed_tokens(matcher: Any, *, vocab: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
@@ -60,14 +61,14 @@ def allowed_tokens(matcher: Any, *, vocab: int) -> "np.ndarray[Any, np.dtype[np.
     return np.unpackbits(bits, bitorder="little", count=vocab).astype(np.bool_)
 
 
-def consume(matcher: Any, token: int) -> None:
+def consume_token(matcher: Any, token: int) -> None:
     matcher.consume_token(token)
     refuse_failed(matcher)
 
 
 def refuse_failed(matcher: Any) -> None:
     if matcher.is_error():
-        raise RowError(f"the grammar cannot be followed: {first_line(matcher.get_error())}", param=PARAM)
+        raise SequenceError(f"the grammar cannot be followed: {first_line(matcher.get_error())}", param=PARAM)
 
 
 def first_line(error: str) -> str:
@@ -75,65 +76,83 @@ def first_line(error: str) -> str:
     return " ".join(error.partition("\n")[0].split())[:200]
 
 
-class Compiled:
+class CompiledGrammar:
     """A compiled grammar; every sequence starts at its beginning."""
 
     def __init__(self, matcher: Any) -> None:
         self.matcher = matcher
 
-    def over(self, history: Untouched) -> Untouched:
-        return Banned(history, self.matcher.deep_copy())
+    def over(self, history: PlainHistory) -> PlainHistory:
+        return ConstrainedHistory(history, self.matcher.deep_copy())
 
 
-async def grammar_of(served: Served, request: Writing, settings: Settings) -> Compiled | None:
+async def find_grammar(served: ServedModel, request: GenerationRequest, settings: Settings) -> CompiledGrammar | None:
     """The compiled grammar of a request, if it has one."""
     format = request.response_format
-    if format is None or isinstance(format, AsText):
+    if format is None or isinstance(format, TextFormat):
         return None
     if not settings.eos or settings.ignore_eos or served.model.tokenizer is None:
-        raise Refusal("response_format needs a tokenizer with an end token, and ignore_eos: false", param=PARAM)
-    return await served.lanes.grammars.run(lambda: compiled(served, format, settings.eos))
+        raise RequestError("response_format needs a tokenizer with an end token, and ignore_eos: false", param=PARAM)
+    return await served.queues.grammars.run(lambda: compile_grammar(served, format, settings.eos))
 
 
-def compiled(served: Served, format: AsJson | AsSchema | AsRegex, eos: tuple[int, ...]) -> Compiled:
-    guidance = library()
-    text = written(format)
+async def compile_call(served: ServedModel, grammar: str, settings: Settings) -> CompiledGrammar:
+    """The grammar of an answer that must call a tool."""
+    if not settings.eos or settings.ignore_eos:
+        raise RequestError("this tool_choice needs an end token, and ignore_eos: false", param=CALL_PARAM)
     try:
-        if isinstance(format, AsRegex):
+        return await served.queues.grammars.run(lambda: compile_grammar(served, grammar, settings.eos))
+    except RequestError as error:
+        raise RequestError(
+            str(error).replace(PARAM, CALL_PARAM), status=error.status, param=CALL_PARAM, code=error.code
+        ) from None
+
+
+def compile_grammar(
+    served: ServedModel, format: JsonFormat | SchemaFormat | RegexFormat | str, eos: tuple[int, ...]
+) -> CompiledGrammar:
+    """`format` as text is a grammar in Lark."""
+    guidance = import_llguidance()
+    text = format if isinstance(format, str) else grammar_source(format)
+    try:
+        if isinstance(format, str):
+            source = guidance.LLMatcher.grammar_from_lark(text)
+        elif isinstance(format, RegexFormat):
             source = guidance.LLMatcher.grammar_from_regex(text)
         else:
             source = guidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)
         parser_limits = guidance.LLParserLimits(**PARSER_LIMITS)
-        matcher = guidance.LLMatcher(words(served, eos), source, log_level=0, limits=parser_limits)
+        matcher = guidance.LLMatcher(grammar_vocabulary(served, eos), source, log_level=0, limits=parser_limits)
         refuse_failed(matcher)
-        try_out(matcher.deep_copy(), vocab=served.model.spec.vocab, eos=eos)
-    except (ValueError, RowError) as error:
-        raise Refusal(f"this grammar cannot be used: {first_line(str(error))}", param=PARAM) from None
-    return Compiled(matcher)
+        try_grammar(matcher.deep_copy(), vocab=served.model.spec.vocab, eos=eos)
+    except (ValueError, SequenceError) as error:
+        raise RequestError(f"this grammar cannot be used: {first_line(str(error))}", param=PARAM) from None
+    return CompiledGrammar(matcher)
 
 
-def try_out(matcher: Any, *, vocab: int, eos: tuple[int, ...]) -> None:
+def try_grammar(matcher: Any, *, vocab: int, eos: tuple[int, ...]) -> None:
     """Generates a few tokens under the grammar, where no other request waits for it."""
     for _ in range(TRIAL_TOKENS):
         (allowed,) = allowed_tokens(matcher, vocab=vocab).nonzero()
         tokens = [int(token) for token in allowed if token not in eos]
         if not tokens:
             return
-        consume(matcher, tokens[0])
+        consume_token(matcher, tokens[0])
 
 
-def written(format: AsJson | AsSchema | AsRegex) -> str:
-    if isinstance(format, AsRegex):
+def grammar_source(format: JsonFormat | SchemaFormat | RegexFormat) -> str:
+    """The pattern or JSON schema of a response format, checked."""
+    if isinstance(format, RegexFormat):
         return format.pattern
-    if isinstance(format, AsJson):
+    if isinstance(format, JsonFormat):
         return ANY_OBJECT
     text = msgspec.json.encode(format.json_schema.schema).decode()
-    if depth(json.loads(text)) > MAX_SCHEMA_DEPTH:
-        raise Refusal(f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep", param=PARAM)
+    if nesting_depth(json.loads(text)) > MAX_SCHEMA_DEPTH:
+        raise RequestError(f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep", param=PARAM)
     return text
 
 
-def depth(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     """Levels of objects and lists; without recursion, which a client could exhaust."""
     level, values = 0, [value]
     while values := [value for value in values if isinstance(value, dict | list)]:
@@ -142,19 +161,20 @@ def depth(value: Any) -> int:
     return level
 
 
-def words(served: Served, eos: tuple[int, ...]) -> Any:
+def grammar_vocabulary(served: ServedModel, eos: tuple[int, ...]) -> Any:
     """The model's vocabulary for the library: made once, since it takes a second."""
     if eos not in served.vocabularies:
         text = served.model.require_tokenizer().target.to_json()
-        vocabulary = library().LLTokenizer(text, n_vocab=served.model.spec.vocab, eos_token=list(eos))
+        vocabulary = import_llguidance().LLTokenizer(text, n_vocab=served.model.spec.vocab, eos_token=list(eos))
         served.vocabularies[eos] = vocabulary
     return served.vocabularies[eos]
 
 
-def library() -> Any:
+def import_llguidance() -> Any:
+    """The llguidance package; its absence is an error that says how to install it."""
     try:
         import llguidance
     except ImportError:
         message = "response_format needs an extra on the server: pip install llguidance, then restart the service"
-        raise Refusal(message, param=PARAM, code="no_grammar") from None
+        raise RequestError(message, param=PARAM, code="no_grammar") from None
     return llguidance

@@ -7,6 +7,7 @@ import msgspec
 from triform.tasks.task import Usage
 
 Reason: TypeAlias = Literal["stop", "length"]
+ChatReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/models`."""
+
     data: tuple[ModelCard, ...]
     object: Literal["list"] = "list"
 
@@ -35,6 +38,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/tokenize`."""
+
     ids: tuple[int, ...]
     tokens: tuple[str | None, ...]
     offsets: tuple[tuple[int, ...], ...]  # characters [start, end) of the text; (0, 0) for special tokens
@@ -46,6 +51,8 @@ class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Logprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-probabilities of a completion's tokens."""
+
     tokens: tuple[str, ...]
     token_logprobs: tuple[float, ...]
     top_logprobs: tuple[dict[str, float], ...]
@@ -53,6 +60,8 @@ class Logprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """One completion."""
+
     index: int
     text: str
     logprobs: Logprobs | None = None
@@ -64,6 +73,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/completions`."""
+
     id: str
     created: int
     model: str
@@ -76,37 +87,75 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A token with its log-probability."""
+
     token: str
     logprob: float
     bytes: tuple[int, ...] | None
 
 
 class TokenLogprob(TopLogprob, frozen=True, kw_only=True):
+    """A generated token with its log-probability and its alternatives."""
+
     top_logprobs: tuple[TopLogprob, ...]
 
 
 class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-probabilities of a message's tokens."""
+
     content: tuple[TokenLogprob, ...]
 
 
+class AnswerFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`arguments` is JSON, as text; in a stream the name comes first."""
+
+    arguments: str
+    name: str | None = None
+
+
+class AnswerCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the model calls."""
+
+    id: str
+    function: AnswerFunction
+    type: Literal["function"] = "function"
+
+
+class AnswerCallPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of a call; id, type and name come with its first one."""
+
+    index: int
+    function: AnswerFunction
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
 class ChatText(msgspec.Struct, frozen=True, kw_only=True):
-    content: str
+    """`content` is null where the model only calls tools; `reasoning_content` is what it thought before."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: tuple[AnswerCall, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a conversation."""
+
     index: int
     message: ChatText
     logprobs: ChatLogprobs | None = None
-    finish_reason: Reason | None = None
+    finish_reason: ChatReason | None = None
     token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
-        return self.message.content.strip()
+        return (self.message.content or "").strip()
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/chat/completions`."""
+
     id: str
     created: int
     model: str
@@ -116,19 +165,27 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a streamed chunk adds to the message."""
+
     content: str | None = None
     role: Literal["assistant"] | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[AnswerCallPiece, ...] | None = None
 
 
 class ChatPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """One streamed piece of an answer."""
+
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None = None
-    finish_reason: Reason | None = None
+    finish_reason: ChatReason | None = None
     token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One streamed event of `/v1/chat/completions`."""
+
     id: str
     created: int
     model: str
@@ -149,6 +206,8 @@ class Embedding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of `/v1/embeddings`."""
+
     data: tuple[Embedding, ...]
     model: str
     usage: Usage

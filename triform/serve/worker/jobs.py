@@ -13,27 +13,27 @@ DECAY_SECONDS = 10.0  # of decoding, over which the mean duration of a step forg
 NEWEST_SHARE = 0.1  # of the mean answer length that the last answer decides
 
 
-class Question(NamedTuple):
+class TaskInput(NamedTuple):
     """One input of a task; inputs with the same `key` have the same `run` and settings and are computed in one batch.
 
     `run(inputs, model=…, **settings)` yields one answer per input, in their order.
     """
 
     run: Callable[..., Iterator[Any]]
-    asked: Any
+    value: Any
     settings: Mapping[str, Any]
     key: tuple[Any, ...]
     size: int  # characters
 
 
-class Job:
+class WorkerJob:
     """The event loop's side of some work: `groups` yields (part, value) as they arrive, until every part has ended.
 
     A value is an `Event` of a request, or the answer to a task input. If a part fails, its error is raised instead, and
     the reader of the job cancels the rest.
     """
 
-    def __init__(self, work: "Sequence[Request | Question]") -> None:
+    def __init__(self, work: "Sequence[Request | TaskInput]") -> None:
         self.work = work
         self.left = sum(part.settings.n if isinstance(part, Request) else 1 for part in work)
         self.began = monotonic()
@@ -41,12 +41,12 @@ class Job:
         self._arrived: list[tuple[int, Any]] = []
         self._news = asyncio.Event()
 
-    def arrive(self, part: int, value: Any, *, last: bool) -> None:
+    def add_result(self, part: int, value: Any, *, last: bool) -> None:
         self._arrived.append((part, value))
         self.left -= last
         self._news.set()
 
-    async def groups(self) -> AsyncIterator[list[tuple[int, Any]]]:
+    async def receive_groups(self) -> AsyncIterator[list[tuple[int, Any]]]:
         while True:
             await self._news.wait()
             self._news.clear()
@@ -59,17 +59,17 @@ class Job:
                 return
 
 
-class Place(NamedTuple):
+class JobPart(NamedTuple):
     """The part of a job that a value belongs to."""
 
-    job: Job
+    job: WorkerJob
     part: int
 
 
-class Running:
+class RunningRequest:
     """A request in the engine: its samples, how many of them have not ended, and the tokens generated so far."""
 
-    def __init__(self, place: Place, request: Request) -> None:
+    def __init__(self, place: JobPart, request: Request) -> None:
         self.place, self.request, self.written, self.most = place, request, 0, request.settings.max_tokens
         self.samples = self.left = request.settings.n
 
@@ -79,7 +79,7 @@ class Running:
         return self.written / self.samples, self.most
 
 
-class Pace:
+class WaitEstimate:
     """Estimates when rows of the engine become free; updated by the worker's thread, read by the event loop's."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Pace:
         self._steps, self._seconds = fade * self._steps + 1, fade * self._seconds + seconds
         self._left = [max(1.0, min(self._length, most) - written) for written, most in answers]
 
-    def ended(self, tokens: float) -> None:
+    def record_answer(self, tokens: float) -> None:
         self._length += (tokens - self._length) * (NEWEST_SHARE if self._length else 1.0)
 
-    def wait(self, answers: int) -> float:
+    def estimate_seconds(self, answers: int) -> float:
         """Seconds until this many answers have ended, if all rows are taken; 0 while nothing is known."""
         ends, end = list(self._left), 0.0
         if not ends or not self._length:

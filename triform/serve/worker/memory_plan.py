@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import torch
 
-from triform.core.initial_weights import build
-from triform.core.packed_linear import PLAIN_ROWS, WORTH_PACKING
-from triform.costs.machine import memory
+from triform.core.change_weights import change_weights
+from triform.core.initial_weights import build_network
+from triform.core.packed_linear import MIN_PACKED_PARAMETERS, PLAIN_ROW_MULTIPLE
+from triform.costs.machine import usable_memory
 from triform.costs.predict import cache_bytes_per_position, cost
 from triform.errors import TriformError
 from triform.families import NAMED
-from triform.generate.model_runner import SMALLEST
+from triform.generate.model_runner import MIN_CAPACITY
 from triform.hints import Hint
+from triform.kernels.library import find_kernels
 from triform.model import Model
+from triform.native.native_network import MIN_NATIVE_PARAMETERS
+from triform.parameters import bytes_of_weights
 from triform.serve.http.limits import Limits
-from triform.serve.worker.served_indexes import Described, Held
+from triform.serve.worker.served_indexes import DescribedIndex, IndexMemory
 from triform.spec import ModelSpec, Own, Tied, Transformed
+from triform.weight_kinds import AUTO, WeightKind, weight_kind_named
 from triform.weights import model_folder as folders
 from triform.weights import model_store
-from triform.weights.verify_folder import described
+from triform.weights.verify_folder import describe_folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,15 +38,18 @@ FLOAT32_BYTES = 4  # models are served in float32
 PROCESS_BYTES = 400 * 2**20  # Python, torch and the service itself
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """A model to serve; `folder` is None for a named size of a family, with random weights."""
 
     name: str
     folder: Path | None
     spec: ModelSpec
+    adapter: Path | None = None  # added to the model that is served as `base`, whose weights it shares
+    base: str = ""
+    weights: str = AUTO
 
     @property
-    def searches(self) -> bool:
+    def uses_beam_search(self) -> bool:
         """Beam search: encoder-decoders, and decoders trained for a task, as their folder says."""
         return self.spec.form == "encoder-decoder" or (
             self.folder is not None and (self.folder / model_store.MEMO).exists()
@@ -49,13 +57,21 @@ class Source(NamedTuple):
 
     def load(self) -> Model:
         if self.folder is None:
-            return Model(spec=self.spec, network=build(self.spec, seed=0, dtype=torch.float32, device="cpu"))
-        return folders.read(self.folder)
+            network = build_network(self.spec, seed=0, dtype=torch.float32, device="cpu")
+            return Model(spec=self.spec, network=change_weights(network, self.spec, kind=self.kind))
+        return folders.read(self.folder, weights=self.weights)
+
+    @property
+    def kind(self) -> WeightKind:
+        """The kind of weights, known without reading them."""
+        if self.weights != AUTO:
+            return weight_kind_named(self.weights)
+        return "float32" if self.folder is None else model_store.stored_kind(self.folder)
 
 
-def sources(named: Sequence[str]) -> list[Source]:
+def find_sources(named: Sequence[str], *, weights: str = AUTO) -> list[ModelSource]:
     """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without."""
-    models = [_source(given) for given in named]
+    models = [_find_source(given)._replace(weights=weights) for given in named]
     if not models:
         raise TriformError(f"there is no model to serve; give a folder, or a name that `{Hint.MODELS}` lists")
     names = [source.name for source in models]
@@ -65,20 +81,44 @@ def sources(named: Sequence[str]) -> list[Source]:
     return models
 
 
-def _source(given: str) -> Source:
+def _find_source(given: str) -> ModelSource:
     alias, equals, place = given.partition("=")
     if not equals or Path(given).is_dir():
         alias, place = "", given
     if place in NAMED and not Path(place).is_dir():
-        return Source(alias or place, None, NAMED[place])
-    folder = model_store.find(place)
+        return ModelSource(alias or place, None, NAMED[place])
+    folder = model_store.find_model(place)
     name = alias or folder.resolve().name
     if not name.isprintable() or "/" in name:
         raise TriformError(f"{name!r} is not a valid model name; give another: NAME={place}")
-    return Source(name, folder, described(folder))
+    return ModelSource(name, folder, describe_folder(folder))
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+def find_adapters(named: Sequence[str], models: Sequence[ModelSource]) -> list[ModelSource]:
+    """From NAME=FOLDER: an adapter of the one model that is served, under a name of its own."""
+    found: list[ModelSource] = []
+    for given in named:
+        name, equals, place = given.partition("=")
+        if not equals or not name.isprintable() or "/" in name or not Path(place).is_dir():
+            raise TriformError(f"--adapter {given}: use NAME=FOLDER, the folder of an adapter")
+        if len(models) != 1:
+            raise TriformError(f"--adapter {given}: adapters belong to one model, {len(models)} are given; serve one")
+        if name in (models[0].name, *(one.name for one in found)):
+            raise TriformError(f"two models are named {name!r}; rename the adapter: other={place}")
+        found.append(models[0]._replace(name=name, adapter=Path(place), base=models[0].name))
+    return found
+
+
+def load_sources(sources: Sequence[ModelSource]) -> dict[str, Model]:
+    """Every model by its name; adapted ones share the weights of their base."""
+    loaded = {one.name: one.load() for one in sources if one.adapter is None}
+    for one in sources:
+        if one.adapter is not None:
+            loaded[one.name] = loaded[one.base].with_adapter(one.adapter)
+    return loaded
+
+
+class ModelMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that one model needs."""
 
     model: str
@@ -94,11 +134,11 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         return sum(getattr(self, name) for name in self.__struct_fields__[1:])
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory and available memory, in bytes."""
 
-    models: tuple[Need, ...]
-    indexes: tuple[Held, ...] = ()
+    models: tuple[ModelMemory, ...]
+    indexes: tuple[IndexMemory, ...] = ()
     looks: int  # cache of the page
     memory: int
 
@@ -119,38 +159,38 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         parts |= {
             f"the {name} of {need.model!r}": getattr(need, name)
             for need in self.models
-            for name in Need.__struct_fields__[1:]
+            for name in ModelMemory.__struct_fields__[1:]
         }
         name, count = max(parts.items(), key=lambda part: part[1])
-        return f"{name} with {size(count)}"
+        return f"{name} with {format_bytes(count)}"
 
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        names = Need.__struct_fields__[1:]
+        names = ModelMemory.__struct_fields__[1:]
         table = Table("model", *names, "total", title="peak memory")
         for column in table.columns[1:]:
             column.justify = "right"
         for need in self.models:
-            table.add_row(need.model, *(size(getattr(need, name)) for name in names), size(need.total))
+            table.add_row(need.model, *(format_bytes(getattr(need, name)) for name in names), format_bytes(need.total))
         for held in self.indexes:
-            table.add_row(f"index {held.index}", *[""] * len(names), size(held.total))
+            table.add_row(f"index {held.index}", *[""] * len(names), format_bytes(held.total))
         table.add_section()
         rest = (("cache of the page", self.looks), ("the service itself", PROCESS_BYTES))
         for name, count in (*rest, ("total", self.total), ("available", self.memory)):
-            table.add_row(name, *[""] * len(names), size(count))
+            table.add_row(name, *[""] * len(names), format_bytes(count))
         return table
 
 
-def plan(
-    models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described] = (), most: int | None = None
-) -> Plan:
+def plan_memory(
+    models: Sequence[ModelSource], *, limits: Limits, indexes: Sequence[DescribedIndex] = (), most: int | None = None
+) -> MemoryPlan:
     """`most`: bytes the service may use; default: what this machine has."""
-    return Plan(
-        models=tuple(need(one.name, one.spec, searches=one.searches, limits=limits) for one in models),
+    return MemoryPlan(
+        models=tuple(plan_source(one, limits=limits) for one in models),
         indexes=tuple(one.held for one in indexes),
         looks=limits.look_bytes,
-        memory=most or memory(),
+        memory=most or usable_memory(),
     )
 
 
@@ -163,16 +203,18 @@ LOWERABLE_LIMITS = (
 )
 
 
-def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[Described], most: int | None) -> None:
+def check_fits(
+    models: Sequence[ModelSource], *, limits: Limits, indexes: Sequence[DescribedIndex], most: int | None
+) -> None:
     """Refuses a service whose peak memory exceeds the available memory; names limits with which it would fit."""
 
-    def with_limits(lower: dict[str, int]) -> Plan:
-        return plan(models, limits=msgspec.structs.replace(limits, **lower), indexes=indexes, most=most)
+    def with_limits(lower: dict[str, int]) -> MemoryPlan:
+        return plan_memory(models, limits=msgspec.structs.replace(limits, **lower), indexes=indexes, most=most)
 
     planned = with_limits({})
     if planned.fits:
         return
-    problem = f"the service may need {size(planned.total)}, available: {size(planned.memory)}"
+    problem = f"the service may need {format_bytes(planned.total)}, available: {format_bytes(planned.memory)}"
     lower: dict[str, int] = {}
     for name, value in LOWERABLE_LIMITS:
         if value < getattr(limits, name) and not with_limits(lower).fits:
@@ -181,7 +223,7 @@ def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[De
     if not least.fits:
         contexts = ", ".join(f"{one.name} {one.spec.context:,}" for one in models)
         raise TriformError(
-            f"{problem}; lower limits are not enough: at least {size(least.total)} are needed, most of it "
+            f"{problem}; lower limits are not enough: at least {format_bytes(least.total)} are needed, most of it "
             f"{least.largest} (context in tokens: {contexts}); serve fewer or smaller models, or allow more memory"
         )
     for name in list(lower):
@@ -191,30 +233,41 @@ def check_fits(models: Sequence[Source], *, limits: Limits, indexes: Sequence[De
     raise TriformError(f"{problem}; it fits with {flags}, or serve fewer or smaller models")
 
 
-def need(name: str, spec: ModelSpec, *, searches: bool, limits: Limits) -> Need:
+def plan_source(source: ModelSource, *, limits: Limits) -> ModelMemory:
+    """An adapter needs all but weights."""
+    planned = plan_model(source.name, source.spec, searches=source.uses_beam_search, limits=limits, kind=source.kind)
+    return planned if source.adapter is None else msgspec.structs.replace(planned, weights=0, packed=0)
+
+
+def plan_model(
+    name: str, spec: ModelSpec, *, searches: bool, limits: Limits, kind: WeightKind = "float32"
+) -> ModelMemory:
+    """The memory that one model needs in the worst case."""
     whole = cost(spec, length=1)
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
-    large = whole.parameters >= WORTH_PACKING
-    rows = limits.rows if large else -(-limits.rows // PLAIN_ROWS) * PLAIN_ROWS
-    return Need(
+    few_bits = kind != "float32"
+    least = MIN_PACKED_PARAMETERS if find_kernels() is None else MIN_NATIVE_PARAMETERS
+    large = few_bits or whole.parameters >= least
+    rows = limits.rows if large else -(-limits.rows // PLAIN_ROW_MULTIPLE) * PLAIN_ROW_MULTIPLE
+    return ModelMemory(
         model=name,
-        weights=whole.memory.weights,
-        packed=whole.memory.weights if large else 0,
-        cache=cache(spec, rows=rows) if writes else 0,
-        search=cache(spec, rows=max(rows, limits.beams)) if writes and searches else 0,
+        weights=bytes_of_weights(spec, kind),
+        packed=whole.memory.weights if large and not few_bits else 0,
+        cache=count_cache_bytes(spec, rows=rows) if writes else 0,
+        search=count_cache_bytes(spec, rows=max(rows, limits.beams)) if writes and searches else 0,
         prefixes=limits.prefix_bytes if writes else 0,
-        activations=activations(spec, limits=limits),
+        activations=estimate_activations(spec, limits=limits),
     )
 
 
-def cache(spec: ModelSpec, *, rows: int) -> int:
+def count_cache_bytes(spec: ModelSpec, *, rows: int) -> int:
     """2 · L · rows · G · K · positions · 4 bytes, for the past and, in an encoder-decoder, for the source."""
-    per_position = rows * cache_bytes_per_position(spec, number=FLOAT32_BYTES)
-    steps = 2 ** max(0, (spec.context // SMALLEST).bit_length() - 1)  # a cache grows by doubling
+    per_position = rows * cache_bytes_per_position(spec, bytes_per_number=FLOAT32_BYTES)
+    steps = 2 ** max(0, (spec.context // MIN_CAPACITY).bit_length() - 1)  # a cache grows by doubling
     return per_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
 
 
-def activations(spec: ModelSpec, *, limits: Limits) -> int:
+def estimate_activations(spec: ModelSpec, *, limits: Limits) -> int:
     """The largest of a decoding step of all rows, a prompt's chunk, or an encoder's batch (one token per character)."""
     source = spec.context if spec.form == "encoder-decoder" else None
     if spec.decoder is None:
@@ -225,5 +278,5 @@ def activations(spec: ModelSpec, *, limits: Limits) -> int:
     return max(step.memory.passing, read.memory.passing)
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     return f"{-(-count // 2**20):,} MiB" if count < 10 * 2**30 else f"{count / 2**30:,.1f} GiB"

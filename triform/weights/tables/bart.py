@@ -2,12 +2,13 @@
 
 from triform import families
 from triform.spec import Head, ModelSpec, Tied
-from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family_table import NO_HEAD, Family, Has, HeadRow
-from triform.weights.name_rules import Rule, ignore, row, same, stack, twin, under
+from triform.weights.config_fields import FLAG, Config, Tree, act, get_field, number, set_head_width, size
+from triform.weights.family_table import NO_HEAD, Family, HasTensor, HeadRow
+from triform.weights.name_rules import Rule, add_prefix, ignore, row, same, stack, twin
 
 
 def side(name: str) -> tuple[Rule, ...]:
+    """The names of the encoder's or the decoder's tensors."""
     return (
         same(f"{name}.entry.position", f"{name}.embed_positions"),
         same(f"{name}.entry.norm", f"{name}.layernorm_embedding"),
@@ -51,7 +52,7 @@ FIXED: Config = {"tie_word_embeddings": True, "normalize_before": False, "add_fi
 FIXED |= {"is_decoder": False}
 
 
-def tied(config: Config, has: Has) -> Head:
+def tied(config: Config, has: HasTensor) -> Head:
     return Tied(shift=has("final_logits_bias"))
 
 
@@ -59,9 +60,9 @@ LANGUAGE_HEAD = HeadRow(tied, (row("readout.shift", "final_logits_bias"), twin("
 
 
 def derive(tree: Tree, config: Config) -> None:
-    even_heads(tree, "encoder")
-    even_heads(tree, "decoder")
-    tree["embedding"]["scale"] = tree["width"] ** 0.5 if get(config, "scale_embedding", FLAG) else 1.0
+    set_head_width(tree, "encoder")
+    set_head_width(tree, "decoder")
+    tree["embedding"]["scale"] = tree["width"] ** 0.5 if get_field(config, "scale_embedding", FLAG) else 1.0
 
 
 def more(spec: ModelSpec) -> Config:
@@ -75,7 +76,7 @@ BART = Family(
     fields=FIELDS,
     fixed=FIXED | {"normalize_embedding": True, "static_position_embeddings": False},
     prefix="model.",
-    names=under("model.", BODY),
+    names=add_prefix("model.", BODY),
     heads={"BartForConditionalGeneration": LANGUAGE_HEAD, "BartModel": NO_HEAD},
     derive=derive,
     more=more,

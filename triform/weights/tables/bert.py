@@ -2,9 +2,20 @@
 
 from triform import families
 from triform.spec import Classify, Head, NoHead, NormSpec, Pooled, Transformed
-from triform.weights.config_fields import ACT, NUMBER, Config, Tree, act, check_fixed, even_heads, get, number, size
-from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
-from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.config_fields import (
+    ACT,
+    NUMBER,
+    Config,
+    Tree,
+    act,
+    check_fixed,
+    get_field,
+    number,
+    set_head_width,
+    size,
+)
+from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, HasTensor, HeadRow, choose_classify
+from triform.weights.name_rules import Rule, add_prefix, ignore, same, stack, twin
 
 BODY: tuple[Rule, ...] = (
     same("token", "embeddings.word_embeddings"),
@@ -40,16 +51,18 @@ FIXED: Config = {"position_embedding_type": "absolute", "is_decoder": False, "ad
 def pooled(name: str) -> HeadRow:
     """The summary of the first token, where the file has one."""
 
-    def choose(config: Config, has: Has) -> Head:
+    def choose(config: Config, has: HasTensor) -> Head:
         return Pooled() if has(f"{name}.weight") else NoHead()
 
     return HeadRow(choose, (same("readout.dense", name),), bare=True)
 
 
-def masked(config: Config, has: Has) -> Head:
+def masked(config: Config, has: HasTensor) -> Head:
+    """The masked-language-model head of a config."""
     check_fixed(config, {"tie_word_embeddings": True})
     return Transformed(
-        act=get(config, "hidden_act", ACT), norm=NormSpec(kind="layer", eps=get(config, "layer_norm_eps", NUMBER))
+        act=get_field(config, "hidden_act", ACT),
+        norm=NormSpec(kind="layer", eps=get_field(config, "layer_norm_eps", NUMBER)),
     )
 
 
@@ -67,7 +80,7 @@ MASKED = HeadRow(
 
 
 def derive(tree: Tree, config: Config) -> None:
-    even_heads(tree, "encoder")
+    set_head_width(tree, "encoder")
 
 
 BERT = Family(
@@ -76,14 +89,14 @@ BERT = Family(
     fields=FIELDS,
     fixed=FIXED,
     prefix="bert.",
-    names=under("bert.", BODY),
+    names=add_prefix("bert.", BODY),
     old_names=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
     heads={
         "BertModel": pooled("bert.pooler.dense"),
         "BertForMaskedLM": MASKED,
         "BertForPreTraining": MASKED._replace(written=False),
         "BertForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="first", act="tanh")),
+            choose_classify(Classify(labels=1, pick="first", act="tanh")),
             (same("readout.dense", "bert.pooler.dense"), same("readout.out", "classifier")),
         ),
         "BertForTokenClassification": TAGGER,

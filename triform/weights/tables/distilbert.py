@@ -2,9 +2,17 @@
 
 from triform import families
 from triform.spec import Classify, Head, NoHead, NormSpec, Transformed
-from triform.weights.config_fields import ACT, Config, act, check_fixed, get, number, size
-from triform.weights.family_table import NO_HEAD, QUESTION_ANSWERING, TAGGER, Family, Has, HeadRow, classify
-from triform.weights.name_rules import Rule, ignore, same, stack, twin, under
+from triform.weights.config_fields import ACT, Config, act, check_fixed, get_field, number, size
+from triform.weights.family_table import (
+    NO_HEAD,
+    QUESTION_ANSWERING,
+    TAGGER,
+    Family,
+    HasTensor,
+    HeadRow,
+    choose_classify,
+)
+from triform.weights.name_rules import Rule, add_prefix, ignore, same, stack, twin
 from triform.weights.tables import bert
 
 BODY: tuple[Rule, ...] = (
@@ -21,9 +29,9 @@ BODY: tuple[Rule, ...] = (
 )
 
 
-def masked(config: Config, has: Has) -> Head:
+def masked(config: Config, has: HasTensor) -> Head:
     check_fixed(config, {"tie_word_embeddings": True})
-    return Transformed(act=get(config, "activation", ACT), norm=NormSpec(kind="layer", eps=1e-12))
+    return Transformed(act=get_field(config, "activation", ACT), norm=NormSpec(kind="layer", eps=1e-12))
 
 
 DISTILBERT = Family(
@@ -40,7 +48,7 @@ DISTILBERT = Family(
         number("dropout", "dropout", default=0.1),
     ),
     prefix="distilbert.",
-    names=under("distilbert.", BODY),
+    names=add_prefix("distilbert.", BODY),
     heads={
         "DistilBertModel": NO_HEAD,
         "DistilBertForMaskedLM": HeadRow(
@@ -53,7 +61,7 @@ DISTILBERT = Family(
             ),
         ),
         "DistilBertForSequenceClassification": HeadRow(
-            classify(Classify(labels=1, pick="first", act="relu")),
+            choose_classify(Classify(labels=1, pick="first", act="relu")),
             (same("readout.dense", "pre_classifier"), same("readout.out", "classifier")),
         ),
         "DistilBertForTokenClassification": TAGGER,

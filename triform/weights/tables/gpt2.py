@@ -2,9 +2,9 @@
 
 from triform import families
 from triform.spec import ModelSpec
-from triform.weights.config_fields import FLAG, Config, Tree, act, even_heads, get, number, size
-from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, tie_flag
-from triform.weights.name_rules import Rule, ignore, same, transpose, under
+from triform.weights.config_fields import FLAG, Config, Tree, act, get_field, number, set_head_width, size
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, write_tie_flag
+from triform.weights.name_rules import Rule, add_prefix, ignore, same, transpose
 
 BODY: tuple[Rule, ...] = (
     same("token", "wte"),
@@ -21,16 +21,17 @@ BODY: tuple[Rule, ...] = (
 
 
 def derive(tree: Tree, config: Config) -> None:
-    even_heads(tree, "decoder")
+    """Sets what a config.json leaves to its reader."""
+    set_head_width(tree, "decoder")
     if "n_inner" not in config:
         tree["decoder"]["feedforward"]["width"] = 4 * tree["width"]
-    if not get(config, "scale_attn_weights", FLAG):
+    if not get_field(config, "scale_attn_weights", FLAG):
         tree["decoder"]["attention"]["scale"] = 1.0
 
 
 def more(spec: ModelSpec) -> Config:
     scaled = spec.decoder is not None and spec.decoder.attention.scale is None
-    return tie_flag(spec) | {"embd_pdrop": spec.dropout, "scale_attn_weights": scaled}
+    return write_tie_flag(spec) | {"embd_pdrop": spec.dropout, "scale_attn_weights": scaled}
 
 
 GPT2 = Family(
@@ -50,7 +51,7 @@ GPT2 = Family(
     ),
     fixed={"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
-    names=under("transformer.", BODY),
+    names=add_prefix("transformer.", BODY),
     heads={
         "GPT2LMHeadModel": LANGUAGE_HEAD,
         "GPT2Model": NO_HEAD,

@@ -3,25 +3,25 @@
 import msgspec
 
 from triform import families
-from triform.files.errors import WeightsError
-from triform.spec import ModelSpec
+from triform.files.errors import FileError
+from triform.spec import LongRopeScaling, ModelSpec
 from triform.weights import rope_config
 from triform.weights.config_fields import (
     FLAG,
     SIZE,
     Config,
-    Field,
-    Kind,
+    ConfigField,
     Tree,
+    ValueKind,
     act,
-    even_heads,
     flag,
-    get,
+    get_field,
     number,
+    set_head_width,
     size,
 )
-from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, HeadRow, tie_flag
-from triform.weights.name_rules import Rule, ignore, same, stack, under
+from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, HeadRow, write_tie_flag
+from triform.weights.name_rules import Rule, add_prefix, ignore, same, stack
 
 BODY: tuple[Rule, ...] = (
     same("token", "embed_tokens"),
@@ -38,7 +38,7 @@ BODY: tuple[Rule, ...] = (
     ignore("rotary_emb.inv_freq"),
 )
 
-FIELDS: tuple[Field, ...] = (
+FIELDS: tuple[ConfigField, ...] = (
     size("vocab_size", "vocab", default=32_000),
     size("hidden_size", "width", default=4096),
     size("num_hidden_layers", "decoder.layers", default=32),
@@ -60,17 +60,22 @@ def heads(name: str) -> dict[str, HeadRow]:
     return {name + ending: head for ending, head in heads.items()}
 
 
-def derive(tree: Tree, config: Config) -> None:
+def derive(tree: Tree, config: Config, *, share: float | None = None) -> None:
+    """Sets what a config.json leaves to its reader. `share`: what is rotated of each head, in families that may rotate
+    less than all."""
     attention = tree["decoder"]["attention"]
     if "num_key_value_heads" not in config:
         attention["kv_heads"] = attention["heads"]
     if "head_dim" not in config:
-        even_heads(tree, "decoder")
-    tree["position"] = msgspec.to_builtins(rope_config.read(config))
+        set_head_width(tree, "decoder")
+    rotary = rope_config.read(config, share=share)
+    tree["position"] = msgspec.to_builtins(rotary)
+    if isinstance(rotary.scaling, LongRopeScaling):  # one list of factors for all texts: the short ones
+        tree["context"] = min(tree["context"], rotary.scaling.trained)
 
 
 def more(spec: ModelSpec) -> Config:
-    return tie_flag(spec) | rope_config.write(spec)
+    return write_tie_flag(spec) | rope_config.write(spec)
 
 
 LLAMA = Family(
@@ -80,7 +85,7 @@ LLAMA = Family(
     fields=(*FIELDS, ATTENTION_BIAS, flag("mlp_bias", "decoder.feedforward.bias", default=False)),
     fixed={"rope_interleaved": False},
     prefix="model.",
-    names=under("model.", BODY),
+    names=add_prefix("model.", BODY),
     heads=heads("Llama"),
     derive=derive,
     more=more,
@@ -90,20 +95,20 @@ LLAMA = Family(
 
 # --- relatives with a window: all layers of Mistral, from some layer on in Qwen -------------------------------------
 
-LIST = Kind("a list", lambda value: isinstance(value, list))
-ANY_COUNT = Kind("a whole number", lambda value: isinstance(value, int))
+LIST = ValueKind("a list", lambda value: isinstance(value, list))
+ANY_COUNT = ValueKind("a whole number", lambda value: isinstance(value, int))
 
 
 def set_window(tree: Tree, config: Config, kind: str) -> None:
     """Layers of this kind, unless `layer_types` says otherwise; all must be alike."""
-    kinds = {str(each) for each in get(config, "layer_types", LIST)} if "layer_types" in config else {kind}
+    kinds = {str(each) for each in get_field(config, "layer_types", LIST)} if "layer_types" in config else {kind}
     if kinds not in ({"sliding_attention"}, {"full_attention"}):
-        raise WeightsError(
+        raise FileError(
             "config.json: some layers see everything and some only a window (layer_types, max_window_layers); "
             "only models whose layers are all alike are supported"
         )
     windowed = kinds == {"sliding_attention"}
-    tree["decoder"]["attention"]["window"] = get(config, "sliding_window", SIZE) if windowed else None
+    tree["decoder"]["attention"]["window"] = get_field(config, "sliding_window", SIZE) if windowed else None
 
 
 def derive_mistral(tree: Tree, config: Config) -> None:
@@ -116,9 +121,10 @@ def more_mistral(spec: ModelSpec) -> Config:
 
 
 def derive_qwen(tree: Tree, config: Config) -> None:
+    """Llama's derivation, with Qwen's rule for sliding windows."""
     derive(tree, config)
-    first = get(config, "max_window_layers", ANY_COUNT)
-    if not get(config, "use_sliding_window", FLAG) or first >= tree["decoder"]["layers"]:
+    first = get_field(config, "max_window_layers", ANY_COUNT)
+    if not get_field(config, "use_sliding_window", FLAG) or first >= tree["decoder"]["layers"]:
         set_window(tree, config, "full_attention")
     else:
         set_window(tree, config, "sliding_attention" if first <= 0 else "both")

@@ -1,7 +1,7 @@
 """Marian: BART's names, without norms on the embeddings; its sinusoids are computed, not read from the file."""
 
 from triform import families
-from triform.files.errors import WeightsError, shown
+from triform.files.errors import FileError, show_value
 from triform.spec import ModelSpec
 from triform.weights.config_fields import Config, Tree
 from triform.weights.name_rules import ignore
@@ -9,11 +9,12 @@ from triform.weights.tables import bart
 
 
 def derive(tree: Tree, config: Config) -> None:
+    """BART's derivation; refuses two vocabularies."""
     bart.derive(tree, config)
     if config.get("decoder_vocab_size", tree["vocab"]) != tree["vocab"]:
-        raise WeightsError(
-            f"config.json: decoder_vocab_size is {shown(config['decoder_vocab_size'])}, vocab_size {tree['vocab']}; "
-            f"only models with one vocabulary for both sides are supported"
+        raise FileError(
+            f"config.json: decoder_vocab_size is {show_value(config['decoder_vocab_size'])}, "
+            f"vocab_size {tree['vocab']}; only models with one vocabulary for both sides are supported"
         )
 
 

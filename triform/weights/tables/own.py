@@ -5,18 +5,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from triform.files.format_version import FORMAT, KEY, check_version
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_version
 from triform.spec import ModelSpec
-from triform.weights.config_fields import TREE, Config, get, to_spec
-from triform.weights.family_table import NO_HEAD, Has, HeadRow, T
-from triform.weights.name_rules import Row, Table
+from triform.weights.config_fields import OBJECT, Config, convert_to_spec, get_field
+from triform.weights.family_table import NO_HEAD, HasTensor, HeadRow, T
+from triform.weights.name_rules import NameTable, TensorRule
 
 
-class OwnPaths(Table):
+class OwnPaths(NameTable):
     """Every tensor under its own path."""
 
-    def _find(self, path: str) -> tuple[Row, str]:
-        return Row(path, (path,)), ""
+    def _find(self, path: str) -> tuple[TensorRule, str]:
+        return TensorRule(path, (path,)), ""
 
 
 HEADS = {"Triform": NO_HEAD}
@@ -33,18 +33,18 @@ class OwnFamily(NamedTuple):
     def when(self, config: Config) -> bool:
         return True
 
-    def spec(self, architecture: str, config: Config, has: Has) -> ModelSpec:
-        check_version(config.get(KEY, 1), what="config.json", otherwise="save the model again with this one")
-        return to_spec(get(config, "spec", TREE))
+    def read_spec(self, architecture: str, config: Config, has: HasTensor) -> ModelSpec:
+        check_version(config.get(FORMAT_KEY, 1), what="config.json", otherwise="save the model again with this one")
+        return convert_to_spec(get_field(config, "spec", OBJECT))
 
-    def config(self, architecture: str, spec: ModelSpec) -> Config:
+    def write_config(self, architecture: str, spec: ModelSpec) -> Config:
         named = {"model_type": self.model_type, "architectures": [architecture]}
-        return {KEY: FORMAT} | named | {"spec": msgspec.to_builtins(spec)}
+        return {FORMAT_KEY: CURRENT_FORMAT} | named | {"spec": msgspec.to_builtins(spec)}
 
-    def table(self, architecture: str, *, bare: bool) -> Table:
+    def make_table(self, architecture: str, *, bare: bool) -> NameTable:
         return OwnPaths(())
 
-    def renamed(self, places: dict[str, T]) -> dict[str, T]:
+    def respell_names(self, places: dict[str, T]) -> dict[str, T]:
         return places
 
     def is_bare(self, names: Iterable[str]) -> bool:

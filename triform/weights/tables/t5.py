@@ -6,10 +6,22 @@ transformers tells them apart by `tie_word_embeddings`. Version 5 writes that fi
 """
 
 from triform import families
-from triform.files.errors import WeightsError, shown
+from triform.files.errors import FileError, show_value
 from triform.spec import Head, ModelSpec, Own, Tied
-from triform.weights.config_fields import ACT, ACTS, FLAG, SIZE, Config, Field, Kind, Tree, get, number, size
-from triform.weights.family_table import LANGUAGE_HEAD, NO_HEAD, Family, Has
+from triform.weights.config_fields import (
+    ACT,
+    ACTS,
+    FLAG,
+    SIZE,
+    Config,
+    ConfigField,
+    Tree,
+    ValueKind,
+    get_field,
+    number,
+    size,
+)
+from triform.weights.family_table import LANGUAGE_HEAD, NO_HEAD, Family, HasTensor, write_nothing
 from triform.weights.name_rules import Rule, ignore, same, stack, twin
 
 
@@ -67,7 +79,7 @@ ACT_PLACES = ("encoder.feedforward.act", "decoder.feedforward.act")
 
 # "gated-gelu" has always meant the tanh approximation.
 GATED = {"gated-gelu": "gelu-tanh", "gated-relu": "relu", "gated-silu": "silu"}
-GATED_ACT = Kind(
+GATED_ACT = ValueKind(
     f"one of {', '.join(GATED)}",
     lambda value: isinstance(value, str) and value in GATED,
     GATED.__getitem__,
@@ -75,10 +87,11 @@ GATED_ACT = Kind(
 )
 
 
-def language_head(config: Config, has: Has) -> Head:
+def language_head(config: Config, has: HasTensor) -> Head:
+    """Tied and scaled in T5 1.0, a matrix of its own in 1.1."""
     newer = "scale_decoder_outputs" in config
-    if get(config, "scale_decoder_outputs" if newer else "tie_word_embeddings", FLAG):
-        return Tied(scale=get(config, "d_model", SIZE) ** -0.5)
+    if get_field(config, "scale_decoder_outputs" if newer else "tie_word_embeddings", FLAG):
+        return Tied(scale=get_field(config, "d_model", SIZE) ** -0.5)
     return Tied() if newer and not has("lm_head.weight") else Own()
 
 
@@ -93,9 +106,9 @@ def derive(tree: Tree, config: Config) -> None:
     feedforward = tree["encoder"]["feedforward"]
     for name, value in {"dense_act_fn": feedforward["act"], "is_gated_act": feedforward["gated"]}.items():
         if name in config and ACTS.get(str(config[name]), config[name]) != value:
-            raise WeightsError(
-                f"config.json: {name} is {shown(config[name])}, which contradicts feed_forward_proj, "
-                f"{shown(config['feed_forward_proj'])}"
+            raise FileError(
+                f"config.json: {name} is {show_value(config[name])}, which contradicts feed_forward_proj, "
+                f"{show_value(config['feed_forward_proj'])}"
             )
 
 
@@ -104,12 +117,16 @@ def more(spec: ModelSpec) -> Config:
     return config | {"scale_decoder_outputs": False} if spec.head == Tied() else config
 
 
+def is_gated(config: Config) -> bool:
+    return str(config.get("feed_forward_proj", "relu")).startswith("gated")
+
+
 T5 = Family(
     model_type="t5",
-    when=lambda config: not str(config.get("feed_forward_proj", "relu")).startswith("gated"),
+    when=lambda config: not is_gated(config),
     template=families.t5(),
     defaults={"feed_forward_proj": "relu", "tie_word_embeddings": True},
-    fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, ACT)),
+    fields=(*FIELDS, ConfigField("feed_forward_proj", ACT_PLACES, ACT)),
     fixed={"is_decoder": False},
     names=(*NAMES, *UP),
     heads=HEADS,
@@ -119,8 +136,44 @@ T5 = Family(
 )
 
 T5_GATED = T5._replace(
-    when=lambda config: str(config.get("feed_forward_proj", "relu")).startswith("gated"),
+    when=is_gated,
     template=families.flan_t5(),
-    fields=(*FIELDS, Field("feed_forward_proj", ACT_PLACES, GATED_ACT)),
+    fields=(*FIELDS, ConfigField("feed_forward_proj", ACT_PLACES, GATED_ACT)),
     names=(*NAMES, *GATED_UP),
 )
+
+
+# --- mT5: version 5 of transformers calls its head tied and never scales it; released files have an own one ----------
+
+
+def choose_unscaled(config: Config, has: HasTensor) -> Head:
+    return Own() if has("lm_head.weight") else Tied()
+
+
+MT5 = T5_GATED._replace(
+    model_type="mt5",
+    when=lambda config: True,
+    defaults={"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"},
+    heads={
+        "MT5ForConditionalGeneration": LANGUAGE_HEAD._replace(choose=choose_unscaled),
+        "MT5Model": NO_HEAD._replace(bare=False),
+    },
+    more=write_nothing,
+)
+
+
+# --- the encoder alone ------------------------------------------------------------------------------------------------
+
+
+def take_encoder(family: Family) -> Family:
+    """`T5EncoderModel`: the same names and fields, without a decoder."""
+    name = f"{family.model_type.upper()}EncoderModel"
+    return family._replace(
+        when=lambda config: config.get("architectures") == [name] and family.when(config),
+        template=families.encoder_of(family.template),
+        heads={name: NO_HEAD._replace(bare=False)},
+        more=write_nothing,
+    )
+
+
+T5_FAMILIES = tuple(each for family in (T5, T5_GATED, MT5) for each in (take_encoder(family), family))

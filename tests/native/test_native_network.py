@@ -1,0 +1,189 @@
+"""The native copy of a network beside the network itself: every family, cached and not, alone and among others."""
+
+import copy
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+import torch
+from tiny_engines import WRITERS, alone, bits, some_request, tiny, tokens
+from tiny_models import EVERY, enlarge_weights
+from torch import Tensor, nn
+
+from triform.core.build import make_cache
+from triform.core.initial_weights import build_network
+from triform.core.texts import PackedText, Pair, Text
+from triform.families import gpt2
+from triform.generate.engine import Engine
+from triform.generate.model_runner import ModelRunner
+from triform.generate.settings import Request, Settings
+from triform.kernels.library import VARIABLE, find_kernels
+from triform.native.native_network import AnyNetwork, NativeStack, free_native_copy, native_network
+
+pytestmark = pytest.mark.skipif(find_kernels() is None, reason="no native kernels for this machine")
+BOUND = 1e-5  # relative to the largest number
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def native_or_skip(network: AnyNetwork) -> AnyNetwork:
+    """The native copy; some parts of some families have no native twin yet."""
+    native = native_network(network)
+    if native is None:
+        pytest.skip("a part of it has no native twin")
+    return native
+
+
+def test_most_families_are_native() -> None:
+    found = [name for name, spec in EVERY.items() if native_network(build_network(spec, seed=1)) is not None]
+    assert len(found) >= 29
+    assert {"gpt2", "llama", "mistral", "qwen2", "qwen3", "bert", "roberta", "t5", "bart", "marian"} <= set(found)
+
+
+def distance(got: Tensor, want: Tensor) -> float:
+    return float((got.double() - want.double()).abs().max() / want.double().abs().max())
+
+
+def some_text(name: str, *lengths: int, packed: bool, seed: int = 0) -> Text | Pair:
+    random = torch.Generator().manual_seed(seed)
+
+    def draw(extra: int) -> Text:
+        texts = [torch.randint(0, 29, (length + extra,), generator=random) for length in lengths]
+        return PackedText.join(texts) if packed else Text.of(torch.stack(texts))
+
+    return Pair(draw(2), draw(0)) if EVERY[name].form == "encoder-decoder" else draw(0)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_family_computes_what_torch_does(name: str) -> None:
+    """Rows of one length, and packed texts of unequal lengths; the reference in float64."""
+    spec = EVERY[name]
+    exact = enlarge_weights(build_network(spec, seed=1, dtype=torch.float64))
+    network = copy.deepcopy(exact).float()
+    native = native_or_skip(network)
+    assert any(isinstance(module, NativeStack) for module in native.modules())
+    for text in (some_text(name, 7, 7, 7, packed=False), some_text(name, 5, 1, 12, packed=True)):
+        want, plain, got = exact(text), network(text), native(text)
+        assert distance(got, want) < max(BOUND, 3 * distance(plain, want))
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3", "gpt2", "alibi decoder", "sandwich norm", "bart", "t5"])
+def test_a_planted_mistake_is_noticed(name: str) -> None:
+    """One wrong field of one operation, in turn: the comparison above must see it."""
+    network = enlarge_weights(build_network(EVERY[name], seed=1))
+    text = some_text(name, 9, 9, packed=False)
+    want = network(text)
+    for field, change in (
+        ("score_scale", lambda x: x * 1.01), ("factor", lambda x: x * 1.01), ("adds", lambda x: 1 - x),
+        ("activation", lambda x: 1 if x != 1 else 2), ("rotary", lambda x: 0), ("biased", lambda x: 0),
+    ):  # fmt: skip
+        free_native_copy(network)
+        native = native_network(network)
+        assert native is not None
+        operations = native.decoder.program.operations
+        values = ((each, getattr(each, field)) for each in operations)
+        changed = next((each for each, value in values if value and value != change(value)), None)
+        if changed is None:
+            continue
+        setattr(changed, field, change(getattr(changed, field)))
+        assert distance(native(text), want) > 10 * BOUND, field
+    free_native_copy(network)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if EVERY[name].form == "decoder"])
+def test_cached_is_uncached_at_every_split(name: str) -> None:
+    spec = EVERY[name]
+    network = enlarge_weights(build_network(spec, seed=1))
+    native = native_or_skip(network)
+    ids = torch.randint(0, 29, (3, 9), generator=torch.Generator().manual_seed(3))
+    want = network.decode(Text.of(ids))
+    for split in (1, 4, 8):
+        cache = make_cache(spec, rows=3, capacity=4)
+        first = native.decode(Text.of(ids[:, :split]), cache)
+        rest = [native.decode(Text.of(ids[:, at : at + 1]), cache) for at in range(split, 9)]
+        assert distance(torch.cat([first, *rest], dim=1), want) < BOUND
+        cache.roll_back(4)
+        again = native.decode(Text.of(ids[:, 5:]), cache)
+        assert distance(again, want[:, 5:]) < BOUND
+        cache.reorder([2, 0, 1])
+        assert cache.lengths == (9, 9, 9)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_generation_is_that_of_torch_and_the_same_bits_amid_others(name: str) -> None:
+    """Tokens and log-probabilities: native against plain float64, alone against beside others."""
+    model, exact, random = tiny(name, torch.float32), tiny(name), Random(name)
+    native_or_skip(model.network)
+    requests = [some_request(random, model.spec, longest=30, temperature=0.0, top_p=1.0, top_k=0) for _ in range(4)]
+    apart = [bits(alone(model, request, pack=True, chunk=16)) for request in requests]
+    engine = Engine(model.network, model.spec, start=0, rows=4, chunk=16, pack=True)
+    assert isinstance(engine.runner.network.decoder, NativeStack)
+    numbers = [engine.add(request) for request in requests]
+    together: dict[int, list[tuple[int | None, float]]] = {number: [] for number in numbers}
+    while engine.busy:
+        for event in engine.step():
+            together[event.request].append((event.token, event.logprob))
+    assert [together[number] for number in numbers] == apart
+    for request, written in zip(requests, apart, strict=True):
+        slow = alone(exact, request, pack=False, chunk=16)
+        assert tokens(slow) == [token for token, _ in written]
+        assert all(abs(event.logprob - logprob) < 1e-4 for event, (_, logprob) in zip(slow, written, strict=True))
+
+
+def test_a_cache_of_another_engine_is_never_mixed_up() -> None:
+    """The addresses of a cache are remembered: a freed cache may leave its first address to the next one."""
+    model = tiny("llama", torch.float32)
+    request = Request(prompt=(1, 2, 3, 4), settings=Settings(max_tokens=8))
+    want = bits(alone(model, request, pack=True))
+    for rows in (1, 3, 1, 2, 5, 1) * 4:
+        engine = Engine(model.network, model.spec, start=0, rows=rows, pack=True)
+        number, written = engine.add(request), []
+        while engine.busy:
+            written += [(event.token, event.logprob) for event in engine.step() if event.request == number]
+        assert written == want
+
+
+# --- what stays on torch ----------------------------------------------------------------------------------------------
+
+
+class OwnNorm(nn.LayerNorm):
+    """A norm that the kernels do not know."""
+
+
+def test_a_module_without_native_twin_is_said_once_and_computed_by_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = gpt2(vocab=29, width=16, layers=1, heads=2, context=32)
+    for seed in (1, 2):
+        network = build_network(spec, seed=seed)
+        network.decoder.final = OwnNorm(16)
+        assert native_network(network) is None
+        runner = ModelRunner(network, spec, rows=1, pack=True)
+        assert not isinstance(runner.network.decoder, NativeStack)
+    assert capsys.readouterr().err.count("no native kernel for OwnNorm") == 1
+
+
+def test_other_numbers_and_no_kernels_mean_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EVERY["llama"]
+    assert native_network(build_network(spec, dtype=torch.float64)) is None
+    network = build_network(spec, seed=1)
+    assert native_network(network) is not None
+    monkeypatch.setenv(VARIABLE, "off")
+    assert native_network(network) is None
+
+
+def test_new_weights_make_a_new_copy() -> None:
+    with torch.inference_mode(mode=False):
+        network = build_network(EVERY["gpt2"], seed=1)
+        first = native_network(network)
+        assert native_network(network) is first
+        with torch.no_grad():
+            network.decoder.blocks[0].get_submodule("feedforward.f.up").weight.mul_(2)
+        second = native_network(network)
+        assert second is not None
+        assert second is not first
+        text = Text.of(torch.arange(6)[None])
+        with torch.no_grad():
+            assert distance(second(text), network(text)) < BOUND

@@ -1,0 +1,4 @@
+"""Several processes that compute one thing: which of them this is, what they tell each other, and when one is lost.
+
+Refuses to know what is trained or evaluated.
+"""

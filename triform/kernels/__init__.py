@@ -1,0 +1,1 @@
+"""Products with packed matrices, and programs of native operations: fast in C++, and the same slowly in torch."""

@@ -1,0 +1,1 @@
+"""A network as programs of native operations: one call into the kernels per pass."""

@@ -1,0 +1,209 @@
+"""A copy of a network whose stacks and language-model head run on the native kernels, with the same interface.
+
+It shares everything with its network except the packed matrices, has no hooks, and does not follow later changes of the
+weights. Only for passes without gradients; looking inside uses the network itself.
+"""
+
+import copy
+import sys
+from typing import TypeVar, cast
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import Tensor, nn
+
+from triform.core.blocks import BothSides, PastOnly, Stack
+from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
+from triform.core.forms import Network
+from triform.core.masks import QueryKeyView
+from triform.core.output_heads import LanguageHead
+from triform.core.quantized_network import is_quantized
+from triform.core.texts import Text
+from triform.kernels.library import KernelLibrary, find_kernels
+from triform.kernels.operations import PastFields
+from triform.kernels.packed_matrix import PackedMatrix
+from triform.native.compile_stack import NoNativeTwin, compile_stack, find_weights
+from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources
+from triform.native.program import PassTables
+from triform.shapes import BTD, VD, XD, XV
+
+# Parameters: below, a network is so small that nobody waits for it, and its torch road shows every detail.
+MIN_NATIVE_PARAMETERS = 2**17
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+
+
+class NativeLinear(nn.Module):
+    """x Wᵀ + b"""
+
+    def __init__(self, matrix: PackedMatrix, bias: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = matrix.shape
+        self.matrix = matrix
+        self.bias = None if bias is None else bias.detach()
+
+    def forward(self, x: XD) -> XV:
+        return self.matrix.matmul(x, self.bias)
+
+
+class NativeHead(nn.Module):
+    """logits = ready(x) Wᵀ + b"""
+
+    def __init__(self, head: LanguageHead, table: VD) -> None:
+        super().__init__()
+        self.head = head
+        self.linear = NativeLinear(find_head_matrix(head, table), head.bias())
+
+    def forward(self, x: XD, table: VD) -> XV:
+        return self.linear(self.head.ready(x))
+
+
+def find_head_matrix(head: LanguageHead, table: VD) -> PackedMatrix:
+    """A head in few bits has its matrix packed already."""
+    matrix = getattr(head, "matrix", None)
+    return matrix if isinstance(matrix, PackedMatrix) else PackedMatrix.from_float(head.weight(table), kind="float32")
+
+
+class NativeStack(nn.Module):
+    """x → embedding layer (torch) → blocks and final norm, in one native call"""
+
+    def __init__(self, stack: Stack, library: KernelLibrary, *, width: int) -> None:
+        super().__init__()
+        self.stack = stack
+        self.library = library
+        self.causal, self.window = read_pattern(stack)
+        self.program = compile_stack(stack, width=width)
+        self.blocks = nn.ModuleList(copy_cross_projection(block) for block in stack.blocks)
+        self.tables, self.positions = PassTables(), 0
+        self._pasts: tuple[ref[Cache] | None, int, list[PastFields]] = (None, 0, [])  # of the cache last used
+        self._extend_tables(64)
+
+    def forward(self, x: BTD, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
+        stack, lengths = self.stack, cache.lengths
+        stream = stack.entry(x, text.segment_ids, text.positions(lengths))
+        if stream.data_ptr() == x.data_ptr():
+            stream = stream.clone()
+        rows = stream.reshape(-1, stream.shape[-1]).contiguous()
+        cached = self.causal and cache is not NO_CACHE
+        spans = find_spans_in_cache(text, cache) if cached else find_spans_of_texts(text)
+        places = place_rows(spans, causal=self.causal, window=self.window)
+        source_places = place_sources(text, memory, [span.tokens for span in spans]) if memory.layers else None
+        self._extend_tables(1 + int(places[:, 1].max(initial=0)))
+        self.program.run(
+            self.library,
+            rows,
+            places=places,
+            source_places=source_places,
+            pasts=self._find_pasts(cache, x.shape[1]) if cached else None,
+            sources=[make_past_fields(layer) for layer in memory.layers],
+            tables=self.tables,
+        )
+        cache.advance(x.shape[1])
+        return rows.view(stream.shape)
+
+    def _find_pasts(self, cache: AnyCache, count: int) -> list[PastFields]:
+        """Keys and values of every layer where the cache holds them now; it grows here if it must."""
+        if isinstance(cache, Cache | CacheRows):
+            cache.open(count)
+        owner = cache if isinstance(cache, Cache) else cast(CacheRows, cache).cache
+        store = owner.open_rows(0, 1, 0).store
+        known, address, fields = self._pasts
+        if known is None or known() is not owner or address != store[0].data_ptr():
+            fields = [make_past_fields((keys, values)) for keys, values in store]
+            self._pasts = (ref(owner), store[0].data_ptr(), fields)
+        return fields
+
+    def _extend_tables(self, positions: int) -> None:
+        """Angles and biases of at least so many positions."""
+        if positions <= self.positions:
+            return
+        count = max(positions, 2 * self.positions)
+        counted = torch.arange(count)
+        (angles,) = self.stack.angles(counted[None], torch.float32)
+        cosines, sines = (part[0, :, 0].contiguous() for part in angles)
+        if self.program.rotated_width and cosines.shape[-1] != self.program.rotated_width // 2:
+            raise NoNativeTwin(f"{type(self.stack.angles).__name__} of part of a head")
+        middle = QueryKeyView(counted[None, -1:], torch.arange(2 * count - 1))
+        added = self.stack.score_bias(middle, torch.float32).added
+        bias = None if added is None else added[0, :, 0].contiguous()
+        self.tables, self.positions = PassTables(cosines, sines, bias, count - 1), count
+
+
+def make_past_fields(layer: tuple[Tensor, Tensor]) -> PastFields:
+    """Where the keys and values of a layer lie: [rows, G, positions, K]"""
+    keys, values = layer
+    return PastFields(keys.data_ptr(), values.data_ptr(), *keys.stride()[:3])
+
+
+def read_pattern(stack: Stack) -> tuple[bool, int | None]:
+    """Whether a token sees only the past, and how many positions of it."""
+    if type(stack) is not Stack or type(stack.entry.project) is not nn.Identity:
+        raise NoNativeTwin("shared layers and narrow embeddings")
+    if len(stack.patterns) > 1:
+        raise NoNativeTwin("layers of different kinds")
+    (pattern,) = stack.patterns
+    if isinstance(pattern, PastOnly):
+        return True, pattern.window
+    if isinstance(pattern, BothSides) and pattern.window is None:
+        return False, None
+    raise NoNativeTwin("this pattern of keys that are seen")
+
+
+def copy_cross_projection(block: nn.Module) -> nn.Module:
+    """Of a block only the projection of the source, which an encoder-decoder finds by its path `cross.f`."""
+    same = nn.Module()
+    if "cross" in block._modules:
+        cross = block.get_submodule("cross.f")
+        projection = copy.copy(cross)
+        projection._modules = cross._modules | {"kv": NativeLinear(*find_weights(cross.get_submodule("kv")))}
+        same.add_module("cross", nn.ModuleDict({"f": projection}))
+    return same
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+_NATIVE_COPIES: WeakKeyDictionary[Network, tuple[object, Network | None]] = WeakKeyDictionary()
+_REPORTED: set[str] = set()
+
+
+def is_worth_native(network: Network) -> bool:
+    """Whether a network is large enough, or in few bits, to be used for its answers."""
+    large = sum(parameter.numel() for parameter in network.parameters()) >= MIN_NATIVE_PARAMETERS
+    return large or is_quantized(network)
+
+
+def native_network(network: AnyNetwork) -> AnyNetwork | None:
+    """The native copy, made once per state of the weights and freed with its network; None where torch must compute:
+    without kernels, for other dtypes and devices than float32 on the CPU, and for modules without a native twin."""
+    library, weights = find_kernels(), [*network.parameters()]
+    if library is None or any(each.dtype != torch.float32 or each.device.type != "cpu" for each in weights):
+        return None
+    state = (library.path, [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in weights])
+    known = _NATIVE_COPIES.get(network)
+    if known is None or known[0] != state:
+        known = _NATIVE_COPIES[network] = (state, _copy_native(network, library))
+    return cast(AnyNetwork | None, known[1])
+
+
+def free_native_copy(network: Network) -> None:
+    """Frees the native copy before the weights change: it is as large as its network."""
+    _NATIVE_COPIES.pop(network, None)
+
+
+def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
+    width = network.token.table.shape[1]
+    try:
+        stacks = {
+            name: NativeStack(module, library, width=width)
+            for name, module in network._modules.items()
+            if isinstance(module, Stack)
+        }
+    except NoNativeTwin as error:
+        if str(error) not in _REPORTED:
+            _REPORTED.add(str(error))
+            print(f"no native kernel for {error}: torch computes this model (slower)", file=sys.stderr)
+        return None
+    copied = copy.copy(network)
+    copied._modules = network._modules | stacks
+    if isinstance(network.readout, LanguageHead):
+        copied.readout = NativeHead(network.readout, network.token.table)
+    return copied

@@ -1,0 +1,73 @@
+"""Where the rows of a pass stand: which past they extend, at which position, and which keys they see.
+
+A row is one token. All patterns of the core come down to this: many sequences of unequal length that decode one or
+more tokens each, a chunk of a prompt, several whole prompts, and texts that are read as a whole.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from triform.core.cache import Cache, CacheRows, SourceMemory
+from triform.core.texts import PackedText, Text, UnequalRows
+from triform.native.program import Places
+
+
+class TokenSpan(NamedTuple):
+    """Tokens of one text: its cache row, its position before them, how many there are, the slot of its position 0."""
+
+    row: int
+    start: int
+    tokens: int
+    origin: int = 0
+
+
+def find_spans_in_cache(text: Text, cache: Any) -> list[TokenSpan]:
+    """The cache rows that the tokens of a text are appended to, in the order of its tokens."""
+    if isinstance(cache, CacheRows | Cache):
+        first = cache.first if isinstance(cache, CacheRows) else 0
+        count = text.ids.shape[1]
+        return [TokenSpan(row, length, count) for row, length in enumerate(cache.lengths, first)]
+    # Whole prompts packed into one row of tokens, each for an empty cache row of its own.
+    return [TokenSpan(row, 0, count) for row, count in enumerate(cache.counts, cache.first)]
+
+
+def find_spans_of_texts(text: Text) -> list[TokenSpan]:
+    """Texts that are read as a whole: a token's slot is its place among all tokens of the pass."""
+    lengths = list_lengths(text)
+    origins = np.cumsum([0, *lengths]).tolist()
+    return [TokenSpan(0, 0, length, origin) for length, origin in zip(lengths, origins, strict=False)]
+
+
+def list_lengths(text: Text) -> Sequence[int]:
+    """Tokens of each text."""
+    return text.lengths if isinstance(text, PackedText) else [text.ids.shape[1]] * text.ids.shape[0]
+
+
+def place_rows(spans: Sequence[TokenSpan], *, causal: bool, window: int | None) -> Places:
+    """One place per token: causal ones see themselves and the past (at most `window` positions), others the text."""
+    counts = np.array([span.tokens for span in spans])
+    rows, starts, origins = (np.repeat([span[at] for span in spans], counts) for at in (0, 1, 3))
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions = starts + within
+    ends = positions + 1 if causal else starts + np.repeat(counts, counts)
+    begins = np.zeros_like(ends) if window is None else np.maximum(ends - window, 0)
+    places = np.stack((rows, positions, origins + positions, origins + begins, origins + ends), axis=1)
+    return np.ascontiguousarray(places, dtype=np.int32)
+
+
+def place_sources(text: Text, memory: SourceMemory, counts: Sequence[int]) -> Places:
+    """Which source each token sees; `counts` are the tokens of each target. The beams of a prompt share its source."""
+    source = memory.source
+    lengths = list_lengths(source) if isinstance(source, Text) else cast(UnequalRows, source).lengths
+    packed = isinstance(source, PackedText)
+    origins = np.cumsum([0, *lengths])[:-1] if packed else np.zeros(len(lengths), dtype=np.int64)
+    rows = np.zeros(len(lengths), dtype=np.int64) if packed else np.arange(len(lengths))
+    sources = np.repeat(np.arange(len(lengths)), getattr(text, "beams", 1))
+    places = np.zeros((sum(counts), 5), dtype=np.int32)
+    chosen = np.repeat(sources, counts)
+    places[:, 0] = rows[chosen]
+    places[:, 3] = origins[chosen]
+    places[:, 4] = origins[chosen] + np.asarray(lengths)[chosen]
+    return places

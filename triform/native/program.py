@@ -1,0 +1,212 @@
+"""A program: the native operations of a stack in order, and the memory that a pass works in.
+
+A program never changes once it is made, and belongs to no thread: each pass brings its own frame.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from triform.kernels.library import KernelLibrary
+from triform.kernels.operations import (
+    ACTIVATIONS,
+    ATTENTION,
+    KIND_NUMBERS,
+    LINEAR,
+    NO_NORM,
+    NORM,
+    BufferFields,
+    FrameFields,
+    NormFields,
+    OperationFields,
+    PastFields,
+)
+from triform.kernels.packed_matrix import PackedMatrix, pad_vector
+
+# The buffers of a pass: the residual stream, projections of it, mixed values, inner numbers of the feed-forward, and
+# what a norm reads before it is added to the stream.
+STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
+BUFFERS = 5
+Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
+
+
+class HeadCounts(NamedTuple):
+    """Query heads, key/value heads, numbers per head."""
+
+    heads: int
+    kv_heads: int
+    head_width: int
+
+
+class ProgramBuilder:
+    """Collects operations; keeps what they point to alive."""
+
+    def __init__(self) -> None:
+        self.operations: list[OperationFields] = []
+        self.kept: list[object] = []
+        self.widths = [0] * BUFFERS
+        self.pasts = 0  # of self-attention, one per layer
+        self.source_pasts = 0
+        self.rotated_width = 0  # of heads that are rotated
+        self.heads = 0
+
+    def make_norm(self, kind: int, *, epsilon: float, gain: Tensor, shift: Tensor | None) -> NormFields:
+        return NormFields(kind, epsilon, self._hold_vector(gain), None if shift is None else self._hold_vector(shift))
+
+    def add_linear(
+        self,
+        matrix: PackedMatrix,
+        bias: Tensor | None,
+        *,
+        source: int,
+        target: int,
+        norm: NormFields | None = None,
+        activation: str = "identity",
+        gated: bool = False,
+        adds: bool = False,
+    ) -> None:
+        """target = act(W norm(source) + b); gated: W (act(first half of the source) · second half) + b"""
+        outputs, inputs = matrix.shape
+        self.kept.append(matrix)
+        self._widen(source, 2 * inputs if gated else inputs)
+        self._widen(target, outputs)
+        self.operations.append(
+            OperationFields(
+                kind=LINEAR, source=source, target=target, adds=adds, weights=KIND_NUMBERS[matrix.kind], gated=gated,
+                activation=ACTIVATIONS[activation], factor=1.0, outputs=outputs, inputs=inputs,
+                matrix=matrix.data.data_ptr(), bias=None if bias is None else self._hold_vector(bias),
+                norm=norm or NormFields(NO_NORM),
+            )
+        )  # fmt: skip
+
+    def add_norm(self, norm: NormFields, width: int, *, source: int, target: int, adds: bool = False) -> None:
+        self._widen(source, width)
+        self.operations.append(
+            OperationFields(kind=NORM, source=source, target=target, adds=adds, factor=1.0, inputs=width, norm=norm)
+        )
+
+    def add_attention(
+        self,
+        counts: HeadCounts,
+        *,
+        scale: float,
+        rotates: bool = False,
+        query_norm: NormFields | None = None,
+        key_norm: NormFields | None = None,
+        from_source: bool = False,
+    ) -> None:
+        """mixed = softmax(q kᵀ · scale + bias) v, over the past that the pass appends to, or over the source"""
+        heads, kv_heads, width = counts
+        self._widen(MIXED, heads * width)
+        past = self.source_pasts if from_source else self.pasts
+        if from_source:
+            self.source_pasts += 1
+        else:
+            self.pasts += 1
+        self.rotated_width = width if rotates else self.rotated_width
+        self.heads = heads
+        self.operations.append(
+            OperationFields(
+                kind=ATTENTION, source=PROJECTED, target=MIXED, heads=heads, kv_heads=kv_heads, head_width=width,
+                past=past, writes=not from_source, rotary=rotates, from_source=from_source, score_scale=scale,
+                query_norm=query_norm or NormFields(NO_NORM), key_norm=key_norm or NormFields(NO_NORM),
+            )
+        )  # fmt: skip
+
+    def build(self, *, biased: bool) -> "Program":
+        """`biased`: self-attention adds a score bias."""
+        for operation in self.operations:
+            if operation.kind == ATTENTION and operation.from_source:
+                operation.past += self.pasts
+            elif operation.kind == ATTENTION:
+                operation.biased = biased
+        return Program(self)
+
+    def _widen(self, buffer: int, width: int) -> None:
+        self.widths[buffer] = max(self.widths[buffer], width)
+
+    def _hold_vector(self, x: Tensor) -> int:
+        padded = pad_vector(x)
+        self.kept.append(padded)
+        return padded.data_ptr()
+
+
+class PassTables(NamedTuple):
+    """Rotary angles by position, and the score bias by distance."""
+
+    cosines: Tensor | None = None
+    sines: Tensor | None = None
+    bias: Tensor | None = None
+    bias_center: int = 0
+
+
+class Program:
+    """Operations in order, as the library reads them."""
+
+    def __init__(self, builder: ProgramBuilder) -> None:
+        self.operations = (OperationFields * len(builder.operations))(*builder.operations)
+        self.kept = tuple(builder.kept)
+        self.widths = tuple(builder.widths)
+        self.pasts, self.source_pasts = builder.pasts, builder.source_pasts
+        self.heads, self.rotated_width = builder.heads, builder.rotated_width
+        self._free: list[list[Tensor]] = []  # buffers that no pass uses now
+
+    def run(
+        self,
+        library: KernelLibrary,
+        x: Tensor,
+        *,
+        places: Places,
+        source_places: Places | None,
+        pasts: Sequence[PastFields] | None,
+        sources: Sequence[PastFields],
+        tables: PassTables,
+    ) -> None:
+        """Changes x [rows, width] in place. Without pasts, keys and values stay where they are projected."""
+        rows = len(x)
+        buffers = self._take_buffers(rows)
+        try:
+            fields = (BufferFields * BUFFERS)(*(BufferFields(b.data_ptr(), b.stride(0)) for b in (x, *buffers)))
+            own_pasts = self._pasts_in(buffers[PROJECTED - 1]) if pasts is None else pasts
+            past_array = (PastFields * (len(own_pasts) + len(sources)))(*own_pasts, *sources)
+            cosines, sines, bias, center = tables
+            frame = FrameFields(
+                buffers=ctypes.addressof(fields),
+                pasts=ctypes.addressof(past_array),
+                places=places.ctypes.data,
+                source_places=None if source_places is None else source_places.ctypes.data,
+                cosines=None if cosines is None else cosines.data_ptr(),
+                sines=None if sines is None else sines.data_ptr(),
+                bias=None if bias is None else bias.data_ptr(),
+                bias_length=0 if bias is None else bias.shape[-1],
+                bias_center=center,
+            )
+            library.run(ctypes.addressof(self.operations), len(self.operations), frame, rows=rows)
+        finally:
+            self._free.append(buffers)
+
+    def _take_buffers(self, rows: int) -> list[Tensor]:
+        """Of at least so many rows; kept for the next pass."""
+        try:
+            buffers = self._free.pop()
+        except IndexError:
+            buffers = []
+        if not buffers or len(buffers[0]) < rows:
+            buffers = [torch.zeros(rows, max(width, 1)) for width in self.widths[1:]]
+        return buffers
+
+    def _pasts_in(self, projected: Tensor) -> list[PastFields]:
+        """Each layer finds keys and values in its own projection [q k v]: texts that are read as a whole."""
+        fields = []
+        for operation in self.operations:
+            if operation.kind == ATTENTION and operation.writes:
+                width = operation.head_width
+                keys = projected.data_ptr() + 4 * operation.heads * width
+                values = keys + 4 * operation.kv_heads * width
+                fields.append(PastFields(keys, values, 0, width, projected.stride(0)))
+        return fields

@@ -1,0 +1,1 @@
+"""Anthropic's routes: messages, and how many tokens they have."""
