@@ -5,6 +5,7 @@ import torch
 from tiny_models import EVERY, FAMILIES
 from viewed_models import SOURCE, TARGET, logits, model_of, seen
 
+import triform
 from triform.core.packed_linear import is_worth_packing
 from triform.errors import InputError, TriformError
 from triform.inspect.ablations import ablate_with_mean, ablate_with_resample, patch_path, steering_vector
@@ -26,6 +27,8 @@ from triform.inspect.locations import Location, locate
 from triform.inspect.parse_changes import CHANGES, EXAMPLES, ChangeSources, parse_change
 from triform.inspect.patched_model import make_patched_model
 from triform.inspect.view import look
+from triform.native.native_network import is_worth_native
+from triform.weight_kinds import WeightKind
 
 # A model whose layers share one block has one location for all of them.
 SEVERAL = [name for name in EVERY if "albert" not in name and "shared" not in name]
@@ -104,6 +107,21 @@ def test_a_network_with_hooks_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> 
     model = model_of("gpt2")
     assert is_worth_packing(model.network)
     assert not is_worth_packing(make_patched_model(model, "off L0H0").network)
+
+
+@pytest.mark.parametrize("weights", ["float32", "q8"])
+def test_a_patched_model_large_enough_for_native_kernels_generates_as_its_changes_say(weights: WeightKind) -> None:
+    """Planted mistake: with the native copy, which has no hooks, the answer would be that of the model as it is."""
+    spec = triform.families.gpt2(width=64, layers=3, heads=4, vocab=512, context=64)
+    model = triform.build(spec, seed=0).with_weights(weights)
+    assert is_worth_native(model.network)
+    changed = make_patched_model(model, "off L0", "off L1", "off L2")
+    (plain,), (answer,) = (each.complete([[3, 4, 5, 6]], max_tokens=6, temperature=0.0) for each in (model, changed))
+    ids = [3, 4, 5, 6]
+    for token in answer.tokens:
+        assert int(changed.logits([ids])[0, -1].argmax()) == token
+        ids.append(token)
+    assert answer.tokens != plain.tokens
 
 
 def test_adding_and_scaling() -> None:

@@ -71,11 +71,15 @@ def can_pack(network: Network) -> bool:
     return torch._C._has_mkldnn and network.dtype == torch.float32 and network.device.type == "cpu"
 
 
+def has_hooks(network: Network) -> bool:
+    """Whether something reads or changes the pass inside: a copy for speed has no hooks and would pass them by."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+
+
 def is_worth_packing(network: Network) -> bool:
-    """Large enough or quantised, and without hooks: a packed copy has none."""
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    """Large enough or quantised, and without hooks."""
     large = sum(p.numel() for p in network.parameters()) >= MIN_PACKED_PARAMETERS
-    return not hooked and can_pack(network) and (large or is_quantized(network))
+    return not has_hooks(network) and can_pack(network) and (large or is_quantized(network))
 
 
 _PACKED_COPIES: WeakKeyDictionary[Network, tuple[tuple[tuple[int, int], ...], Network]] = WeakKeyDictionary()

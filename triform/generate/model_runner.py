@@ -211,7 +211,10 @@ class ModelRunner:
 
 def choose_network(network: GeneratingNetwork, *, pack: bool | None) -> tuple[GeneratingNetwork, bool]:
     """The fastest network with the same answers, and whether its rows have the same bits in any number: native kernels,
-    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is."""
+    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is. A network
+    with hooks stays as it is: its copies have none."""
+    if packed_linear.has_hooks(network):
+        return network, False
     if pack or (pack is None and is_worth_native(network)):
         native = native_network(network)
         if native is not None:
