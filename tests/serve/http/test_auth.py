@@ -84,6 +84,31 @@ def test_other_origins_are_not_answered_unless_given() -> None:
     assert "access-control-allow-origin" not in other.headers
 
 
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+def test_pages_of_other_origins_change_nothing(keys: tuple[str, ...]) -> None:
+    """A page can send a form or plain text to any address without asking first; only its Origin tells."""
+    access = Access(keys=keys, origins=("https://a.example",))
+    headers = {"authorization": f"Bearer {KEY}"} if keys else {}
+    statuses = {
+        "http://evil.example": 403, "http://localhost:3000": 403, "null": 403, "http://[::1": 403, "": 403,
+        "https://a.example.evil": 403, "http://localhost": 200, "https://a.example": 200, None: 200,
+    }  # fmt: skip
+
+    async def ask() -> None:
+        async with serving(access=access) as (_, client):
+            for origin, status in statuses.items():
+                sent = headers | ({} if origin is None else {"origin": origin})
+                answer = await client.post("/v1/tokenize", json={"model": "cat", "text": "the cat"}, headers=sent)
+                assert answer.status_code == status, origin
+                assert (await client.get("/v1/models", headers=sent)).status_code == 200, origin
+        async with serving(access=Access(keys=keys, origins=("*",))) as (_, client):
+            sent = headers | {"origin": "http://evil.example"}
+            answer = await client.post("/v1/tokenize", json={"model": "cat", "text": "the cat"}, headers=sent)
+            assert answer.status_code == 200
+
+    run(ask())
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", "::"])
 def test_no_open_port_without_a_key(host: str) -> None:
     with pytest.raises(TriformError, match="no API key"):

@@ -23,11 +23,12 @@ from triform.serve.http.sessions import Sessions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MIN_KEY_CHARACTERS = 8
-ANY_HOST = "*"
+ANY_HOST = ANY_ORIGIN = "*"
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/?#\s]+))(:(?P<port>[0-9]{0,5}))?", re.ASCII)
 LARGEST_PORT = 65535
 PATHS_WITHOUT_KEY = (b"/health", b"/sign-in")
 COOKIE = "triform_session"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # they change nothing, and foreign pages cannot read what they return
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,11 +90,15 @@ def check_access(scope: Scope, access: Access, sessions: Sessions) -> None:
     headers = Headers(scope=scope)
     if not is_allowed_host(headers.getlist("host"), access.hosts):
         raise RequestError("this host name is not allowed; start the service with --allow-host NAME", status=421)
+    changes = scope["method"] not in SAFE_METHODS
+    if changes and "origin" in headers and not is_allowed_origin(headers, access.origins):
+        shown = headers["origin"][:80]
+        raise RequestError(f"a page of {shown} may not use this service; start it with --cors {shown}", status=403)
     if not access.keys or scope.get("raw_path", b"") in PATHS_WITHOUT_KEY or has_valid_key(headers, access.keys):
         return
     if not sessions.has(session_token(headers)):
         raise KeyRequired
-    if scope["method"] not in ("GET", "HEAD"):
+    if changes:
         check_same_origin(headers)
     scope["triform.session"] = True
 
@@ -103,10 +108,24 @@ def session_token(headers: Headers) -> str:
     return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
+def is_allowed_origin(headers: Headers, allowed: tuple[str, ...]) -> bool:
+    """Whether the page that sends this request is one of this service's own, or of the given origins."""
+    return is_same_origin(headers) or ANY_ORIGIN in allowed or headers["origin"] in allowed
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Whether Origin has the host and port of Host."""
+    origin, host = headers.get("origin", ""), headers.get("host", "")
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # no URL at all, such as "http://[::1"
+        return False
+
+
 def check_same_origin(headers: Headers) -> None:
     """Against cross-site request forgery: browsers send the cookie for requests of any page."""
     origin, host = headers.get("origin", ""), headers.get("host", "")
-    if not host or urlsplit(origin).netloc.lower() != host.lower():
+    if not is_same_origin(headers):
         problem = f"a page of {origin[:80] or 'an unknown origin'} may not use the cookie of {host[:80]}"
         raise RequestError(f"{problem}; a proxy before this service must pass the Host header on", status=403)
 
