@@ -33,12 +33,24 @@ def test_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert (code, out[:4]) == (0, "<svg")
 
 
-@pytest.mark.parametrize("name", ["head.png", "head.pdf", "head", "head.svg.png", "head.jpg"])
-def test_a_picture_is_what_its_name_says(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "start"), [("head.png", b"\x89PNG"), ("head.svg.png", b"\x89PNG"), ("head.pdf", b"%PDF")]
+)
+def test_a_picture_is_what_its_name_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, start: bytes
+) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / name
+    assert run(capsys, "tiny-decoder", "3 14", "--plot", "attention", "--head", "0", "--out", str(out))[0] == 0
+    assert out.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["head", "head.jpg"])
+def test_other_endings_of_a_picture_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     asked = ("tiny-decoder", "3 14", "--plot", "attention", "--head", "0", "--out", str(tmp_path / name))
     code, _, err = run(capsys, *asked)
     assert code == 2
-    assert "does not end in .svg: figures are SVG; a browser or Inkscape converts one to PNG or PDF" in err
+    assert "does not end in .svg, .png, .pdf; choose one of these" in err
     assert not list(tmp_path.iterdir())
 
 

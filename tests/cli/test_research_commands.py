@@ -36,6 +36,9 @@ def test_activations_then_probe(folder: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.5
     assert run("probe", out, labels, "--folds", 3) == 0
     assert "on rows not seen" in capsys.readouterr().out
+    labels.write_text("text,label\nw1,a\nw2\n", encoding="utf-8")
+    assert run("probe", out, labels) == 2
+    assert "labels.csv:3 has fewer columns than the header" in capsys.readouterr().err
     labels.write_text("label\na\nb\n", encoding="utf-8")
     assert run("probe", out, labels) == 2
     assert "has 40 rows and" in capsys.readouterr().err

@@ -122,6 +122,27 @@ def test_bad_input_is_one_line(where: str, position: activations.Pooled, message
     assert "\n" not in str(error.value)
 
 
+def test_a_text_that_could_not_be_read_takes_its_target_with_it() -> None:
+    """Planted mistake: with a target drawn only for texts that are there, the texts behind would get others'."""
+    model = model_of("t5", torch.float64)
+    whole = np.asarray(collect_activations(model, TEXTS[:4], "L1", targets=TARGETS[:4]))
+    found = np.asarray(collect_activations(model, [TEXTS[0], None, *TEXTS[2:4]], "L1", targets=TARGETS[:4]))
+    np.testing.assert_allclose(found[[0, 2, 3]], whole[[0, 2, 3]], rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="text 4 has no target; give one target per text"):
+        collect_activations(model, TEXTS[:4], "L1", targets=TARGETS[:3])
+    with pytest.raises(InputError, match="text 3 has"):
+        collect_activations(model_of("gpt2"), [[1] * 9, None, [1, 2]], "L0", position=5)
+
+
+def test_a_run_that_fails_before_its_first_rows_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "acts.safetensors"
+    for _ in range(2):
+        with pytest.raises(InputError, match="so it has no position 5"):
+            collect_activations(model_of("gpt2"), [[1, 2]], "L0", position=5, out=out)
+        assert not [path for path in tmp_path.iterdir() if "part" in path.name]
+    assert collect_activations(model_of("gpt2"), [[1, 2]], "L0", out=out).shape == (1, 16)
+
+
 def test_targets_belong_to_encoder_decoders() -> None:
     with pytest.raises(InputError, match="needs a target for every text"):
         collect_activations(model_of("t5"), TEXTS, "L0")

@@ -73,6 +73,11 @@ def test_patching_over_positions_ends_at_the_source() -> None:
     np.testing.assert_array_equal(got.values, same.values)
 
 
+def test_a_source_of_another_length_is_refused_with_both_lengths() -> None:
+    with pytest.raises(InputError, match="the source has 3 tokens and the text has 7"):
+        sweep(model_of("gpt2"), TEXTS[0], over="positions", source=[1, 2, 3])
+
+
 def test_a_list_of_locations_and_progress() -> None:
     model, seen_counts = model_of("gpt2", torch.float64), []
     got = sweep(

@@ -32,9 +32,11 @@ class HeadPlace(NamedTuple):
 @click.argument("text", required=False)
 @click.option("--target", default="", help="Of an encoder-decoder; default: what the model generates.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Write one self-contained .html file (with --plot: an .svg)."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write one self-contained file: .html (--plot: .svg, .png, .pdf).",
 )
-@click.option("--plot", type=click.Choice(["attention"]), help="One head as a picture, SVG.")
+@click.option("--plot", type=click.Choice(["attention"]), help="One head as a picture; without --out, SVG.")
 @click.option("--layer", type=int, default=0, show_default=True, help="Which layer --plot and --json show.")
 @click.option("--head", type=int, help="Which head; needed by --plot; with --json its weights are printed.")
 @click.option("--stack", type=click.Choice(["encoder", "decoder"]), help="Default: the one the head reads.")
@@ -83,10 +85,10 @@ def look(
 
 def check_out(out: Path, *, plot: bool, as_json: bool) -> None:
     """The ending says what is in a file; it is looked at before the model is."""
-    from triform.charts import check_svg_path
+    from triform.inspect.paper_figures import check_ending
 
     if plot:
-        check_svg_path(out)
+        check_ending(out)
     elif as_json:
         raise TriformError(f"--json is printed, not written to {out}; leave --out out, or send it there with >")
     elif out.suffix.lower() not in (".html", ".htm"):
@@ -109,12 +111,15 @@ def show(view: "View", where: HeadPlace, out: Path | None) -> None:
     if where.head is None:
         heads = view.spec.stacks[where.stack or list(view.spec.stacks)[-1]].attention.heads
         raise TriformError(f"a picture shows one head; give --head 0 to {heads - 1}")
-    figure = where.of(view).figure()
+    weights = where.of(view)
     if out is None:
-        click.echo(figure.svg)
+        click.echo(weights.figure().svg)
+        return
+    if out.suffix.lower() == ".svg":
+        write_file(out, weights.figure().svg)
     else:
-        write_file(out, figure.svg)
-        click.echo(out)
+        weights.save_figure(out)
+    click.echo(out)
 
 
 def print_json(view: "View", where: HeadPlace) -> None:

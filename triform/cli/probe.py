@@ -63,4 +63,7 @@ def read_labels(path: Path, column: str) -> list[str]:
     known = list(rows[0]) if rows else []
     if column not in known:
         raise TriformError(f"{path} has no column {column!r}; it has {', '.join(known)}: name one with --label-column")
+    short = next((number for number, row in enumerate(rows, start=2) if row[column] is None), None)
+    if short is not None:
+        raise TriformError(f"{path}:{short} has fewer columns than the header: there is no {column!r}")
     return [row[column].strip() for row in rows]

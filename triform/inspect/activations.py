@@ -8,7 +8,7 @@ with the number of texts where they are read one by one and written to a file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -97,14 +97,18 @@ def iterate_rows(
 ) -> Iterator[list[TextActivations]]:
     """Chunks of texts in their order, one entry per text."""
     numbered = enumerate(texts, start=first + 1)
-    goals = None if targets is None else iter(targets)
+    goals = repeat(None) if targets is None else iter(targets)
     while chunk := list(islice(numbered, CHUNK_TEXTS)):
+        aims = list(islice(goals, len(chunk)))  # one per text, also per text that could not be read
+        if len(aims) < len(chunk):
+            raise InputError(f"text {chunk[len(aims)][0]} has no target; give one target per text")
         rows = [
-            None if text is None else read_ids(model, text, None if goals is None else next(goals), number=number)
-            for number, text in chunk
+            None if text is None else read_ids(model, text, aim, number=number)
+            for (number, text), aim in zip(chunk, aims, strict=True)
         ]
         present = [row for row in rows if row is not None]
-        check_position([len(token_ids(row, location)) for row in present], pooled, first=chunk[0][0])
+        read = ((number, row) for (number, _), row in zip(chunk, rows, strict=True) if row is not None)
+        check_position([(number, len(token_ids(row, location))) for number, row in read], pooled)
         vectors = iter(read_rows(model.network, present, location, pooled))
         yield [
             TextActivations(None, ()) if row is None else TextActivations(next(vectors), token_ids(row, location))
@@ -225,12 +229,12 @@ def check_pooled(position: Pooled) -> Pooled:
     raise InputError(f"position={position!r} is unknown; use a number (−1 is the last token), 'mean' or 'all'")
 
 
-def check_position(lengths: Sequence[int], pooled: Pooled, *, first: int) -> None:
-    """Every text must have the position."""
+def check_position(lengths: Sequence[tuple[int, int]], pooled: Pooled) -> None:
+    """Every text must have the position; of each its number and length."""
     if isinstance(pooled, int):
-        for i, length in enumerate(lengths):
+        for number, length in lengths:
             if not -length <= pooled < length:
                 raise InputError(
-                    f"text {first + i} has {length} tokens, so it has no position {pooled}; "
+                    f"text {number} has {length} tokens, so it has no position {pooled}; "
                     f"use −1 for the last token of each, 'mean' or 'all'"
                 )

@@ -143,13 +143,16 @@ class ActivationsWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.done:  # nothing that could be continued
+            self.part.unlink(missing_ok=True)
+            self.note.unlink(missing_ok=True)
         self.lock.release()
 
     def look(self, *, resume: bool) -> None:
         """What an earlier run has left."""
         if self.path.exists():
             raise TriformError(f"{self.path} is already there; give another name, or remove it")
-        if not self.part.exists():
+        if not self.note.exists():  # a process that was killed before its first rows has left none
             self.part.parent.mkdir(parents=True, exist_ok=True)
             self.part.write_bytes(bytes(HEADER_BYTES))
             self.token_part.unlink(missing_ok=True)
@@ -218,7 +221,6 @@ class ActivationsWriter:
     def finish(self) -> Activations:
         """The file under its name, mapped."""
         if not self.done:
-            self.part.unlink(missing_ok=True)
             raise InputError("there is no text; give at least one")
         shapes = {"activations": (FILE_TYPES[self.dtype], [self.rows, self.width])}
         if self.all_tokens:

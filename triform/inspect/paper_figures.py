@@ -24,14 +24,18 @@ INSTALL = "pip install '.[figures]' in Triform's folder"
 
 def save_figure(array: LabelledArray, path: str | Path, *, caption: str = "") -> None:
     """Writes .svg, .png or .pdf."""
-    ending = Path(path).suffix.lower()
-    if ending not in ENDINGS:
-        raise InputError(f"{path} does not end in {', '.join(ENDINGS)}; choose one of these")
+    check_ending(path)
     check_drawable(array)
-    if ending == ".svg":
+    if Path(path).suffix.lower() == ".svg":
         Path(path).write_text(draw_svg(array, caption), encoding="utf-8")
     else:
         draw_with_matplotlib(array, Path(path), caption)
+
+
+def check_ending(path: str | Path) -> None:
+    """The ending says what is written."""
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise InputError(f"{path} does not end in {', '.join(ENDINGS)}; choose one of these")
 
 
 def check_drawable(array: LabelledArray) -> None:

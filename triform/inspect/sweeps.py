@@ -80,6 +80,8 @@ def sweep(
     if source is not None:
         check_one_text(read)
         other = look(model, source, source_target, start=model.generation.first)
+        if over == "positions":
+            check_equal_lengths(cells, other.texts[module_paths.check_stack(model.network, stack)].ids)
         make = change or (lambda location: patch(other, location))
     changes = [make(location) for location in cells.locations]
     moved, before = torch.zeros(len(changes), dtype=torch.float64), 0.0
@@ -115,6 +117,15 @@ def read_texts(model: Model, texts: Any, targets: Any, *, position: int | None) 
 def check_one_text(read: Sequence[ReadText]) -> None:
     if len(read) != 1:
         raise InputError(f"patching from a source text needs one text, here are {len(read)}; call sweep for each")
+
+
+def check_equal_lengths(cells: Cells, source: Sequence[int]) -> None:
+    """Each position is patched from the same position of the source."""
+    if len(source) != len(cells.columns.labels):
+        raise InputError(
+            f"the source has {len(source)} tokens and the text has {len(cells.columns.labels)}; each position is "
+            f"patched from the same position of the source, so give texts of equal length"
+        )
 
 
 def make_cells(
