@@ -31,7 +31,7 @@ class TensorFile:
         self.identity = make_identity(os.fstat(self._file.fileno()))
 
     def read_tensor(self, place: StoredTensor) -> Tensor:
-        dtype = DTYPES[place.dtype]
+        dtype = torch.uint8 if place.dtype == "U8" else DTYPES[place.dtype]
         numbers = torch.empty((place.stop - place.start) // dtype.itemsize, dtype=dtype)
         with self._turn:  # several threads read, and there is one position
             self._file.seek(place.start)

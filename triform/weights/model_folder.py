@@ -87,15 +87,19 @@ def read(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     weights: str = AUTO,
+    mapped: bool = True,
 ) -> Model:
-    """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere."""
+    """The model in a folder. Unless asked otherwise: float32 on the CPU, the files' own precision elsewhere.
+
+    `mapped`: matrices in few bits may stay in their file; a service copies them.
+    """
     where = find_device(device)
     if weights not in (AUTO, "float32") and (where.type, dtype or torch.float32) != ("cpu", torch.float32):
         raise InputError(f"weights={weights!r} computes in float32 on the CPU; leave out dtype and device")
-    return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=where, weights=weights))
+    return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=where, weights=weights, mapped=mapped))
 
 
-def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device, weights: str) -> Model:
+def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device, weights: str, mapped: bool) -> Model:
     box = open_folder(folder)
     seen = manifest.verify(box, others=(CONFIG,))
     outline = read_outline(box)
@@ -103,7 +107,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
     defaults = box.parse_object(GENERATION) if box.has(GENERATION) else None
     labels, generation = _read_labels(spec, config), generation_config.read(config, defaults)
     pooling, (tokenizer, template) = sentence_transformers.read(box), _read_tokenizer(box, spec)
-    network = _read_network(box, outline, dtype=dtype, device=device, weights=weights)
+    network = _read_network(box, outline, dtype=dtype, device=device, weights=weights, mapped=mapped)
     model = Model(
         spec=spec,
         network=network,
@@ -123,12 +127,18 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
 
 
 def _read_network(
-    box: SafeFolder, outline: ModelOutline, *, dtype: torch.dtype | None, device: torch.device, weights: str
+    box: SafeFolder,
+    outline: ModelOutline,
+    *,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    weights: str,
+    mapped: bool,
 ) -> Form:
     if not box.has(NOTE):
         kind = "float32" if weights == AUTO else weight_kind_named(weights)
         return load_tensors.load(outline, box=box, dtype=dtype, device=device, weights=kind)
-    network = quantized_folder.read_network(box, outline.spec)
+    network = quantized_folder.read_network(box, outline.spec, mapped=mapped)
     if weights != AUTO:
         network = change_weights(network, outline.spec, kind=weight_kind_named(weights))
     if (device.type, dtype or torch.float32) != ("cpu", torch.float32):

@@ -1,5 +1,7 @@
 """A model folder with matrices in few bits: it loads at once, because its matrices are mapped, not read.
 
+Who serves a folder for a long time copies them instead: a mapped file that another program cuts short ends the process.
+
     quantized.json          format, layout of the matrices, their kinds and shapes
     quantized.safetensors   the matrices as bytes in the order that the kernels read, then the other tensors
 
@@ -33,17 +35,20 @@ ALIGNMENT = 64
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_network(box: SafeFolder, spec: ModelSpec) -> Form:
-    """The network, its matrices mapped from the file."""
+def read_network(box: SafeFolder, spec: ModelSpec, *, mapped: bool = True) -> Form:
+    """The network, its matrices mapped from the file or copied into memory."""
     note, places = read_note(box), read_header(box, DATA)
     if note.layout != LAYOUT:
         raise FileError(f"{box.root} has matrices in layout {note.layout}, this Triform reads {LAYOUT}; {AGAIN}")
     check_tensors(box, spec, note, places)
-    with box.open(DATA) as file:
-        # Private: nothing that is written to these bytes reaches the file.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    matrices = {path: map_matrix(mapped, places[path], stored) for path, stored in note.matrices.items()}
     tensors = TensorFile(box, DATA)
+    if mapped:
+        with box.open(DATA) as file:
+            # Private: nothing that is written to these bytes reaches the file.
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        matrices = {path: map_matrix(data, places[path], stored) for path, stored in note.matrices.items()}
+    else:
+        matrices = {path: copy_matrix(tensors, places[path], stored) for path, stored in note.matrices.items()}
     others = {path: tensors.read_tensor(place) for path, place in places.items() if path not in matrices}
     return build_quantized(spec, matrices=matrices, others=others)
 
@@ -54,6 +59,12 @@ def map_matrix(mapped: mmap.mmap, place: StoredTensor, stored: StoredMatrix) -> 
     size = count_bytes(stored.shape, kind)
     data = torch.frombuffer(mapped, dtype=torch.uint8, count=size, offset=place.start)
     return PackedMatrix(data, shape=stored.shape, kind=kind)
+
+
+def copy_matrix(tensors: TensorFile, place: StoredTensor, stored: StoredMatrix) -> PackedMatrix:
+    """A matrix that stays as it was read, whatever becomes of the file."""
+    data = tensors.read_tensor(place)[: count_bytes(stored.shape, stored.kind)]
+    return PackedMatrix(data, shape=stored.shape, kind=stored.kind)
 
 
 def check_tensors(box: SafeFolder, spec: ModelSpec, note: Note, places: dict[str, StoredTensor]) -> None:

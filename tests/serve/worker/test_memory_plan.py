@@ -1,9 +1,12 @@
 """A service that does not fit is told what would make it fit; whoever follows that is not refused again."""
 
 import re
+from pathlib import Path
 
 import pytest
+import torch
 
+import triform
 from triform import families
 from triform.cli.serve import parse_limits
 from triform.core.quantized_network import bytes_of_network
@@ -77,3 +80,17 @@ def test_few_bits_are_planned_with_their_bytes_and_without_a_second_copy(form: s
     assert model.weights == "q8"
     planned = plan_memory([ModelSource("m", None, SPECS[form], weights="q8")], limits=Limits()).models[0].weights
     assert bytes_of_network(model.network) == pytest.approx(planned, rel=0.01)
+
+
+@pytest.mark.parametrize("weights", ["q8", "q4", "bfloat16"])
+def test_what_becomes_of_the_folder_changes_nothing_that_is_served(tmp_path: Path, weights: str) -> None:
+    triform.build(replace(SPECS["decoder"], vocab=32, context=16), seed=1).with_weights(weights).save(tmp_path / "m")
+    served = ModelSource("m", tmp_path / "m", SPECS["decoder"]).load()
+    before = served.logits([[1, 2, 3]])
+    (path,) = (tmp_path / "m").glob("*.safetensors")
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert torch.equal(served.logits([[1, 2, 3]]), before)
+    with path.open("r+b") as file:
+        file.truncate(0)  # a mapped file would end the process here
+    assert torch.equal(served.logits([[1, 2, 3]]), before)

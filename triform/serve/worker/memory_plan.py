@@ -56,10 +56,11 @@ class ModelSource(NamedTuple):
         )
 
     def load(self) -> Model:
+        """In memory, not mapped: whatever becomes of the folder, the service goes on as it began."""
         if self.folder is None:
             network = build_network(self.spec, seed=0, dtype=torch.float32, device="cpu")
             return Model(spec=self.spec, network=change_weights(network, self.spec, kind=self.kind))
-        return folders.read(self.folder, weights=self.weights)
+        return folders.read(self.folder, weights=self.weights, mapped=False)
 
     @property
     def kind(self) -> WeightKind:
