@@ -110,6 +110,7 @@ class Model:
     left_aside: tuple[str, ...] = ()  # tensors in the files that this model does not use
     memo: dict[str, Any] = field(default_factory=dict)  # settings of the tasks it was trained for
     own_folders: set[Path] = field(default_factory=set)  # loaded from there, or saved there before
+    files_hash: str = ""  # SHA-256 of the files it was read from, where their folder has a manifest
 
     @property
     def weights(self) -> str:
@@ -122,7 +123,7 @@ class Model:
 
     def replace(self, **changes: Any) -> Model:
         """A new model with these fields changed; it has no folder of its own yet."""
-        return dataclasses.replace(self, **{"own_folders": set(), **changes})
+        return dataclasses.replace(self, **{"own_folders": set(), "files_hash": "", **changes})
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer, or an InputError if there is none."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -37,6 +38,26 @@ def lines(tmp_path: Path) -> Path:
     path = tmp_path / "lines.txt"
     path.write_bytes("Jack loves Rome.\n\nRose hates \u65e5\u672c.\n".encode() + b"bad \xff\n")
     return path
+
+
+def test_shards_are_of_one_model_by_its_weights_wherever_it_lies(
+    capsys: pytest.CaptureFixture[str], models: Path, lines: Path, tmp_path: Path
+) -> None:
+    moved, other = (tmp_path / place / "embed" for place in ("moved", "other"))
+    shutil.copytree(models / "embed", moved)
+    shutil.copytree(models / "embed", other)
+    changed = load(other)
+    next(changed.network.parameters()).data += 1
+    changed.save(other)
+    for number, model in enumerate((models / "embed", moved, other)):
+        shard = ("--shard", f"{min(number, 1)}/2", "--out", tmp_path / f"part{number}.jsonl")
+        assert run(capsys, "embed", model, "--file", lines, *shard)[0] == 0
+    out, part0, part1, part2 = (tmp_path / f"{name}.jsonl" for name in ("out", "part0", "part1", "part2"))
+    code, _, err = run(capsys, "merge", out, part0, part2)
+    assert (code, "are of different runs: model is" in err) == (2, True)
+    assert run(capsys, "merge", out, part0, part1)[0] == 0
+    assert run(capsys, "embed", models / "embed", "--file", lines, "--out", tmp_path / "whole.jsonl")[0] == 0
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_classify_one_text_and_a_file(capsys: pytest.CaptureFixture[str], models: Path, lines: Path) -> None:

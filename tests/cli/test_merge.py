@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from triform.cli import task_io
 from triform.cli.merge import merge
+from triform.cli.run_identity import ModelRun
 from triform.cli.shards import Shard, note_path, parse_shard
 from triform.cli.task_io import CommandInput, answer_input
 from triform.errors import InputError, TriformError
@@ -32,7 +33,7 @@ def shout(texts: Sequence[str]) -> Iterator[Shouted]:
 
 def answer(file: Path, out: Path, *, run: task_io.Run = shout, model: str = "shouts", **asked: object) -> Path:
     ask = CommandInput(file=str(file), out=str(out), **asked)  # type: ignore[arg-type]
-    answer_input(ask, run, about={"model": model})
+    answer_input(ask, ModelRun(run, identify=lambda: {"model": model}), about={})
     return out
 
 
@@ -117,6 +118,39 @@ def test_what_does_not_belong_together_is_refused(rows: Path) -> None:
     merged(out, *parts)
     with pytest.raises(TriformError, match="already there"):
         merged(out, *parts)
+
+
+def copy_rows(rows: Path, folder: str, *, change: bool = False) -> Path:
+    """The same rows under another path, or as many other bytes under the same name."""
+    (rows.parent / folder).mkdir()
+    path = rows.parent / folder / ("rows.txt" if change else "lines.txt")
+    path.write_bytes(rows.read_bytes().replace(b"one", b"uno") if change else rows.read_bytes())
+    return path
+
+
+def test_an_input_is_known_by_its_content(rows: Path) -> None:
+    whole = answer(rows, rows.with_name("whole.jsonl")).read_bytes()
+    first = answer(rows, rows.with_name("part0.jsonl"), shard=Shard(0, 2))
+    same, other = copy_rows(rows, "second_machine"), copy_rows(rows, "third_machine", change=True)
+    moved = answer(same, same.with_name("part1.jsonl"), shard=Shard(1, 2))
+    assert merged(rows.with_name("merged.jsonl"), first, moved) == whole
+    wrong = answer(other, other.with_name("part1.jsonl"), shard=Shard(1, 2))
+    with pytest.raises(TriformError, match=r"different runs: input is [0-9a-f]{12}… and [0-9a-f]{12}…$"):
+        merged(rows.with_name("mixed.jsonl"), first, wrong)
+
+
+def test_a_run_resumes_with_the_same_content_alone(rows: Path) -> None:
+    def stop(texts: Sequence[str]) -> Iterator[Shouted]:
+        raise KeyboardInterrupt
+
+    out = rows.with_name("out.jsonl")
+    with pytest.raises(KeyboardInterrupt):
+        answer(rows, out, run=stop)
+    with pytest.raises(TriformError, match="is of another run: input was"):
+        answer(copy_rows(rows, "changed", change=True), out, resume=True)
+    with pytest.raises(TriformError, match="is of another run: model was 'shouts', is 'whispers'"):
+        answer(rows, out, model="whispers", resume=True)
+    assert answer(copy_rows(rows, "moved"), out, resume=True).exists()
 
 
 def test_a_shard_needs_a_file(rows: Path) -> None:

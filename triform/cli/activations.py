@@ -10,6 +10,7 @@ import click
 from triform.cli import input_rows, progress
 from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
+from triform.cli.run_identity import hash_input, identify_model
 from triform.data.columns import Layout
 from triform.data.rows import BadRow, TextRow
 from triform.errors import TriformError
@@ -48,7 +49,6 @@ def activations(
     path, skipped = Path(file), Counter[str]()
     loaded = open_model(model)
     total = lambda: input_rows.count_rows(path, kind=TextRow, layout=layout)  # noqa: E731
-    size = path.stat().st_size if path.is_file() else None
     try:
         with progress.counting("texts", total=total) as counted:
             found = collect_activations(
@@ -59,7 +59,7 @@ def activations(
                 targets=None if targets is None else iterate_targets(Path(targets)),
                 out=out,
                 resume=resume,
-                about={"model": model, "file": file, "bytes": size, "targets": targets},
+                about=identify_model(loaded) | {"input": hash_input(file), "targets": hash_input(targets)},
                 progress=counted.advance,
             )
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from triform.cli.complete import STATS_HELP, Meter, over_http, write_as_it_comes
 from triform.cli.input_rows import check_text, read_stdin_rows
 from triform.cli.logs import remember
 from triform.cli.models import open_model
+from triform.cli.run_identity import ModelRun
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.data.rows import BadRow, Message
 from triform.errors import TriformError
@@ -200,8 +201,8 @@ def answer_each(
     run = task_io.make_runner("chat", model, url=url, chosen=chosen)
     answer_questions(
         get_task("chat"),
-        lambda questions: run([(*opening, *question) for question in questions]),
-        about={"model": model, "system": system, "url": url} | chosen,
+        ModelRun(lambda questions: run([(*opening, *question) for question in questions]), identify=run.identify),
+        about={"system": system} | chosen,
         chosen=chosen,
         texts=texts,
         **given,

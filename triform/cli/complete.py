@@ -65,8 +65,7 @@ def make_complete() -> click.Command:
             if beams not in (None, 1) or stats or chosen["n"] != 1:
                 raise TriformError("of several texts each has one answer: leave out --n, --beams and --stats")
             run = task_io.make_runner("complete", model, url=url, chosen=chosen if url is None else over_http(chosen))
-            about = {"model": model, "url": url} | chosen
-            answer_questions(task, run, about=about, chosen=chosen, as_json=as_json, **given)
+            answer_questions(task, run, about=chosen, chosen=chosen, as_json=as_json, **given)
             return
         prompt = read_prompt(next(iter(texts), None))
         if url is not None:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from triform.cli import task_io
+from triform.cli.run_identity import ModelRun
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.errors import TriformError
 from triform.files.atomic_file import replace_file
@@ -37,10 +38,10 @@ def make_embed() -> click.Command:
     @add_flags(task)
     def command(model: str, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
-        run, about = task_io.make_runner("embed", model, url=url, chosen=chosen), {"model": model, "url": url} | chosen
+        run = task_io.make_runner("embed", model, url=url, chosen=chosen)
         out: str | None = given["out"]
         if out is None or not out.endswith(ENDING):
-            answer_questions(task, run, about=about, chosen=chosen, **given)
+            answer_questions(task, run, about=chosen, chosen=chosen, **given)
             return
         if given["shard"] is not None:
             raise TriformError(f"{out}: vectors in one file are not merged; give --shard an --out that ends in .jsonl")
@@ -49,7 +50,8 @@ def make_embed() -> click.Command:
                 raise TriformError(f"{out} is already there; give another name, or remove it")
             lines = f"{out}.lines"
             ask = task_io.CommandInput(**given | {"out": lines, "as_json": True})
-            task_io.answer_input(ask, lambda texts: map(pack_vector, run(texts)), about=about)
+            packed = ModelRun(lambda texts: map(pack_vector, run(texts)), identify=run.identify)
+            task_io.answer_input(ask, packed, about=chosen)
             try:
                 gather_vectors(Path(lines), Path(out))
             except OSError as error:

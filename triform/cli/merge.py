@@ -8,6 +8,7 @@ from typing import IO
 
 import click
 
+from triform.cli.run_identity import show_fact
 from triform.cli.shards import ShardNote, read_note
 from triform.errors import TriformError
 from triform.files.atomic_file import replace_file
@@ -70,7 +71,9 @@ def check_same_run(first: Path, one: ShardNote, path: Path, other: ShardNote) ->
         raise TriformError(f"{first} is shard {one.shard}, {path} is {other.shard}; merge shards of one number")
     names = sorted(name for name in {*one.run, *other.run} if one.run.get(name) != other.run.get(name))
     if names:
-        told = "; ".join(f"{name} is {one.run.get(name)!r} and {other.run.get(name)!r}" for name in names)
+        told = "; ".join(
+            f"{name} is {show_fact(one.run.get(name))} and {show_fact(other.run.get(name))}" for name in names
+        )
         raise TriformError(f"{first} and {path} are of different runs: {told}")
 
 

@@ -11,6 +11,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from triform.cli.run_identity import show_fact
 from triform.errors import TriformError
 from triform.files.atomic_file import put_in_place
 from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_version
@@ -65,7 +66,7 @@ class OutFile:
             raise TriformError(f"{self.note} cannot be read, so {self.part} cannot go on; remove it") from None
         check_version(then.pop(FORMAT_KEY, 1), what=self.note, otherwise="give another --out")
         other = [
-            f"{name} was {then.get(name)!r}, is {self.about.get(name)!r}"
+            f"{name} was {show_fact(then.get(name))}, is {show_fact(self.about.get(name))}"
             for name in sorted({*then, *self.about})
             if then.get(name) != self.about.get(name)
         ]

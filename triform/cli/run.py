@@ -6,6 +6,7 @@ import click
 
 from triform.cli import task_io
 from triform.cli.models import open_model
+from triform.cli.run_identity import ModelRun, identify_model
 from triform.cli.task_command import answer_questions, is_about_context
 from triform.data import rows
 from triform.errors import TriformError
@@ -33,20 +34,19 @@ def run(model: str, url: str | None, context: str | None, **given: Any) -> None:
     only_texts = not is_about_context(task)
     if only_texts:
         task.check_takes_texts()
-    about = {"model": model, "task": name, "url": url}
-    answer_questions(task, run_task, about=about, chosen={}, context=context, only_texts=only_texts, **given)
+    answer_questions(task, run_task, about={}, chosen={}, context=context, only_texts=only_texts, **given)
 
 
-def run_here(model: str) -> tuple[str, task_io.Run]:
+def run_here(model: str) -> tuple[str, ModelRun]:
     """The task of a model, and the function that runs it."""
     from triform.tasks.task_of_model import own_task
 
     loaded = open_model(model)
     task = own_task(loaded)
-    return task.name, lambda asked: task.run(asked, model=loaded)
+    return task.name, ModelRun(lambda asked: task.run(asked, model=loaded), identify=lambda: identify_model(loaded))
 
 
-def run_there(model: str, url: str) -> tuple[str, task_io.Run]:
+def run_there(model: str, url: str) -> tuple[str, ModelRun]:
     """The same for a model of a service; answers are as long as here, not as the service's default."""
     from triform.generate.settings import Settings
     from triform.serve.client import Client

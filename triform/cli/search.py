@@ -6,9 +6,11 @@ import click
 
 from triform.cli import task_io
 from triform.cli.models import open_model
+from triform.cli.run_identity import ModelRun, identify_model
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
 from triform.data import rows
 from triform.errors import TriformError
+from triform.files.safe_folder import SafeFolder
 from triform.tasks import get_task
 
 MODEL_HELP = "The model the index was made with, if it has moved."
@@ -26,7 +28,6 @@ def make_search() -> click.Command:
     @click.option("--rerank", "reranker", metavar="MODEL", help="Order the best passages again with this model.")
     def command(index: str, model: str | None, reranker: str | None, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
-        about = {"index": index, "url": url, "rerank": reranker} | chosen
         if url is None:
             run = run_here(index, model, reranker, chosen)
         elif reranker is not None:
@@ -35,30 +36,40 @@ def make_search() -> click.Command:
             )
         else:
             run = run_there(index, model, chosen, url=url)
-        answer_questions(task, run, about=about, chosen=chosen, **given)
+        answer_questions(task, run, about=chosen, chosen=chosen, **given)
 
     return finish_command(task, command)
 
 
-def run_here(index: str, model: str | None, reranker: str | None, chosen: dict[str, Any]) -> task_io.Run:
+def run_here(index: str, model: str | None, reranker: str | None, chosen: dict[str, Any]) -> ModelRun:
     """Searches on this machine, with the index and its models in memory."""
     from triform.tasks.vector_index import check_model, read_index
+    from triform.weights.model_hash import hash_files
 
     task, found = get_task("search"), read_index(index)
     loaded = open_model(model or found.note.model)
     check_model(found, loaded, place=index)
-    options = task.options(index=found, reranker=None if reranker is None else open_model(reranker), **chosen)
-    return lambda texts: task.run(texts, model=loaded, options=options)
+    orderer = None if reranker is None else open_model(reranker)
+    options = task.options(index=found, reranker=orderer, **chosen)
+
+    def identify() -> dict[str, Any]:
+        rerank = None if orderer is None else identify_model(orderer)
+        return identify_model(loaded) | {"index": hash_files(SafeFolder(index)), "rerank": rerank}
+
+    return ModelRun(lambda texts: task.run(texts, model=loaded, options=options), identify=identify)
 
 
-def run_there(index: str, model: str | None, chosen: dict[str, Any], *, url: str) -> task_io.Run:
+def run_there(index: str, model: str | None, chosen: dict[str, Any], *, url: str) -> ModelRun:
     """A function that searches an index of a running service."""
     if model is None:
         raise TriformError("with --url, --model names the model of the service that INDEX was made with")
     from triform.serve.client import Client
 
     client = Client(url)
-    return lambda texts: client.run("search", texts, model=model, extra={"index": index}, **chosen)
+    return ModelRun(
+        lambda texts: client.run("search", texts, model=model, extra={"index": index}, **chosen),
+        identify=lambda: {"model": model, "index": index, "url": url},
+    )
 
 
 search = make_search()

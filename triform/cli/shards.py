@@ -56,7 +56,7 @@ class ShardNote(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = CURRENT_FORMAT
     shard: Shard
     rows: int  # of answers; 0 of a file that was empty
-    run: Mapping[str, Any]  # the model, its options, the input
+    run: Mapping[str, Any]  # hashes of the model and the input, and the options
 
 
 def note_path(answers: Path) -> Path:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from triform.cli import input_rows, task_io
 from triform.cli.answer_formats import InputItem
+from triform.cli.run_identity import hash_input, hash_text
 from triform.data import rows
 from triform.errors import TriformError
 from triform.tasks import get_task
@@ -41,9 +42,8 @@ def make_command(task: "Task[Any, Any, Any]") -> click.Command:
 
     def command(model: str, url: str | None, **given: Any) -> None:
         chosen = take_options(task, given)
-        about = {"model": model, "url": url} | chosen
         run = task_io.make_runner(task.name, model, url=url, chosen=chosen)
-        answer_questions(task, run, about=about, chosen=chosen, **given)
+        answer_questions(task, run, about=chosen, chosen=chosen, **given)
 
     command = add_flags(task)(command)
     if is_about_context(task):
@@ -131,7 +131,7 @@ def answer_questions(
     **given: Any,
 ) -> None:
     """Reads the questions from where they are, and prints or writes the answers; `only_texts`: of files with texts."""
-    ask = task_io.CommandInput(**given)
+    ask, about = task_io.CommandInput(**given), dict(about) | {"task": task.name}
     kind: type[rows.DataRow] = rows.TextRow
     of_row, of_text = task.question_of_row, task.question_of
     if only_texts:
@@ -140,11 +140,11 @@ def answer_questions(
         kind = task.row_kind(Path(ask.file), ask.layout)
     if query is not None:
         from_passages = read_passages(ask)
-        about = dict(about) | {"query": query, "passages": len(from_passages)}
+        about |= {"query": query, "passages": hash_text("\n".join(from_passages))}
         ask = ask._replace(texts=(query,), file=None, whole=False)
         of_text = lambda text: task.question_about(text, from_passages)  # noqa: E731
     elif is_about_context(task):
-        about = dict(about) | {"context": context}
+        about |= {"context": hash_input(context)}
         if context is None and (ask.texts or ask.file is None):
             raise TriformError("a question needs a text to answer it from: --context FILE, or --file with both")
         old, new = ("text", "question") if context is None else ("question", "text")

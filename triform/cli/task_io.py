@@ -22,6 +22,7 @@ from triform.cli.answer_formats import AnswerFormat, Columns, InputItem, format_
 from triform.cli.layout_options import layout_options
 from triform.cli.models import add_adapter_option
 from triform.cli.resumable_output import OutFile, count_whole_lines
+from triform.cli.run_identity import ModelRun, hash_input, identify_model
 from triform.cli.shards import Shard, ShardNote, parse_shard, write_note
 from triform.data.chunks import split_chunks
 from triform.data.columns import Layout
@@ -84,18 +85,23 @@ def check_url(ctx: click.Context, param: click.Parameter, url: str | None) -> st
     return url
 
 
-def make_runner(name: str, model: str, *, url: str | None, chosen: Mapping[str, Any]) -> Run:
+def make_runner(name: str, model: str, *, url: str | None, chosen: Mapping[str, Any]) -> ModelRun:
     """The task on a model that is loaded here, or on one of a service, with these options."""
     if url is not None:
         from triform.serve.client import Client
 
         client = Client(url)
-        return lambda questions: client.run(name, questions, model=model, **chosen)
+        return ModelRun(
+            lambda questions: client.run(name, questions, model=model, **chosen),
+            identify=lambda: {"model": model, "url": url},
+        )
     from triform.cli.models import open_model
 
     task = get_task(name)
     options, loaded = task.options(**chosen), open_model(model)
-    return lambda questions: task.run(questions, model=loaded, options=options)
+    return ModelRun(
+        lambda questions: task.run(questions, model=loaded, options=options), identify=lambda: identify_model(loaded)
+    )
 
 
 def add_file_options(*kinds: type[DataRow]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -127,8 +133,8 @@ def answer_input(
     line: Callable[[Any], str] = str,
     columns: Columns = lambda answer: answer.columns(),
 ) -> None:
-    """Answers all questions. `about` (the model, its options) identifies a run; `show` prints a lone answer, `line` is
-    one of several, `columns` are its cells in a table."""
+    """Answers all questions. `about` (its options) and what `run` says of its model identify a run; `show` prints a
+    lone answer, `line` is one of several, `columns` are its cells in a table."""
     if ask.resume and not ask.out:
         raise TriformError("--resume goes on with a file of answers; name it with --out")
     if ask.texts and ask.file:
@@ -213,9 +219,9 @@ def write_answer_file(
     counted: progress.CountedProgress,
 ) -> None:
     """Answers behind those that are there already, where a stopped run goes on."""
-    size = Path(ask.file).stat().st_size if ask.file and Path(ask.file).is_file() else None
-    given = {"texts": ask.texts, "file": ask.file, "bytes": size, "layout": ask.layout, "whole": ask.whole}
-    about = dict(about) | given | {"json": ask.as_json, "shard": ask.shard and str(ask.shard)}
+    model = dict(run.identify()) if isinstance(run, ModelRun) else {}
+    given = {"texts": ask.texts, "input": hash_input(ask.file), "layout": ask.layout, "whole": ask.whole}
+    about = dict(about) | model | given | {"json": ask.as_json, "shard": ask.shard and str(ask.shard)}
     with OutFile(ask.out or "", about=about, resume=ask.resume, headed=form.headed) as out:
         if out.finished:
             click.echo(f"{out.path} is whole; there is nothing to go on with", err=True)
@@ -286,7 +292,7 @@ def write_answers(
                 file.write(form.answer(item, one))
             else:
                 tally.add_skipped(one)
-                file.write(form.skipped(item, str(one)))
+                file.write(form.skipped(item, one.inside_file if isinstance(one, BadRow) else str(one)))
         file.flush()
 
 

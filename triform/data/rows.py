@@ -59,6 +59,11 @@ class BadRow(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{name_place(self.file, self.line, self.unit)}: {self.kind}: {self.detail}"
 
+    @property
+    def inside_file(self) -> str:
+        """The same without the file's name, which differs between machines."""
+        return f"{self.unit} {self.line}: {self.kind}: {self.detail}"
+
 
 class TextRow(DataRow, frozen=True):
     """A text: a line, a JSON value, a cell."""

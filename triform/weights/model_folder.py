@@ -44,6 +44,7 @@ from triform.weights.config_fields import Config, read_labels, write_labels
 from triform.weights.family_table import NOTHING
 from triform.weights.label_heads import TEMPERATURE, divide_head, find_label_indexes
 from triform.weights.low_rank import find_adapted, merge_adapters
+from triform.weights.model_hash import hash_files
 from triform.weights.model_store import MEMO, TOKENIZER_FILES
 from triform.weights.name_rules import TensorPart
 from triform.weights.quantized_note import NOTE
@@ -121,6 +122,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
         left_aside=outline.left_aside,
         memo=_read_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
         own_folders={Path(folder).resolve()},
+        files_hash=hash_files(box),
     )
     manifest.check_unchanged(box, seen)
     return model
