@@ -116,6 +116,20 @@ def written_in(answer: httpx2.Response) -> list[tuple[str, list[int], str | None
     return [found[index] for index in range(len(found))]
 
 
+def said_in_response(answer: httpx2.Response) -> tuple[str, int, int, bool]:
+    """What `Oracle._greedy` gives, of `/v1/responses`."""
+    found = answer.json()
+    text = "".join(part["text"] for item in found["output"] for part in item["content"])
+    return text, found["usage"]["input_tokens"], found["usage"]["output_tokens"], found["status"] == "incomplete"
+
+
+def said_in_message(answer: httpx2.Response) -> tuple[str, int, int, bool]:
+    """What `Oracle._greedy` gives, of `/v1/messages`."""
+    found = answer.json()
+    text = "".join(block["text"] for block in found["content"])
+    return text, found["usage"]["input_tokens"], found["usage"]["output_tokens"], found["stop_reason"] == "max_tokens"
+
+
 def vectors_in(answer: httpx2.Response) -> list[list[float]]:
     vectors = [one["embedding"] for one in answer.json()["data"]]
     return [
@@ -156,6 +170,9 @@ class Oracle:
         self.drawers: dict[str, Callable[[random.Random], Case]] = {
             "POST /v1/completions": self._completion,
             "POST /v1/chat/completions": self._chat,
+            "POST /v1/responses": self._response,
+            "POST /v1/messages": self._message,
+            "POST /v1/messages/count_tokens": self._count,
             "POST /v1/embeddings": self._embedding,
             "POST /v1/answer": self._answer,
             "POST /v1/search": self._search,
@@ -211,10 +228,33 @@ class Oracle:
         return self._writing("/v1/completions", rng.choice(list(WRITERS)), asked, prompts, rng)
 
     def _chat(self, rng: random.Random) -> Case:
-        roles = ["system", "user", "assistant", "user"][rng.randrange(4) :]
-        messages = [{"role": role, "content": some_text(rng, most=6)} for role in roles]
-        prompt = "".join(f"<{one['role']}> {one['content']}\n" for one in messages) + "<assistant>"
+        messages, prompt = some_conversation(rng)
         return self._writing("/v1/chat/completions", "cat", {"messages": messages}, [prompt], rng)
+
+    def _response(self, rng: random.Random) -> Case:
+        messages, prompt = some_conversation(rng)
+        most, right = self._greedy(prompt, rng)
+        body = {"model": "cat", "input": messages, "temperature": 0, "max_output_tokens": most}
+        return Case("POST /v1/responses", "/v1/responses", expect(right, said_in_response), body)
+
+    def _message(self, rng: random.Random) -> Case:
+        messages, prompt = some_conversation(rng, system=False)
+        most, right = self._greedy(prompt, rng)
+        body = {"model": "cat", "messages": messages, "temperature": 0, "max_tokens": most}
+        return Case("POST /v1/messages", "/v1/messages", expect(right, said_in_message), body)
+
+    def _greedy(self, prompt: str, rng: random.Random) -> tuple[int, tuple[str, int, int, bool]]:
+        """At most how many tokens; text, tokens read and written, and whether it was cut short."""
+        most = rng.randint(1, 24)
+        (one,) = complete(self.models["cat"], [prompt], max_tokens=most, temperature=0.0)
+        read = len(self.models["cat"].require_tokenizer().encode(prompt).ids)
+        return most, (one.text, read, len(one.tokens), one.finish == "length")
+
+    def _count(self, rng: random.Random) -> Case:
+        messages, prompt = some_conversation(rng, system=False)
+        right = len(self.models["cat"].require_tokenizer().encode(prompt).ids)
+        path, body = "/v1/messages/count_tokens", {"model": "cat", "messages": messages}
+        return Case(f"POST {path}", path, expect(right, lambda answer: answer.json()["input_tokens"]), body)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
@@ -347,6 +387,13 @@ def answers_in(answer: httpx2.Response) -> Any:
 
 def some_text(rng: random.Random, *, most: int = 12) -> str:
     return " ".join(rng.choices(WORDS, k=rng.randint(1, most)))
+
+
+def some_conversation(rng: random.Random, *, system: bool = True) -> tuple[list[dict[str, str]], str]:
+    """Its messages, and the prompt that the chat template makes of them."""
+    roles = ["system", "user", "assistant", "user"][rng.choice([0, 1, 3] if system else [1, 3]) :]
+    messages = [{"role": role, "content": some_text(rng, most=6)} for role in roles]
+    return messages, "".join(f"<{one['role']}> {one['content']}\n" for one in messages) + "<assistant>"
 
 
 def some_texts(rng: random.Random, *, most: int) -> list[str]:

@@ -1,6 +1,7 @@
 """The soak itself: its oracle knows every route and notices a wrong answer, and a short run of it holds."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +9,16 @@ from typing import Any
 
 import httpx2
 import pytest
+from served_models import TEXTS, all_models, run, serving
 from soak_bad_requests import expect_refusal
-from soak_cases import expect, vectors_in, written_in
+from soak_cases import Oracle, expect, vectors_in, written_in
 from soak_report import MORE, MiB, Report, Sample, floors, slope_of
 from soak_server import Counts
 from soak_traffic import error_code
 
 from triform.serve.http.docs_page import DOCS_ROUTES
 from triform.serve.routes import ROUTES
+from triform.tasks import vector_index
 
 HERE = Path(__file__).parent
 FEW = "reset in mid-answer,worker exception,disk full,clock step"
@@ -94,6 +97,26 @@ def report_of(**changed: Any) -> Report:
 def test_each_thing_that_does_not_hold_fails_the_soak(changed: dict[str, Any]) -> None:
     assert not report_of().failures
     assert len(report_of(**changed).failures) == 1
+
+
+def test_the_oracle_draws_every_route_and_agrees_with_the_service(tmp_path: Path) -> None:
+    """What is new on the table of routes is missing here until it has an oracle."""
+    models, texts = all_models(), [json.dumps({"text": text}) for text in sorted(set(TEXTS))]
+    (tmp_path / "texts.jsonl").write_text("\n".join(texts))
+    vector_index.build_index(
+        [str(tmp_path / "texts.jsonl")], model=models["embed"], name="embed", out=tmp_path / "index"
+    )
+    oracle = Oracle(tmp_path / "index")
+    assert {f"{route.method} {route.path}" for route in (*ROUTES, *DOCS_ROUTES)} <= oracle.drawers.keys()
+
+    async def ask() -> None:
+        async with serving(models) as (_, client):
+            for route in ("POST /v1/responses", "POST /v1/messages", "POST /v1/messages/count_tokens"):
+                for seed in range(4):
+                    case = oracle.draw_of(route, random.Random(seed))
+                    assert not case.find_fault(await client.post(case.path, json=case.body)), case
+
+    run(ask())
 
 
 @pytest.mark.slow
