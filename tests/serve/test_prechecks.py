@@ -16,10 +16,13 @@ from triform.core.initial_weights import build_network
 from triform.generate.api import complete
 from triform.model import Model
 from triform.serve import small_routes
+from triform.serve.http.http_errors import RequestError
+from triform.serve.prechecks import PIECE_CHARACTERS, PIECES_AT_ONCE, refuse_in_pieces
 from triform.serve.worker.bounded_queues import MAX_TOKENIZE_REQUESTS
 from triform.serve.worker.model_worker import ModelWorker
 from triform.tasks import get_task
 from triform.tasks.embed import EmbedTask
+from triform.text.tokenizer import Tokenizer
 
 # --- refused at once ------------------------------------------------------------------------------------------------
 
@@ -324,3 +327,52 @@ def test_the_same_texts_as_ever() -> None:
             return (await client.post("/v1/completions", json=body)).json()
 
     assert run(ask())["choices"][0]["text"] == offline.text
+
+
+@pytest.mark.parametrize("text", ["a ", "a,"])
+def test_of_a_text_with_too_many_tokens_little_more_is_spelled_than_may_be(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the bound on characters a text may have several times the tokens that are accepted."""
+    tokenizer, spelled = words("bpe"), []
+    ids_many = tokenizer.ids_many
+
+    def count(texts: list[str], **named: bool) -> list[list[int]]:
+        spelled.extend(found := ids_many(texts, **named))
+        return found
+
+    monkeypatch.setattr(tokenizer, "ids_many", count)
+    with pytest.raises(RequestError, match=r"at least [0-9,]+ tokens; at most 20,000 are accepted"):
+        refuse_in_pieces([text * 50_000], tokenizer, most=20_000)
+    assert 20_000 < sum(map(len, spelled)) < 20_000 + 2 * PIECES_AT_ONCE * PIECE_CHARACTERS
+
+
+def test_what_has_as_many_tokens_as_are_accepted_is_not_refused() -> None:
+    tokenizer = words("bpe")
+    texts = ["the fat ginger cat, " * 5000, "a" * 999]
+    least = sum(len(ids) for ids in tokenizer.ids_many(texts, special=False))
+    refuse_in_pieces(texts, tokenizer, most=least)
+    with pytest.raises(RequestError, match="at least"):
+        refuse_in_pieces(texts, tokenizer, most=least // 2)
+
+
+@pytest.mark.parametrize("path", ["/v1/classify", "/v1/tag", "/v1/score", "/v1/tokenize"])
+def test_routes_ask_piece_by_piece(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing longer than a piece is spelled."""
+    longest, ids_many = 0, Tokenizer.ids_many
+
+    def watch(self: Tokenizer, texts: list[str], **named: bool) -> list[list[int]]:
+        nonlocal longest
+        longest = max(longest, *map(len, texts))
+        return ids_many(self, texts, **named)
+
+    monkeypatch.setattr(Tokenizer, "ids_many", watch)
+
+    async def ask() -> None:
+        async with serving(all_models(), prompt_tokens=9000) as (_, client):
+            answer = await client.post(path, json=ASKS[path] | {"text": "a," * 20_000})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+            assert "at least" in answer.json()["error"]["message"]
+
+    run(ask())
+    assert longest == PIECE_CHARACTERS

@@ -4,6 +4,7 @@ And what a task does here in another way than offline: vectors of token ids.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,10 +20,18 @@ from triform.tasks.fill import encode_masked, require_mask_tokenizer
 from triform.tasks.task import Task
 from triform.tasks.text_to_text import TextToText
 from triform.tasks.text_vectors import vectors_of_windows
+from triform.text.tokenizer import Tokenizer
+
+PIECE_CHARACTERS, PIECES_AT_ONCE = 2**12, 4
+CUT_TOKENS = 8  # that a cut may add
 
 
-def check_questions(task: Task[Any, Any, Any], asked: Sequence[Any], *, model: Model) -> list[int]:
-    """Raises what the task would raise; else how many tokens each question has."""
+def check_questions(
+    task: Task[Any, Any, Any], asked: Sequence[Any], *, model: Model, most: int | None = None
+) -> list[int]:
+    """Raises what the task would raise; else how many tokens each question has, at most about `most` in all."""
+    if most is not None:
+        refuse_in_pieces([" ".join(list_texts(one)) for one in asked], model.require_tokenizer(), most=most)
     if task.name == "fill":
         return [
             len(encode_masked(text, require_mask_tokenizer(model), most=model.spec.context)[0].ids) for text in asked
@@ -37,6 +46,25 @@ def check_questions(task: Task[Any, Any, Any], asked: Sequence[Any], *, model: M
         if not count:
             raise InputError(f"nothing of the text {text[:40]!r} is left in tokens")
     return counts
+
+
+def refuse_in_pieces(texts: Sequence[str], tokenizer: Tokenizer, *, most: int) -> None:
+    """Refuses texts that surely have too many tokens, piece by piece: it holds and pays for little more than `most`.
+
+    Texts of at most `most` characters are not looked at. A cut may add a few tokens, which are taken off again.
+    """
+    if sum(map(len, texts)) <= most:
+        return
+    least = sum(map(tokenizer.min_tokens, texts))
+    pieces = (text[at : at + PIECE_CHARACTERS] for text in texts for at in range(0, len(text), PIECE_CHARACTERS))
+    found = cuts = 0
+    while least <= most and (some := list(islice(pieces, PIECES_AT_ONCE))):
+        found += sum(map(len, tokenizer.ids_many(some, special=False)))
+        cuts += len(some)
+        least = max(least, found - CUT_TOKENS * cuts)
+    if least > most:
+        message = f"the texts have at least {least:,} tokens; at most {most:,} are accepted in one request"
+        raise RequestError(message, code=TOO_LONG_CODE)
 
 
 def check_parts(asked: Sequence[Any]) -> None:

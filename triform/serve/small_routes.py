@@ -10,6 +10,7 @@ from triform.serve.http.limits import Limits
 from triform.serve.http.request_context import RequestContext, refuse_if_long, refuse_if_surely_long
 from triform.serve.openai.request_types import TokenizeAsk
 from triform.serve.openai.response_types import Health, ModelCard, ModelList, Tokenized
+from triform.serve.prechecks import refuse_in_pieces
 
 
 async def health(call: RequestContext) -> Health:
@@ -51,6 +52,7 @@ async def tokenize(call: RequestContext, asked: TokenizeAsk) -> Response:
 def tokenize_text(asked: TokenizeAsk, model: Model, limits: Limits) -> bytes:
     """The tokens of a text, with their places in it."""
     tokenizer = model.require_tokenizer()
+    refuse_in_pieces([asked.text], tokenizer, most=limits.prompt_tokens)
     (encoding,) = tokenizer.encode_many([asked.text], special=asked.special)
     refuse_if_long(len(encoding.ids), most=limits.prompt_tokens)
     found = Tokenized(

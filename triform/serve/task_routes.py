@@ -137,8 +137,9 @@ async def answer_in_batches(
     """Of questions that take `cache_rows` of a cache each, only as many are answered together as fit."""
     limits = call.service.limits
     least = limits.batch_characters // max(1, limits.rows // cache_rows) if cache_rows else 0
-    counts = await served.queues.tokens.run(lambda: check_questions(task, questions, model=served.model))
-    refuse_if_long(sum(counts), most=limits.prompt_tokens)
+    most = limits.prompt_tokens
+    counts = await served.queues.tokens.run(lambda: check_questions(task, questions, model=served.model, most=most))
+    refuse_if_long(sum(counts), most=most)
     sizes = [max(least, len(" ".join(list_texts(one)))) for one in questions]
     work = [
         TaskInput(task.run, one, {"options": options}, key, size) for one, size in zip(questions, sizes, strict=True)
