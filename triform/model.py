@@ -175,6 +175,26 @@ class Model:
 
     # --- tasks: keywords are the options of the task, checked by name ------------------------------------------------
 
+    @overload
+    def complete(  # type: ignore[overload-overlap]  # a text is a sequence too
+        self,
+        prompts: str,
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        beams: int | None = None,
+        logprobs: int = 0,
+        lookup: bool = False,
+        rows: int | None = None,
+        start: int | None = None,
+        pack: bool | None = None,
+        **generation: Unpack[GenerationSettings],
+    ) -> GeneratedText: ...
+    @overload
     def complete(
         self,
         prompts: Sequence[Prompt],
@@ -193,18 +213,48 @@ class Model:
         start: int | None = None,
         pack: bool | None = None,
         **generation: Unpack[GenerationSettings],
-    ) -> list[GeneratedText]:
-        """Whole answers to a batch of prompts; `beams=4` searches, `n=3` gives three per prompt."""
+    ) -> list[GeneratedText]: ...
+    def complete(
+        self,
+        prompts: str | Sequence[Prompt],
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        n: int = 1,
+        beams: int | None = None,
+        logprobs: int = 0,
+        lookup: bool = False,
+        rows: int | None = None,
+        start: int | None = None,
+        pack: bool | None = None,
+        **generation: Unpack[GenerationSettings],
+    ) -> GeneratedText | list[GeneratedText]:
+        """`model.complete("Once upon a time").text`, or a list of answers to a list of prompts; `beams=4` searches, and
+        `n=3` gives three for each prompt of a list."""
         from triform.generate import api
         from triform.tasks import get_task
 
+        if isinstance(prompts, str) and n != 1:
+            raise InputError(
+                f"n={n} gives several answers; put the prompt into a list: complete([…], n={n})", field="n"
+            )
         options = get_task("complete").options(
             max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed, n=n,
             beams=beams, logprobs=logprobs, lookup=lookup, **generation,
         )  # fmt: skip
-        return api.complete(
-            self, prompts, start=start, pack=pack, rows=rows or api.PARALLEL_SEQUENCES, **options.settings()
+        found = api.complete(
+            self,
+            [prompts] if isinstance(prompts, str) else prompts,
+            start=start,
+            pack=pack,
+            rows=rows or api.PARALLEL_SEQUENCES,
+            **options.settings(),
         )
+        return found[0] if isinstance(prompts, str) else found
 
     def chat(
         self,

@@ -168,3 +168,12 @@ def test_errors_come_before_the_first_event() -> None:
 def test_answers_are_values() -> None:
     assert complete(DECODER, ["a"], max_tokens=2) == complete(DECODER, ["a"], max_tokens=2)
     assert isinstance(complete(DECODER, ["a"], max_tokens=2)[0], GeneratedText)
+
+
+def test_one_text_has_one_answer() -> None:
+    (in_a_list,) = DECODER.complete(["a"], max_tokens=2)
+    assert DECODER.complete("a", max_tokens=2) == in_a_list
+    assert PAIR.complete("a", max_tokens=2, beams=2) == PAIR.complete(["a"], max_tokens=2, beams=2)[0]
+    assert len(DECODER.complete(["a"], max_tokens=2, n=3)) == 3
+    with pytest.raises(InputError, match="n=3 gives several answers; put the prompt into a list"):
+        DECODER.complete("a", max_tokens=2, n=3)  # type: ignore[call-overload]

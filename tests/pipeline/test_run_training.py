@@ -13,17 +13,21 @@ from lock_holder import held_by_another
 from tiny_tasks import QUESTIONS, begun
 
 import triform
+from triform import families
 from triform.core.forms import Form
 from triform.data.rows import LabelledRow
 from triform.errors import TriformError
 from triform.files import atomic_folder
 from triform.files.errors import FileError
 from triform.files.locks import FolderBusy, lock_inside
-from triform.pipeline import memory_forecast, run_training
+from triform.pipeline import memory_forecast, run_training, splits
 from triform.pipeline.run_training import TrainingRequest, resolve_config
+from triform.spec import SpecError
 from triform.tasks import get_task
 from triform.tasks.classify import ClassifyTask
 from triform.tasks.task import Scores
+from triform.text.train_tokenizer import train_tokenizer
+from triform.train import prepare_network
 from triform.train.examples import ExamplePlace, to_json_values
 from triform.train.label_objectives import OneLabel
 from triform.train.loop import Rehearsal
@@ -32,6 +36,7 @@ from triform.train.objectives import Loss
 from triform.train.run_events import AnyEvent, Saved, Skipped, Stepped
 from triform.weights import model_folder
 
+SMALL = families.sized("bert", "tiny", vocab=90)
 WORDS = {"good": ("fine", "lovely", "sunny"), "bad": ("sad", "poor", "rainy")}
 
 
@@ -67,6 +72,11 @@ def wish(rows: Path, out: Path, **changes: Any) -> TrainingRequest:
         task="classify", data=rows, out=out, size="tiny", settings=settings, length={"steps": 10, "epochs": None}
     )
     return asked._replace(**changes)
+
+
+def save_known(folder: Path) -> None:
+    """A pretrained encoder with a tokenizer, without a head."""
+    triform.build(SMALL).replace(tokenizer=train_tokenizer(["a b"], kind="wordpiece", vocab=90)).save(folder)
 
 
 def weights(out: Path) -> bytes:
@@ -262,6 +272,73 @@ def test_settings_lie_over_the_recipe(rows: Path, tmp_path: Path) -> None:
     assert (config.warmup, config.epochs, config.family, config.task) == (0.1, recipe.epochs, "bert", "classify")
     shorter = resolve_config(asked._replace(length={"steps": 3, "epochs": None, "minutes": None}), ClassifyTask())
     assert (shorter.steps, shorter.epochs) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("freeze=*", "all weights are frozen"),
+        ("freeze=readout.out.nothing", "unknown path of weights to freeze"),
+        ("lora=encoder.nothing", "unknown path of a linear layer"),
+        ("precision=bfloat16", "the cpu of this machine does not support it"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_settings_are_refused_before_the_data_is_read(
+    setting: str, says: str, known: bool, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_network, "has_bfloat16", lambda device: False)
+    monkeypatch.setattr(run_training, "collect_rows", lambda *_, **__: pytest.fail("the data was read"))
+    asked = TrainingRequest(task="classify", data=rows, out=tmp_path / "out", settings=(setting,))
+    if known:
+        triform.build(SMALL).replace(tokenizer=train_tokenizer(["a b"], kind="wordpiece", vocab=90)).save(
+            tmp_path / "known"
+        )
+        asked = asked._replace(base=str(tmp_path / "known"))
+    with pytest.raises(TriformError, match=says):
+        run_training.prepare(asked)
+
+
+def test_a_new_head_alone_may_be_trained(rows: Path, tmp_path: Path) -> None:
+    """The paths of the new head are known before its labels are."""
+    base = tmp_path / "known"
+    save_known(base)
+    frozen = ("freeze=token.weight,encoder.*", "batch_tokens=128", "held_out=0.2")
+    asked = TrainingRequest(task="classify", data=rows, out=tmp_path / "out", base=str(base), settings=frozen)
+    prepared = run_training.prepare(asked._replace(length={"steps": 1}))
+    with prepared.lock:
+        run = run_training.begin_run(prepared)
+    assert all(path.startswith("readout.") for path in run.optimizer.named)
+
+
+def test_sizes_that_no_model_has_and_a_missing_base_are_refused_before_the_data_is_read(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_training, "collect_rows", lambda *_, **__: pytest.fail("the data was read"))
+    asked = TrainingRequest(task="classify", data=rows, out=tmp_path / "out")
+    with pytest.raises(SpecError, match="heads"):
+        run_training.prepare(asked._replace(settings=("width=30", "heads=4")))
+    triform.build(SMALL).save(tmp_path / "wordless")
+    with pytest.raises(TriformError, match="has no tokenizer"):
+        run_training.prepare(asked._replace(base=str(tmp_path / "wordless")))
+
+
+def test_missing_validation_files_are_named_before_the_data_is_read(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "lint_data", lambda *_, **__: pytest.fail("the data was read"))
+    with pytest.raises(TriformError, match=r"there is no file .*row\.csv; did you mean rows\.csv"):
+        run_training.prepare(wish(rows, tmp_path / "out", valid=rows.with_name("row.csv")))
+
+
+def test_another_config_is_refused_before_the_data_is_read(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_training.train(wish(rows, tmp_path / "out", length={"steps": 1, "epochs": None}))
+    monkeypatch.setattr(run_training, "collect_rows", lambda *_, **__: pytest.fail("the data was read"))
+    for setting, says in (("ema=0.5", "ema was 0.0, is 0.5"), ("seed=3", "seed was 0, is 3")):
+        with pytest.raises(TriformError, match=f"cannot be resumed: {says}"):
+            run_training.prepare(wish(rows, tmp_path / "out", resume=True, settings=(setting,), size=None))
 
 
 # --- one writer -----------------------------------------------------------------------------------------------------

@@ -156,6 +156,8 @@ reveal_type(model.classify(["A lion."])[0].chances[0].probability)
 reveal_type(model.tag("A lion.").entities[0].kind)
 reveal_type(model.fill("A [MASK].", k=2).masks)
 reveal_type(model.answer("Who?", context="A lion.").text)
+reveal_type(model.complete("Once", max_tokens=5).text)
+reveal_type(model.complete(["Once", [5, 6]], n=2)[0].logprob)
 reveal_type(model.chat("Hello.", temperature=0.5).message.content)
 reveal_type(model.search("lion", index="docs.index").hits[0].score)
 reveal_type(model.rerank("lion", ["a", "b"], top=1).ranked[0].index)
@@ -163,7 +165,7 @@ reveal_type(model.rerank("lion", ["a", "b"], top=1).ranked[0].index)
 TYPES = [
     "triform.tasks.translate.Translation", "list[triform.tasks.translate.Translation]",
     "list[triform.tasks.summarize.Summary]", "tuple[str, ...]", "float", "str",
-    "tuple[tuple[triform.tasks.fill.Candidate, ...], ...]", "str", "str", "float", "int",
+    "tuple[tuple[triform.tasks.fill.Candidate, ...], ...]", "str", "str", "float", "str", "float", "int",
 ]  # fmt: skip
 MISTAKES = """
 import triform

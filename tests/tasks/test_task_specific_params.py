@@ -103,3 +103,22 @@ def test_a_language_pair_is_the_one_that_is_asked_for(model: Model) -> None:
     only = saying(model, translation_en_to_de=PAIRS["translation_en_to_de"])
     german = model.require_tokenizer().encode("translate English to German: a cat").ids
     assert next(iter(PairTokens().run(["a cat"], model=only)))[0] == german
+
+
+def test_what_cannot_be_done_is_refused_by_name(model: Model) -> None:
+    """A field of a task is used, harmless or refused, as in generation_config.json."""
+    for field, value, shown in (("num_beam_groups", 2, "2"), ("sharpness", 0.5, "0.5")):
+        said = saying(model, summarization=CNN | {field: value})
+        with pytest.raises(TriformError, match=f"use {field}={shown}, which is not supported"):
+            list(ShortTokens().run(["the cat sat"], model=said))
+    harmless = {"use_cache": True, "num_beam_groups": 1, "diversity_penalty": 0.0, "sharpness": None, "prefix": "s: "}
+    assert list(ShortTokens().run(["the cat sat"], model=saying(model, summarization=CNN | harmless)))
+
+
+def test_a_task_takes_back_what_the_folder_asks_for(model: Model) -> None:
+    asks = model.replace(
+        generation=GenerationDefaults(eos=model.require_tokenizer().eos, first=1, unsupported=("num_beam_groups=2",))
+    )
+    assert list(ShortTokens().run(["the cat"], model=saying(asks, summarization=CNN | {"num_beam_groups": 1})))
+    with pytest.raises(TriformError, match="use num_beam_groups=2"):
+        list(ShortTokens().run(["the cat"], model=saying(asks, summarization=CNN)))

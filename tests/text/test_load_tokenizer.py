@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 import unicodedata
 import warnings
 from pathlib import Path
@@ -208,6 +209,28 @@ def test_the_tokenizer_of_llama2c(shared: Path) -> None:
     for size in (0, 3, 100, len(data) - 1):
         with pytest.raises(TokenizerError, match=r"not a tokenizer of llama2\.c"):
             parse_llama2c(data[:size], what="tok512.bin")
+
+
+def write_llama2c(pieces: list[str]) -> bytes:
+    data = [struct.pack("<fI", -float(at), len(piece.encode())) + piece.encode() for at, piece in enumerate(pieces)]
+    return struct.pack("<I", 8) + b"".join(data)
+
+
+def test_an_older_tokenizer_of_llama2c_has_bytes_as_characters() -> None:
+    """Then a letter stands twice, as a byte and as a piece; the piece is what a text is cut into."""
+    letters = [" ", *"Lilysaw", "ä", "é", "sa", "saw", " saw"]
+    heads = ["<unk>", "\n<s>\n", "\n</s>\n"]
+    new = [*heads, *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    old = [*heads, *map(chr, range(256)), *letters]
+    models = [parse_llama2c(write_llama2c(pieces), what="t.bin") for pieces in (new, old)]
+    assert models[0] == models[1]
+    assert sum(old.count(piece) - 1 for piece in set(old)) == 10  # pieces that stand twice in the file
+    core = build_from_pieces(models[1], what="t.bin")
+    ids = core.encode("saw é🙂").ids
+    assert [core.id_to_token(at) for at in ids][:2] == ["▁saw", "▁"]
+    assert ids[2:] == [3 + 256 + letters.index("é"), *(3 + byte for byte in "🙂".encode())]
+    for text in ("Lily saw 🙂 and\nä", "A", "\x80ÿ"):
+        assert core.decode(core.encode(text).ids) == text
 
 
 # --- real vocabularies, old files ---------------------------------------------------------------------------------

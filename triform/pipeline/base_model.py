@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 
+from triform.core.build import build_skeleton
 from triform.core.forms import Form as Network
 from triform.core.initial_weights import build_network
 from triform.data.rows import DataRow
@@ -20,12 +21,15 @@ from triform.spec import Form, ModelSpec
 from triform.tasks.task import Task
 from triform.text.tokenizer import Tokenizer
 from triform.text.train_tokenizer import TokenizerKind, train_tokenizer
+from triform.train.optimizers import check_any_trained
+from triform.train.prepare_network import check_machine, choose_trained
 from triform.train.run_config import Config
 from triform.weights import model_folder, model_store
 from triform.weights.verify_folder import describe_folder
 
 # WordPiece has the special tokens of an encoder; byte-level BPE has no unknown tokens.
 TOKENIZERS: dict[Form, TokenizerKind] = {"encoder": "wordpiece", "decoder": "bpe", "encoder-decoder": "bpe"}
+SOME_LABELS = ("a", "b")  # stand for those of the rows: the number of labels changes no path of a weight
 MAX_CHARACTERS = 50_000_000  # of text to train a tokenizer on: more would not change it
 
 
@@ -53,9 +57,23 @@ class BaseModel(NamedTuple):
     new_head: bool
 
 
-def make_base(task: Task[Any, Any, Any], rows: Sequence[DataRow], *, config: Config) -> BaseModel:
-    """With the head, the labels and the memo of the task; a function of the config and the rows."""
-    base = _make_new(task, rows, config=config) if config.base is None else _read_base(task, config.base)
+def check_before_data(task: Task[Any, Any, Any], config: Config) -> Model | None:
+    """What the config asks of a model, tried without any row, since rows may take minutes to read: its sizes, the
+    weights to train, what the machine can do. Returns the pretrained model, which does not depend on the rows."""
+    known = None if config.base is None else _read_base(task, config.base)
+    spec = _size_new(task, config, vocab=config.vocab) if known is None else known.spec
+    network = build_skeleton(task.spec(spec, labels=SOME_LABELS))
+    check_machine(config, torch.device("cpu"))
+    choose_trained(network, config)
+    check_any_trained(network)
+    return known
+
+
+def make_base(
+    task: Task[Any, Any, Any], rows: Sequence[DataRow], *, config: Config, known: Model | None = None
+) -> BaseModel:
+    """With the head, the labels and the memo of the task; a function of the config, the rows and the `known` model."""
+    base = known if known is not None else _make_new(task, rows, config=config)
     labels = task.labels(rows)
     spec = task.spec(base.spec, labels=labels)
     same_head = spec == base.spec and labels == base.labels
@@ -80,11 +98,15 @@ def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[DataRow
 def _make_new(task: Task[Any, Any, Any], rows: Sequence[DataRow], *, config: Config) -> Model:
     form = choose_form(task, config)
     tokenizer = _train_tokenizer(form, rows, kind=config.tokenizer or TOKENIZERS[form], vocab=config.vocab)
-    sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
-    changes = {name: value for name, value in sizes.items() if value is not None}
-    spec = sized(config.family or FORM_FAMILY[form], config.size, vocab=tokenizer.vocab, **changes)
+    spec = _size_new(task, config, vocab=tokenizer.vocab)
     network, generation = build_network(spec, seed=config.seed), make_generation_defaults(tokenizer, form)
     return Model(spec=spec, network=network, tokenizer=tokenizer, generation=generation)
+
+
+def _size_new(task: Task[Any, Any, Any], config: Config, *, vocab: int) -> ModelSpec:
+    sizes = {name: getattr(config, name) for name in ("width", "layers", "heads", "context")}
+    changes = {name: value for name, value in sizes.items() if value is not None}
+    return sized(config.family or FORM_FAMILY[choose_form(task, config)], config.size, vocab=vocab, **changes)
 
 
 def _train_tokenizer(form: Form, rows: Sequence[DataRow], *, kind: TokenizerKind, vocab: int) -> Tokenizer:

@@ -29,7 +29,7 @@ from triform.files.locks import LOCK_NAME as LOCK
 from triform.files.locks import lock_inside
 from triform.model import Model
 from triform.pipeline import report
-from triform.pipeline.base_model import BaseModel, choose_form, copy_base, make_base
+from triform.pipeline.base_model import BaseModel, check_before_data, choose_form, copy_base, make_base
 from triform.pipeline.cross_validation import (
     CrossValidated,
     cross_validate,
@@ -48,7 +48,7 @@ from triform.train.examples import Examples, check_examples
 from triform.train.loop import Interrupted, Outcome, TrainingRun
 from triform.train.objectives import Objective, WholeBatchObjective
 from triform.train.process_memory import peak_bytes, reset_peak
-from triform.train.run_config import Config, find_differences, read_toml
+from triform.train.run_config import FREE_KEYS, Config, find_differences, read_toml
 from triform.train.run_events import Watcher
 from triform.train.run_store import CONFIG_FILE
 from triform.train.validation_loss import Evaluate, Score
@@ -58,6 +58,8 @@ ADAPTER = "adapter"  # the folder in a run's folder with what LoRA has learned, 
 PACKAGE = Path(__file__).parents[1]
 EXAMPLE_PACKAGES = ("data", "text", "tasks")  # whose code makes examples of rows
 TIMED_ROWS = 16  # of an evaluation, timed before the run
+# What a run fits to its rows and to the machine: compared when that is done.
+FITTED_KEYS = frozenset({"steps", "epochs", "minutes", "patience", "folds", "accumulate"})
 NEW_MODEL_KEYS = ("family", "size", "width", "layers", "heads", "context", "tokenizer", "vocab")
 
 
@@ -153,7 +155,9 @@ def prepare(
             lock.enter_context(lock_inside(out))
             _check_folder(out, resume=request.resume)  # again, under the lock
         decided = None if team.leads else team.gather(None, type=Decided | None)[0]
-        prepared = _prepare(request, task, config, progress, team, decided)
+        progress("checking the settings" if config.base is None else f"loading {config.base}")
+        known = check_before_data(task, config)
+        prepared = _prepare(request, task, config, known, progress, team, decided)
         return prepared._replace(lock=lock.pop_all())
 
 
@@ -161,11 +165,12 @@ def _prepare(
     request: TrainingRequest,
     task: Task[Any, Any, Any],
     config: Config,
+    known: Model | None,
     progress: Callable[[str], None],
     team: Team,
     decided: Decided | None,
 ) -> PreparedRun:
-    """`decided` is what the first process has told this one; None: this is the first."""
+    """`known` is the pretrained model; `decided` is what the first process has told this one (None: it is this one)."""
     progress("reading and linting the data")
     cache = FolderCache(model_store.home_folder() / "data")
     layout = Layout(config.columns, config.format)
@@ -174,8 +179,8 @@ def _prepare(
     if collected.given is not None:
         config = config.replace(folds=0)
     material = hold_out(collected, share=0 if config.folds else config.held_out)
-    progress("making the model" if config.base is None else f"loading {config.base}")
-    base = make_base(task, material.train, config=config)
+    progress("making the model")
+    base = make_base(task, material.train, config=config, known=known)
     progress("making examples from rows")
     fingerprint = _fingerprint_examples(material, task=task, model=base.model)
     examples = task.kept(material.train, model=base.model, cache=cache, fingerprint=fingerprint)
@@ -260,10 +265,10 @@ def resolve_config(request: TrainingRequest, task: Task[Any, Any, Any], *, rows:
         raise TriformError(f"--from {request.base} brings its own family and size; leave --family and --size out")
     if request.resume:
         own = Config().with_toml(read_toml(Path(request.out) / CONFIG_FILE))
-        config = _override(own, request)
+        config = _override(own, request).replace(task=task.name)
         _check_base(config)
-        _check_layout(own, config)
-        return config.replace(task=task.name)
+        _check_same_run(own, config)
+        return config
     first = _override(Config(), request)
     _check_base(first)
     form = choose_form(task, first)
@@ -298,9 +303,9 @@ def _check_base(config: Config) -> None:
         raise TriformError(f"{', '.join(wrong)}: --from {config.base} brings its own; leave that out")
 
 
-def _check_layout(own: Config, now: Config) -> None:
-    """A resumed run must read its data as before; checked before the data is read."""
-    if other := find_differences(own, now, free=set(Config.__struct_fields__) - {"columns", "format"}):
+def _check_same_run(own: Config, now: Config) -> None:
+    """A resumed run must read its data and train as before; checked before the data is read."""
+    if other := find_differences(own, now, free=FREE_KEYS | FITTED_KEYS):
         raise TriformError(f"this run cannot be resumed: {'; '.join(other)}; leave that out, or start a new run")
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
-from triform.data.input_paths import Paths, find_splits
+from triform.data.input_paths import Paths, find_inputs, find_splits
 from triform.data.lint import LintReport, lint
 from triform.data.readers import DEFAULT_LAYOUT
 from triform.data.row_cache import CachedRows, RowSubset, digest
@@ -61,6 +61,8 @@ def collect_rows(
 ) -> CollectedRows[R]:
     """Reads and lints the data; validation files are named, or are in the same folder."""
     valid = valid or find_validation_files(data, task.kind, layout)
+    if valid is not None:
+        find_inputs(valid, kind=task.kind, format=layout.format)  # missing files are an error before the data is read
     report = lint_data(task.kind, data, valid=valid, layout=layout)
     if strict:
         report.refuse()

@@ -39,7 +39,7 @@ def get_params(model: Model) -> dict[str, Config]:
 
 
 def get_prefix(said: Mapping[str, object]) -> str:
-    prefix = said.get("prefix")
+    prefix = said.get(generation_config.PREFIX)
     return prefix if isinstance(prefix, str) else ""
 
 

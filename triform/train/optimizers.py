@@ -57,13 +57,17 @@ def orthogonalize(matrix: Tensor, *, rounds: int = 5) -> Tensor:
     return x.T if matrix.shape[0] > matrix.shape[1] else x
 
 
+def check_any_trained(network: nn.Module) -> None:
+    if not any(p.requires_grad for p in network.parameters()):
+        raise TriformError("all weights are frozen: there is nothing to train")
+
+
 class Optimizer:
     """One or two optimizers that step together; their state is saved and restored as `tensors` by path."""
 
     def __init__(self, network: nn.Module, config: Config) -> None:
+        check_any_trained(network)
         self.named = {path: p for path, p in network.named_parameters() if p.requires_grad}
-        if not self.named:
-            raise TriformError("all weights are frozen: there is nothing to train")
         self.learning_rate = config.learning_rate
         muon = config.optimizer == "muon"
         inside = {path: p for path, p in self.named.items() if muon and ".blocks." in path and p.dim() == 2}

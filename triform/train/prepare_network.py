@@ -32,15 +32,20 @@ def prepare_network(network: nn.Module, config: Config) -> None:
         change_act(network, build.gelu_tanh, fast_gelu.gelu_tanh)
     if config.dropout is not None:
         set_dropout(network, config.dropout)
-    if config.lora:
-        lora.adapt(network, paths=config.lora, rank=config.lora_rank, scale=config.lora_scale, seed=config.seed)
-    freeze(network, config.freeze)
+    choose_trained(network, config)
     for block in _blocks(network):
         if config.recompute:
             # Stores only the input of the block; everything inside is computed again for the backward pass.
             block.__dict__["forward"] = partial(checkpoint, block.forward, use_reentrant=False)
         if config.compile:
             block.compile()
+
+
+def choose_trained(network: nn.Module, config: Config) -> None:
+    """Adds LoRA and freezes weights, as the config says."""
+    if config.lora:
+        lora.adapt(network, paths=config.lora, rank=config.lora_rank, scale=config.lora_scale, seed=config.seed)
+    freeze(network, config.freeze)
 
 
 def restore_network(network: nn.Module) -> None:

@@ -56,6 +56,7 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "constraints": ([],),
     "force_words_ids": ([],),
 }
+PREFIX = "prefix"  # of `task_specific_params`: what stands before every text, not a matter of generation
 SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
@@ -94,10 +95,13 @@ def write(generation: GenerationDefaults) -> Config:
 
 def apply_task(generation: GenerationDefaults, config: Config, name: str) -> GenerationDefaults:
     """With what config.json says of one task under `task_specific_params` over the rest."""
-    fields = write(generation) | {
-        field: value for field, value in list_tasks(config)[name].items() if field in KNOWN_FIELDS
-    }
-    return _convert(fields, generation.unsupported, f"config.json: task_specific_params: {name}")
+    task = list_tasks(config)[name]
+    unknown = [field for field in task if field not in {*KNOWN_FIELDS, *HARMLESS, PREFIX} and task[field] is not None]
+    fields = write(generation) | {field: value for field, value in task.items() if field in KNOWN_FIELDS}
+    place = f"config.json: task_specific_params: {name}"
+    # A field that stands in both is the task's, even where it asks for nothing.
+    others = [each for each in generation.unsupported if each.partition("=")[0] not in task]
+    return _convert(fields, (*others, *_list_unsupported(task, unknown)), place)
 
 
 def list_tasks(config: Config) -> dict[str, Config]:
