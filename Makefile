@@ -14,7 +14,7 @@ test: $(VENV)/.test
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: $(VENV)/.test-all
-	$(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow"
+	TRIFORM_NEW_EXAMPLES=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow"
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -334,11 +334,13 @@ def test_missing_validation_files_are_named_before_the_data_is_read(
 def test_another_config_is_refused_before_the_data_is_read(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_training.train(wish(rows, tmp_path / "out", length={"steps": 1, "epochs": None}))
+    length = {"steps": 1, "epochs": None}
+    run_training.train(wish(rows, tmp_path / "out", length=length))
     monkeypatch.setattr(run_training, "collect_rows", lambda *_, **__: pytest.fail("the data was read"))
     for setting, says in (("ema=0.5", "ema was 0.0, is 0.5"), ("seed=3", "seed was 0, is 3")):
+        asked = wish(rows, tmp_path / "out", resume=True, settings=(setting,), size=None, length=length)
         with pytest.raises(TriformError, match=f"cannot be resumed: {says}"):
-            run_training.prepare(wish(rows, tmp_path / "out", resume=True, settings=(setting,), size=None))
+            run_training.prepare(asked)
 
 
 # --- one writer -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from triform.core.initial_weights import build_network
@@ -98,6 +98,8 @@ def test_whatever_a_family_makes_is_written_as_released(name: str, sizes: dict, 
         own |= {"kv_heads": 1, "ff_width": 10}
     if name == "llama":
         own |= {"scaling": scaling, "tied": tied, "base": 5e5}
+    # GPT-NeoX rotates a quarter of a head in pairs.
+    assume(name != "gpt_neox" or sizes["width"] // sizes["heads"] % 8 == 0)
     spec = FAMILIES[name](**sizes, **own)
     family, _ = choose_architecture(spec, {}).architecture
     assert family.model_type == (ALIKE | {"phi3": "mistral"}).get(name, name)

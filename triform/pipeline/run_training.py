@@ -305,7 +305,8 @@ def _check_base(config: Config) -> None:
 
 def _check_same_run(own: Config, now: Config) -> None:
     """A resumed run must read its data and train as before; checked before the data is read."""
-    if other := find_differences(own, now, free=FREE_KEYS | FITTED_KEYS):
+    if find_differences(own, now, free=FREE_KEYS | FITTED_KEYS):
+        other = find_differences(own, now)
         raise TriformError(f"this run cannot be resumed: {'; '.join(other)}; leave that out, or start a new run")
 
 

@@ -102,7 +102,7 @@ def read(
 
 def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device, weights: str, mapped: bool) -> Model:
     box = open_folder(folder)
-    seen = manifest.verify(box, others=(CONFIG,))
+    seen, files_hash = manifest.verify(box, others=(CONFIG,)), hash_files(box)
     outline = read_outline(box)
     spec, config = outline.spec, outline.config
     defaults = box.parse_object(GENERATION) if box.has(GENERATION) else None
@@ -122,7 +122,7 @@ def _read(folder: str | Path, *, dtype: torch.dtype | None, device: torch.device
         left_aside=outline.left_aside,
         memo=_read_memo(box, spec, network, labels) if box.has(MEMO) else NOTHING,
         own_folders={Path(folder).resolve()},
-        files_hash=hash_files(box),
+        files_hash=files_hash,
     )
     manifest.check_unchanged(box, seen)
     return model
