@@ -28,6 +28,20 @@ from triform.tasks import TASKS
 from triform.threads import set_threads
 from triform.train.signals import exit_code
 
+__all__ = [
+    "COMMANDS",
+    "IS_QUIET",
+    "QUIET",
+    "RUN_A_MODEL",
+    "THREADS",
+    "Lazy",
+    "all_commands",
+    "exit_on_sigterm",
+    "main",
+    "progress",
+    "triform",
+]
+
 IS_QUIET = "triform.cli.quiet"  # in click's context
 
 # name → (file and function, the line in `triform --help`)

@@ -2,3 +2,5 @@
 
 Refuses to know what is trained or evaluated.
 """
+
+__all__ = ["join_team", "launch", "ordered_sum", "rank", "shared_work", "team"]

@@ -2,3 +2,5 @@
 
 Plain HTML, CSS and ES modules in `static/` draw it.
 """
+
+__all__ = ["answer_requests", "export_html", "requests", "rounding", "session"]

@@ -2,3 +2,5 @@
 
 An event loop (starlette on uvicorn) and one worker thread per model. Light to import: torch comes with the files.
 """
+
+__all__ = ["client", "http", "mcp_server", "page_routes", "process", "routes", "running", "worker"]

@@ -13,6 +13,44 @@ from triform.spec import Classify, ModelSpec, NoHead, Own, Pooled, Span, Tag, Ti
 if TYPE_CHECKING:
     from triform.tasks.task import Task
 
+__all__ = [
+    "PREFERRED",
+    "TASKS",
+    "ModelFacts",
+    "TaskEntry",
+    "chat",
+    "classify",
+    "complete",
+    "embed",
+    "encoder_batches",
+    "fill",
+    "generates_answers",
+    "generates_text",
+    "get_task",
+    "grounded_answer",
+    "is_trained_for",
+    "labels_texts",
+    "linear_probe",
+    "makes_vectors",
+    "options",
+    "own_task_of",
+    "predicts_tokens",
+    "score",
+    "scores_pairs",
+    "supports",
+    "tag",
+    "tag_and_classify",
+    "task",
+    "task_of_model",
+    "task_specific_params",
+    "tasks_of",
+    "text_pairs",
+    "text_to_text",
+    "text_vectors",
+    "translate",
+    "vector_index",
+]
+
 
 class ModelFacts(Protocol):
     """What decides which tasks a model supports. A `Model` has it, and a model folder that was not read."""
