@@ -111,6 +111,7 @@ class Model:
     memo: dict[str, Any] = field(default_factory=dict)  # settings of the tasks it was trained for
     own_folders: set[Path] = field(default_factory=set)  # loaded from there, or saved there before
     files_hash: str = ""  # SHA-256 of the files it was read from, where their folder has a manifest
+    draft: Model | None = None  # drafts tokens when this model generates; changes no answer
 
     @property
     def weights(self) -> str:
@@ -613,6 +614,13 @@ class Model:
         from triform.weights.adapters import load_adapters
 
         return load_adapters(self, folders)
+
+    def with_draft(self, draft: Model) -> Model:
+        """The same model, with a smaller one of the same tokenizer that drafts tokens: faster, the same answers."""
+        from triform.generate.draft_model import check_draft
+
+        check_draft(draft, self)
+        return self.replace(draft=draft, own_folders=self.own_folders, files_hash=self.files_hash)
 
     def save_adapter(self, folder: str | Path, *, base: str = "") -> None:
         """Only what the adapters add, in PEFT's format; `base` is the name of the model they belong to."""

@@ -175,7 +175,10 @@ def test_the_command_line_is_frozen() -> None:
         ),
         *("decide", "look", "rerank", "run", "score", "search", "serve", "summarize", "tag", "translate"),
     }
-    surface = {name: [option for option in options if option != "--weights"] for name, options in surface.items()}
+    drafting = {name for name, options in surface.items() if "--draft" in options}
+    assert drafting == {"chat", "complete", "run", "serve", "summarize", "translate"}
+    apart = ("--weights", "--draft")
+    surface = {name: [option for option in options if option not in apart] for name, options in surface.items()}
     asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {
         "activations": ["--at", "--file", "--out", "--position", "--resume", "--targets", "-f", "model"],

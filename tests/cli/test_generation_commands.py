@@ -337,3 +337,21 @@ def test_labels_and_words_that_look_like_markup_are_shown(capsys: pytest.Capture
     assert "[red]" in out
     print_parts(get_task("fill").render(FilledText(text="a [/b] c", masks=((Candidate(1, "[/b]", 0.5),),))))
     assert capsys.readouterr().out.count("[/b]") == 2
+
+
+def test_a_draft_model_changes_no_answer(
+    decoder: Path, masked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = triform.load(decoder)
+    small = families.gpt2(vocab=model.spec.vocab, **(SIZES | {"width": 8}))
+    model.replace(spec=small, network=triform.build(small, seed=4).network).save(tmp_path / "small")
+    base = ("complete", str(decoder), "the cat", "--max-tokens", "20", "--temperature", "0.7", "--seed", "5")
+    plain = run(capsys, *base)
+    assert plain[0] == 0
+    assert run(capsys, *base, "--draft", str(tmp_path / "small")) == plain
+    code, _, said = run(capsys, *base, "--draft", str(masked))
+    assert (code, "the draft model is of the form encoder" in said) == (2, True)
+    assert run(capsys, "complete", str(tmp_path / "small"), "the cat", "--draft", str(decoder))[0] == 2
+    assert run(capsys, "serve", str(decoder), "--draft", str(tmp_path / "small"), "--check")[0] == 0
+    code, _, said = run(capsys, "serve", str(decoder), str(masked), "--draft", str(tmp_path / "small"), "--check")
+    assert (code, "serve one model" in said) == (2, True)

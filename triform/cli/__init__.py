@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
+from triform.cli.draft_option import DRAFT, GENERATING
 from triform.cli.streams import (
     describe_encoding_error,
     open_streams,
@@ -144,7 +145,9 @@ class Lazy(click.Group):
             raise UnknownName("command", cmd_name, commands)
         module, function = commands[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), function)
-        options = (THREADS, QUIET, WEIGHTS) if cmd_name in RUN_A_MODEL else (THREADS, QUIET)
+        options = [THREADS, QUIET]
+        options += [WEIGHTS] if cmd_name in RUN_A_MODEL else []
+        options += [DRAFT] if cmd_name in GENERATING else []
         from triform.cli.completion import add_completion
 
         add_completion(command)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 import triform
 from triform.cli import progress
+from triform.cli.draft_option import chosen_draft
 from triform.cli.weights_option import chosen_weights
 from triform.families import NAMED
 from triform.parameters import count_parameters
@@ -40,7 +41,7 @@ def add_adapter_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_model(name: str, *, seed: int = 0, weights: str | None = None) -> "Model":
     """A folder, a name in the model store, or a family's size by name with random weights of that seed; with what
-    --adapter named, in the kind of weights that --weights names, unless another is given."""
+    --adapter named, in the kind of weights that --weights names, unless another is given, and the model of --draft."""
     kind = chosen_weights() if weights is None else weights
     context = click.get_current_context(silent=True)
     adapters = () if context is None else context.meta.get(ADAPTERS, ())
@@ -50,7 +51,8 @@ def open_model(name: str, *, seed: int = 0, weights: str | None = None) -> "Mode
             model = built if kind in (AUTO, "float32") else built.with_weights(kind)
         else:
             model = triform.load(name, weights=kind)
-        return model.with_adapter(*adapters) if adapters else model
+        model = model.with_adapter(*adapters) if adapters else model
+        return model if (draft := chosen_draft()) is None else model.with_draft(triform.load(draft, weights=kind))
 
 
 def read_spec(name: str) -> ModelSpec:

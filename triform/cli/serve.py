@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from triform.cli.draft_option import chosen_draft
 from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError
 from triform.hints import Hint
@@ -50,6 +51,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve smollm2 minilm
       triform serve chat=models/smollm2 --limit rows=32 --limit queue=128
       triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
+      triform serve models/large --draft models/small
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
@@ -59,7 +61,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     bounds = parse_limits(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.read_keys(file))]
     access = auth.make_access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
-    found = find_sources(models, weights=chosen_weights())
+    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft())
     found += find_adapters(given["adapters"], found)
     indexes = dict(map(split_name, given["indexes"]))
     told = [describe_index(name, place) for name, place in indexes.items()]

@@ -1,3 +1,3 @@
 """Text generation: continuous batching, sampling, streaming, beam search. Knows no HTTP, commands or tasks."""
 
-__all__ = ["api", "engine", "events", "model_runner", "sampling", "sequence", "settings", "validate"]
+__all__ = ["api", "draft_model", "engine", "events", "model_runner", "sampling", "sequence", "settings", "validate"]

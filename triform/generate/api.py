@@ -83,7 +83,8 @@ def complete(
 def make_engine(model: Model, *, start: int | None = None, **options: Any) -> Engine:
     """An engine with the model's tokenizer and start token: `make_engine(model, rows=16)`."""
     tokenizer = None if model.tokenizer is None else model.tokenizer.target
-    return Engine(model.network, model.spec, tokenizer, start=_start_token(model, start), **options)
+    first = _start_token(model, start)
+    return Engine(model.network, model.spec, tokenizer, start=first, draft=model.draft, **options)
 
 
 def encode_prompt(model: Model, prompt: Prompt) -> tuple[int, ...]:

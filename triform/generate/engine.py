@@ -16,12 +16,14 @@ from torch import Tensor
 
 from triform.core.forms import Form
 from triform.errors import InputError
+from triform.generate.draft_model import DraftModel
 from triform.generate.events import Event
 from triform.generate.model_runner import ModelRunner
 from triform.generate.prefix_cache import PrefixCache, hash_prefix
 from triform.generate.sequence import Extremes, NoText, RunningSequence, TextStream, failure_event
 from triform.generate.settings import Request
 from triform.generate.validate import PromptTokens, check_settings, check_tokens, split_prompt
+from triform.model import Model
 from triform.spec import ModelSpec
 
 DRAFT_TOKENS = 7  # draft tokens per pass; with the certain one, eight
@@ -56,7 +58,7 @@ class Engine:
 
     Prompts are cut at multiples of `chunk`, whatever else runs: engines with the same chunk generate the same tokens.
     `prefix_bytes` bounds the prefix cache; `positions` bounds the length of a row (default: the model's context);
-    `start` is the first token of an encoder–decoder's target.
+    `start` is the first token of an encoder–decoder's target; `draft` a smaller model that drafts.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Engine:
         positions: int | None = None,
         start: int | None = None,
         pack: bool | None = None,
+        draft: Model | None = None,
     ) -> None:
         for name, value in (("rows", rows), ("chunk", chunk), ("positions", positions or 1)):
             if value < 1:
@@ -79,6 +82,10 @@ class Engine:
         self.runner = ModelRunner(network, spec, rows=rows, positions=positions, pack=pack)
         self.spec, self.tokenizer = spec, tokenizer
         self.rows, self.chunk, self.start = rows, chunk, start
+        self.draft_model: DraftModel | None = None
+        if draft is not None:
+            most = min(rows, MAX_DRAFT_ROWS)
+            self.draft_model = DraftModel(draft, large=spec, rows=most, positions=self.runner.positions)
         self.prefix_cache = PrefixCache(prefix_bytes)
         self.waiting: deque[SequenceGroup] = deque()
         self.prefilling: SequenceGroup | None = None
@@ -162,7 +169,12 @@ class Engine:
         limit = min(self.runner.cache.capacity, self.spec.context)
         if len(self.running) > MAX_DRAFT_ROWS or longest + 1 + DRAFT_TOKENS > limit:
             return [()] * len(self.running)
-        return [() if sequence.lookup is None else sequence.lookup.draft(DRAFT_TOKENS) for _, sequence in self.running]
+        sequences = [sequence for _, sequence in self.running]
+        drafts = {each: each.lookup.draft(DRAFT_TOKENS) for each in sequences if each.lookup is not None}
+        if self.draft_model is not None and longest + 1 + DRAFT_TOKENS <= self.draft_model.positions:
+            others = [each for each in sequences if each.lookup is None]
+            drafts |= zip(others, self.draft_model.draft(others, DRAFT_TOKENS), strict=True)
+        return [drafts.get(each, ()) for each in sequences]
 
     def _clear_finished(self) -> None:
         """Moves the last running sequences to the rows of finished ones, and the prefill row after them."""

@@ -85,10 +85,16 @@ class RunningSequence:
             else History(settings, prompt=prompt, source=source, limit=limit, like=like)
         )
         self.lookup = PromptLookup((*source, *prompt)) if settings.lookup else None
+        self.prompt, self.source = prompt, source
         self.last = prompt[-1]  # the next input token of the decoder
-        self.written = 0
+        self.tokens: list[int] = []  # generated so far
         self.numbers: list[float] = []  # random numbers of the positions to come
         self.finished = False
+
+    @property
+    def written(self) -> int:
+        """How many tokens were generated."""
+        return len(self.tokens)
 
     def take(self, logits: Tensor, extremes: Extremes) -> Event:
         """The next token of this sequence."""
@@ -103,7 +109,7 @@ class RunningSequence:
         extremes.check(self.written, vocab=len(logits))
         token = self._choose(logits, extremes)
         logprobs = logits.log_softmax(-1)
-        self.written += 1
+        self.tokens.append(token)
         self.last = token
         self.history.add(token)
         if self.lookup is not None:

@@ -202,6 +202,11 @@ class Tokenizer:
         """One more than the largest id: the rows an embedding needs."""
         return 1 + max(self._core.get_vocab(with_added_tokens=True).values(), default=-1)
 
+    def has_tokens_of(self, other: "Tokenizer") -> bool:
+        """Whether both have the same tokens under the same ids."""
+        ours, theirs = (each._core.get_vocab(with_added_tokens=True) for each in (self, other))
+        return ours == theirs
+
     def find_words_beyond(self, rows: int) -> dict[str, int]:
         """Vocabulary with an id of `rows` or more; without added tokens, which only appear if a text contains them."""
         beyond = {token: id for token, id in self._core.get_vocab(with_added_tokens=False).items() if id >= rows}

@@ -17,6 +17,7 @@ from triform.costs.machine import usable_memory
 from triform.costs.predict import cache_bytes_per_position, cost
 from triform.errors import TriformError
 from triform.families import NAMED
+from triform.generate.engine import MAX_DRAFT_ROWS
 from triform.generate.model_runner import MIN_CAPACITY
 from triform.hints import Hint
 from triform.kernels.library import find_kernels
@@ -47,6 +48,7 @@ class ModelSource(NamedTuple):
     adapter: Path | None = None  # added to the model that is served as `base`, whose weights it shares
     base: str = ""
     weights: str = AUTO
+    draft: Path | None = None  # of the model that drafts tokens for this one
 
     @property
     def uses_beam_search(self) -> bool:
@@ -60,7 +62,10 @@ class ModelSource(NamedTuple):
         if self.folder is None:
             network = build_network(self.spec, seed=0, dtype=torch.float32, device="cpu")
             return Model(spec=self.spec, network=change_weights(network, self.spec, kind=self.kind))
-        return folders.read(self.folder, weights=self.weights, mapped=False)
+        model = folders.read(self.folder, weights=self.weights, mapped=False)
+        if self.draft is None:
+            return model
+        return model.with_draft(folders.read(self.draft, weights=self.weights, mapped=False))
 
     @property
     def kind(self) -> WeightKind:
@@ -70,9 +75,14 @@ class ModelSource(NamedTuple):
         return "float32" if self.folder is None else model_store.stored_kind(self.folder)
 
 
-def find_sources(named: Sequence[str], *, weights: str = AUTO) -> list[ModelSource]:
-    """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without."""
+def find_sources(named: Sequence[str], *, weights: str = AUTO, draft: str | None = None) -> list[ModelSource]:
+    """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without.
+    `draft` drafts tokens for the one that generates."""
     models = [_find_source(given)._replace(weights=weights) for given in named]
+    if draft is not None:
+        if len(models) != 1 or models[0].folder is None:
+            raise TriformError(f"--draft {draft}: it drafts for one model folder; serve one model")
+        models = [models[0]._replace(draft=model_store.find_model(draft))]
     if not models:
         raise TriformError(f"there is no model to serve; give a folder, or a name that `{Hint.MODELS}` lists")
     names = [source.name for source in models]
@@ -235,8 +245,14 @@ def check_fits(
 
 
 def plan_source(source: ModelSource, *, limits: Limits) -> ModelMemory:
-    """An adapter needs all but weights."""
+    """An adapter needs all but weights; a draft model its weights, and a cache of few sequences."""
     planned = plan_model(source.name, source.spec, searches=source.uses_beam_search, limits=limits, kind=source.kind)
+    if source.draft is not None:
+        few = msgspec.structs.replace(limits, rows=min(limits.rows, MAX_DRAFT_ROWS))
+        kind = model_store.stored_kind(source.draft) if source.weights == AUTO else source.kind
+        drafts = plan_model("", describe_folder(source.draft), searches=False, limits=few, kind=kind)
+        added = {name: getattr(planned, name) + getattr(drafts, name) for name in ("weights", "packed", "cache")}
+        planned = msgspec.structs.replace(planned, **added)
     return planned if source.adapter is None else msgspec.structs.replace(planned, weights=0, packed=0)
 
 
