@@ -177,7 +177,8 @@ def test_the_command_line_is_frozen() -> None:
     }
     drafting = {name for name, options in surface.items() if "--draft" in options}
     assert drafting == {"chat", "complete", "run", "serve", "summarize", "translate"}
-    apart = ("--weights", "--draft")
+    assert {name for name, options in surface.items() if "--prefix-cache" in options} == {"chat", "complete", "serve"}
+    apart = ("--weights", "--draft", "--prefix-cache")
     surface = {name: [option for option in options if option not in apart] for name, options in surface.items()}
     asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {

@@ -355,3 +355,15 @@ def test_a_draft_model_changes_no_answer(
     assert run(capsys, "serve", str(decoder), "--draft", str(tmp_path / "small"), "--check")[0] == 0
     code, _, said = run(capsys, "serve", str(decoder), str(masked), "--draft", str(tmp_path / "small"), "--check")
     assert (code, "serve one model" in said) == (2, True)
+
+
+def test_a_long_prompt_is_kept_in_a_folder(decoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = triform.load(decoder)
+    long = families.gpt2(vocab=model.spec.vocab, **(SIZES | {"context": 512}))
+    model.replace(spec=long, network=triform.build(long, seed=4).network).save(tmp_path / "long")
+    base = ("complete", str(tmp_path / "long"), "the fat ginger cat sat on a mat " * 15, "--max-tokens", "5")
+    plain = run(capsys, *base)
+    for _ in range(2):
+        assert run(capsys, *base, "--prefix-cache", str(tmp_path / "kv")) == plain
+        assert len(list((tmp_path / "kv").iterdir())) >= 1
+    assert run(capsys, *base, "--prefix-cache", str(decoder / "config.json"))[0] == 2

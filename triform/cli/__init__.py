@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from triform.cli.draft_option import DRAFT, GENERATING
+from triform.cli.generation_options import DRAFT, GENERATING, KEEPING_PREFIXES, PREFIX_CACHE
 from triform.cli.streams import (
     describe_encoding_error,
     open_streams,
@@ -148,6 +148,7 @@ class Lazy(click.Group):
         options = [THREADS, QUIET]
         options += [WEIGHTS] if cmd_name in RUN_A_MODEL else []
         options += [DRAFT] if cmd_name in GENERATING else []
+        options += [PREFIX_CACHE] if cmd_name in KEEPING_PREFIXES else []
         from triform.cli.completion import add_completion
 
         add_completion(command)

@@ -11,6 +11,7 @@ import click
 
 from triform.cli import task_io
 from triform.cli.complete import STATS_HELP, Meter, over_http, write_as_it_comes
+from triform.cli.generation_options import chosen_prefix_folder
 from triform.cli.input_rows import check_text, read_stdin_rows
 from triform.cli.logs import remember
 from triform.cli.models import open_model
@@ -39,7 +40,7 @@ class Conversation:
 
         get_task("chat").check(model)
         self.template, self.words = get_template(model), model.require_tokenizer()
-        self.engine = make_engine(model, rows=1)
+        self.engine = make_engine(model, rows=1, prefix_folder=chosen_prefix_folder())
         self.model, self.name, self.chosen = model, name, dict(chosen)
         self.settings = resolve_settings(model, get_task("chat").options(**chosen).settings())
         self.opening = [] if system is None else [{"role": "system", "content": system}]

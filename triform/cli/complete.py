@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from triform.cli import task_io
+from triform.cli.generation_options import chosen_prefix_folder
 from triform.cli.input_rows import read_whole_text
 from triform.cli.models import open_model
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options
@@ -111,7 +112,8 @@ def print_samples(
     from triform.generate.api import make_engine, resolve_settings
     from triform.generate.settings import Request
 
-    engine, meter = make_engine(model, rows=wanted["n"]), Meter()
+    engine = make_engine(model, rows=wanted["n"], prefix_folder=chosen_prefix_folder())
+    meter = Meter()
     engine.add(Request(prompt=ids, settings=resolve_settings(model, wanted)))
     plain = wanted["n"] == 1 and not as_json and not wanted["logprobs"]
     if plain and (sys.stdout.isatty() if stream is None else stream):

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from triform.cli.draft_option import chosen_draft
+from triform.cli.generation_options import chosen_draft, chosen_prefix_folder
 from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError
 from triform.hints import Hint
@@ -95,6 +95,7 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
         load_sources(found),
         indexes={name: read_index(place) for name, place in indexes.items()},
         limits=bounds,
+        prefix_folder=chosen_prefix_folder(),
     )
     name = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"

@@ -4,19 +4,23 @@ Uses the model's tokenizer and generation defaults. Each call has its own engine
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from triform.cooperative import pause
+from triform.core.packed_linear import has_hooks
 from triform.errors import InputError
 from triform.generate import beam_search
 from triform.generate.engine import Engine
 from triform.generate.events import Event, Finish
+from triform.generate.prefix_folder import PrefixFolder
 from triform.generate.sequence import NoText, TextStream, finish_reason
 from triform.generate.settings import BeamSettings, EarlyStopping, Request, Settings, SettingsError
 from triform.generate.validate import check_defaults, merge_settings
 from triform.model import Model
+from triform.weights.model_hash import hash_model
 
 Prompt: TypeAlias = str | Sequence[int]
 PARALLEL_SEQUENCES = 8  # sequences generated in parallel
@@ -80,11 +84,16 @@ def complete(
     return [join_events(at, some) for (at, _), some in events.items()]
 
 
-def make_engine(model: Model, *, start: int | None = None, **options: Any) -> Engine:
-    """An engine with the model's tokenizer and start token: `make_engine(model, rows=16)`."""
+def make_engine(model: Model, *, start: int | None = None, prefix_folder: Path | None = None, **options: Any) -> Engine:
+    """An engine with the model's tokenizer, start token and draft model: `make_engine(model, rows=16)`. Prompt chunks
+    are kept in `prefix_folder`, for later engines of this model."""
     tokenizer = None if model.tokenizer is None else model.tokenizer.target
     first = _start_token(model, start)
-    return Engine(model.network, model.spec, tokenizer, start=first, draft=model.draft, **options)
+    engine = Engine(model.network, model.spec, tokenizer, start=first, draft=model.draft, **options)
+    if prefix_folder is not None and not has_hooks(model.network):
+        facts = f"{hash_model(model)} {model.dtype} {engine.runner.describe()}"
+        engine.prefix_cache.folder = PrefixFolder(prefix_folder, facts=facts)
+    return engine
 
 
 def encode_prompt(model: Model, prompt: Prompt) -> tuple[int, ...]:

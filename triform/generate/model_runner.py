@@ -18,6 +18,7 @@ from triform.core.texts import PackedText, Text
 from triform.errors import InputError
 from triform.generate.row_attention import DistanceBiases, FreshRows, NextOfBeams, NextTokens, SourceRows
 from triform.generate.validate import check_generates
+from triform.kernels.library import find_kernels
 from triform.native.native_network import is_worth_native, native_network
 from triform.precision import at_least_float32
 from triform.spec import ModelSpec
@@ -170,6 +171,12 @@ class ModelRunner:
 
     def _ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(ids, device=self.device)
+
+    def describe(self) -> str:
+        """What the bits of keys and values depend on, beside model and tokens."""
+        kernels = find_kernels()
+        native = "" if kernels is None else f"{kernels.path.parent.name} {kernels.instruction_set}"
+        return f"{self.device.type} {torch.backends.cpu.get_cpu_capability()} {native} packed={self.row_multiple == 1}"
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

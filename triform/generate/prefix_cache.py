@@ -10,6 +10,8 @@ from hashlib import blake2b
 import numpy as np
 from torch import Tensor
 
+from triform.generate.prefix_folder import PrefixFolder
+
 
 def hash_prefix(before: bytes, ids: Sequence[int]) -> bytes:
     """The hash of a chunk, chained with the hash of the tokens before it."""
@@ -17,10 +19,12 @@ def hash_prefix(before: bytes, ids: Sequence[int]) -> bytes:
 
 
 class PrefixCache:
-    """Keys and values of prompt beginnings, by their hash; the least recently used go first."""
+    """Keys and values of prompt beginnings, by their hash; the least recently used go first. A `folder` keeps all of
+    them for later processes."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, folder: PrefixFolder | None = None) -> None:
         self.max_bytes = max_bytes
+        self.folder = folder
         self.bytes = 0
         self._chunks: OrderedDict[bytes, Tensor] = OrderedDict()
 
@@ -28,13 +32,21 @@ class PrefixCache:
         chunk = self._chunks.get(hash)
         if chunk is not None:
             self._chunks.move_to_end(hash)
+        elif self.folder is not None and (chunk := self.folder.read(hash)) is not None:
+            self._keep(hash, chunk)
         return chunk
 
     def put(self, hash: bytes, copy: Callable[[], Tensor]) -> None:
         """`copy` makes the tensor; it is called only if the chunk is not cached yet."""
-        if hash in self._chunks or not self.max_bytes:
+        if hash in self._chunks or not (self.max_bytes or self.folder):
             return
-        chunk = self._chunks[hash] = copy()
+        chunk = copy()
+        self._keep(hash, chunk)
+        if self.folder is not None:
+            self.folder.write(hash, chunk)
+
+    def _keep(self, hash: bytes, chunk: Tensor) -> None:
+        self._chunks[hash] = chunk
         self.bytes += chunk.nbytes
         while self.bytes > self.max_bytes:
             self.bytes -= self._chunks.popitem(last=False)[1].nbytes

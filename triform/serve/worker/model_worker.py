@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -48,7 +49,9 @@ class ModelWorker:
         log: Callable[..., None],
         generates: bool,
         clock: Callable[[], float],
+        prefix_folder: Path | None = None,
     ) -> None:
+        self.prefix_folder = prefix_folder
         self.model, self.limits, self.gauge, self.log = model, limits, gauge, log
         self.pending = 0  # accepted answers that have not ended
         self.clock = clock
@@ -215,7 +218,13 @@ class ModelWorker:
 
         start = None if self.model.tokenizer is None else get_first_token(self.model)
         limits = self.limits
-        return make_engine(self.model, rows=limits.rows, prefix_bytes=limits.prefix_bytes, start=start)
+        return make_engine(
+            self.model,
+            rows=limits.rows,
+            prefix_bytes=limits.prefix_bytes,
+            start=start,
+            prefix_folder=self.prefix_folder,
+        )
 
     def _decode(self) -> None:
         if self.engine is None or not self.engine.busy:

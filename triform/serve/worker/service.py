@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -49,7 +50,15 @@ class ServedModel:
     """A model, its worker, and the tasks it supports."""
 
     def __init__(
-        self, name: str, model: Model, *, limits: Limits, metrics: Metrics, log: Log, clock: AwakeClock
+        self,
+        name: str,
+        model: Model,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        log: Log,
+        clock: AwakeClock,
+        prefix_folder: Path | None,
     ) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.tasks = tasks_of(model)
@@ -68,6 +77,7 @@ class ServedModel:
             log=lambda event, **fields: log(event, model=name, **fields),
             generates="complete" in self.tasks,
             clock=clock,
+            prefix_folder=prefix_folder,
         )
         self.metrics.register_gauges(
             running=lambda: self.worker.running,
@@ -120,11 +130,20 @@ class Service:
         indexes: Mapping[str, Index] | None = None,
         limits: Limits | None = None,
         log: Log | None = None,
+        prefix_folder: Path | None = None,
     ) -> None:
         self.limits, self.log, self.metrics = limits or Limits(), log or Log(), Metrics()
         clock = AwakeClock(longest=2 * WATCH_SECONDS)
         self.models = {
-            name: ServedModel(name, model, limits=self.limits, metrics=self.metrics, log=self.log, clock=clock)
+            name: ServedModel(
+                name,
+                model,
+                limits=self.limits,
+                metrics=self.metrics,
+                log=self.log,
+                clock=clock,
+                prefix_folder=prefix_folder,
+            )
             for name, model in models.items()
         }
         self.indexes = dict(indexes or {})
