@@ -1,3 +1,14 @@
 """From a data file to a finished model folder: rows, base model, splits, training run, evaluation, report."""
 
-__all__ = ["base_model", "eval_rows", "memory_forecast", "quantize_model", "run_training", "splits"]
+__all__ = [
+    "base_model",
+    "eval_rows",
+    "evaluation",
+    "lint_rows",
+    "memory_forecast",
+    "quantize_model",
+    "run_training",
+    "search_index",
+    "splits",
+    "training",
+]

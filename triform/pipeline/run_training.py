@@ -7,8 +7,8 @@ Nothing is written before the request is completely checked.
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from triform.cooperative import call_at_pauses
 from triform.core.forms import Form as Network
 from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
+from triform.data.input_paths import Paths
 from triform.data.row_cache import digest, hash_code
 from triform.data.row_sample import sample_rows
 from triform.errors import TriformError
@@ -68,14 +69,15 @@ class TrainingRequest(NamedTuple):
     fields override the task's recipe, or the run's own config if it is resumed."""
 
     task: str
-    data: str | Path
+    data: Paths
     out: str | Path
-    valid: str | Path | None = None
+    valid: Paths | None = None
     family: str | None = None
     size: str | None = None
     base: str | None = None
     config: str | Path | None = None
     settings: tuple[str, ...] = ()
+    values: dict[str, object] = {}  # noqa: RUF012  # the same as values: {"learning_rate": 1e-4}
     length: dict[str, float | None] = {}  # noqa: RUF012  # steps, epochs, minutes: one given replaces all
     resume: bool = False
     fit: bool = False
@@ -159,6 +161,20 @@ def prepare(
         known = check_before_data(task, config)
         prepared = _prepare(request, task, config, known, progress, team, decided)
         return prepared._replace(lock=lock.pop_all())
+
+
+def release_until_begun(prepared: PreparedRun) -> PreparedRun:
+    """Gives the folder free, and takes it again when the run begins: by then in the thread that trains."""
+    with prepared.lock:
+        pass
+    return prepared._replace(lock=_lock_again(prepared.out, resume=prepared.resume))
+
+
+@contextmanager
+def _lock_again(out: Path, *, resume: bool) -> Iterator[None]:
+    with lock_inside(out):
+        _check_folder(out, resume=resume)
+        yield
 
 
 def _prepare(
@@ -292,7 +308,7 @@ def _override(config: Config, request: TrainingRequest) -> Config:
         changes["format"] = request.layout.format
     if any(value is not None for value in request.length.values()):
         changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **request.length}
-    return config.with_settings(request.settings).replace(**changes)
+    return config.with_settings(request.settings).replace(**{**request.values, **changes})
 
 
 def _check_base(config: Config) -> None:

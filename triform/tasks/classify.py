@@ -80,6 +80,11 @@ class Classification(Reply, frozen=True, kw_only=True):
     chances: tuple[LabelProbability, ...]
     number: float | None = None
 
+    @property
+    def numbers(self) -> list[float]:
+        """The probabilities of `chances`; of a head with one output its number."""
+        return [each.probability for each in self.chances] if self.number is None else [self.number]
+
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.number:.4f}"

@@ -62,6 +62,11 @@ class Reranking(Reply, frozen=True, kw_only=True):
 
     ranked: tuple[RankedPassage, ...]
 
+    @property
+    def numbers(self) -> list[float]:
+        """The scores, in the order of the passages as they were given."""
+        return [one.score for one in sorted(self.ranked, key=lambda one: one.index)]
+
     def __str__(self) -> str:
         return "  ".join(f"{one.index + 1}: {one.score:.3f}" for one in self.ranked)
 
