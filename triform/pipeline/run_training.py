@@ -78,6 +78,7 @@ class TrainingRequest(NamedTuple):
     config: str | Path | None = None
     settings: tuple[str, ...] = ()
     values: dict[str, object] = {}  # noqa: RUF012  # the same as values: {"learning_rate": 1e-4}
+    folds: int | None = None  # to cross-validate in, whatever the number of rows
     length: dict[str, float | None] = {}  # noqa: RUF012  # steps, epochs, minutes: one given replaces all
     resume: bool = False
     fit: bool = False
@@ -192,6 +193,8 @@ def _prepare(
     layout = Layout(config.columns, config.format)
     collected = collect_rows(task, request.data, valid=request.valid, cache=cache, strict=request.strict, layout=layout)
     config = resolve_config(request, task, rows=len(collected.rows))
+    if collected.given is not None and request.folds:
+        raise TriformError(f"folds={request.folds}: there are validation rows already; leave one of both out")
     if collected.given is not None:
         config = config.replace(folds=0)
     material = hold_out(collected, share=0 if config.folds else config.held_out)
@@ -295,6 +298,8 @@ def resolve_config(request: TrainingRequest, task: Task[Any, Any, Any], *, rows:
     config = _override(recipe, request).replace(task=task.name)
     if config.steps == 0:
         raise TriformError("steps=0 is out of range; use 1 or more")
+    if config.folds == 1:
+        raise TriformError("folds=1 leaves nothing to be trained on; use 2 or more, or 0 for none")
     return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
 
 
@@ -302,6 +307,8 @@ def _override(config: Config, request: TrainingRequest) -> Config:
     config = config if request.config is None else config.with_toml(read_toml(request.config))
     fields = {"family": request.family, "size": request.size, "base": request.base}
     changes: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+    if request.folds is not None:
+        changes["folds"] = request.folds
     if request.layout.columns:
         changes["columns"] = config.columns | request.layout.columns
     if request.layout.format is not None:

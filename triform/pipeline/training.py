@@ -145,6 +145,7 @@ def train(
     steps: int | None = None,
     epochs: int | None = None,
     minutes: float | None = None,
+    folds: int | None = None,
     columns: Mapping[str, str | int] | None = None,
     format: str | None = None,
     settings: Mapping[str, object] | None = None,
@@ -161,7 +162,8 @@ def train(
     `rows` are a file, a folder, a list of dicts, a frame, an Arrow table or a data set; `valid` has the validation
     rows, by default a share of `rows`. `base` is the model to start from, a folder or a name in the model store;
     without it a new one of `family` and `size` is made. `steps`, `epochs` and `minutes` end the run, whichever comes
-    first; by default the recipe of the task does. `columns` names unusual columns: {"text": "subject"}; `settings`
+    first; by default the recipe of the task does. `folds` cross-validates, and the finished model learns from all rows,
+    for the number of steps that was best. `columns` names unusual columns: {"text": "subject"}; `settings`
     are config keys: {"learning_rate": 1e-4}, as `config`, a TOML file, has them. `resume` continues the run in `out`
     with bit-identical results. `fit` accumulates gradients when memory is short; `strict` refuses data with any
     problem.
@@ -184,6 +186,7 @@ def train(
             base=None if base is None else str(base),
             config=config,
             values=dict(settings or {}),
+            folds=folds,
             length={"steps": steps, "epochs": epochs, "minutes": minutes},
             resume=resume,
             fit=fit,

@@ -346,6 +346,11 @@ class Task(ABC, Generic[R, Q, A]):
         answers = list(self.run([self.question(row) for row in rows], model=model, options=options))
         return self.judged(answers, rows, model=model)
 
+    @property
+    def scores_answers(self) -> bool:
+        """Whether it scores an answer per row, and not the model on all rows together."""
+        return type(self).evaluate is Task.evaluate
+
     def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
         """The score, with labels that this model does not have counted."""
         return self.score(answers, rows)
