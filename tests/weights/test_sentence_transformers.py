@@ -126,7 +126,7 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
         made_index = indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out, windows=windows).made
         texts = [passage.text for passage in made_index.passages]
         expected = prompted.embed(texts, windows=windows, role="document").float()
-        torch.testing.assert_close(made_index.vectors, expected)
+        torch.testing.assert_close(made_index.read_vectors(), expected)
         assert indexes.read_index(out).note.windows is windows
         assert indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
         with pytest.raises(TriformError, match="was made with" if windows else "was made without"):
