@@ -1,17 +1,16 @@
-"""Benches by name, all of them without one: `python -m bench forward load generate`. With nothing else running.
-
-What begins with a dash and all behind it are options of the bench: `python -m bench index --passages 100000`.
-"""
+"""Benches by name, all of them without one: `python -m bench forward load generate`. With nothing else running."""
 
 import sys
 from importlib import import_module
+from itertools import takewhile
 
-BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy")
-ON_REQUEST = ("index",)  # an hour, and gigabytes on disk
+BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers")
+ON_REQUEST = ("index",)  # half an hour, and gigabytes on disk
 
-options = next((at for at, word in enumerate(sys.argv) if at and word.startswith("-")), len(sys.argv))
-names, sys.argv[1:] = sys.argv[1:options] or BENCHES, sys.argv[options:]
+# What begins with a dash, and all behind it, is for the benches themselves.
+names = [*takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:])]
 if unknown := [name for name in names if name not in (*BENCHES, *ON_REQUEST)]:
     sys.exit(f"unknown bench {', '.join(unknown)}; there are {', '.join((*BENCHES, *ON_REQUEST))}")
-for name in names:
+del sys.argv[1 : 1 + len(names)]
+for name in names or BENCHES:
     import_module(f"bench.{name}").main()

@@ -135,7 +135,7 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
             [TEXTS[3]], model=prompted, options=SearchTask().options(index=indexes.read_index(out), k=1, mode="vector")
         )
         query = prompted.embed(TEXTS[3], windows=windows, role="query").float()
-        assert found.hits[0].score == pytest.approx(float((made_index.vectors @ query).max()), abs=1e-6)
+        assert found.hits[0].score == pytest.approx(float((made_index.read_vectors() @ query).max()), abs=1e-6)
         assert found.cut == (0 if windows else 74)
 
 
