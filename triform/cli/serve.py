@@ -89,7 +89,9 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     return start(found, opened, bounds, access, host=given["host"], port=given["port"])
 
 
-def start(found: Any, indexes: Mapping[str, Callable[[], Any]], bounds: Any, access: Any, *, host: str, port: int) -> int:
+def start(
+    found: Any, indexes: Mapping[str, Callable[[], Any]], bounds: Any, access: Any, *, host: str, port: int
+) -> int:
     """Binds the socket, loads indexes and serves until a signal; returns the exit code."""
     # Weights on huge pages, where the platform has them: read faster at each step, made slower once. PyTorch looks when
     # it makes its first tensor.
