@@ -178,8 +178,16 @@ def test_the_command_line_is_frozen() -> None:
     drafting = {name for name, options in surface.items() if "--draft" in options}
     assert drafting == {"chat", "complete", "run", "serve", "summarize", "translate"}
     assert {name for name, options in surface.items() if "--prefix-cache" in options} == {"chat", "complete", "serve"}
-    apart = ("--weights", "--draft", "--prefix-cache")
+    assert {name for name, options in surface.items() if "--device" in options} == {
+        *("activations", "answer", "ask", "chat", "classify", "complete", "decide", "embed", "eval", "fill", "index"),
+        *("intervene", "look", "mcp", "rerank", "run", "score", "search", "serve", "summarize", "sweep", "tag"),
+        *("train", "translate"),
+    }
+    apart = ("--weights", "--draft", "--prefix-cache", "--device")
     surface = {name: [option for option in options if option not in apart] for name, options in surface.items()}
+    for name, options in surface.items():
+        if "--dtype" in options and name not in ("cost", "export"):  # which have one of their own
+            options.remove("--dtype")
     asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {
         "activations": ["--at", "--file", "--out", "--position", "--resume", "--targets", "-f", "model"],

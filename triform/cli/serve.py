@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from triform.cli.device_options import add_place_options
 from triform.cli.generation_options import chosen_draft, chosen_prefix_folder
 from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError
@@ -38,6 +39,7 @@ from triform.hints import Hint
 )
 @click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
 @click.option("--memory", help="Memory the service may use, for example 4GB; default: all of this machine.")
+@add_place_options
 @click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the plan as JSON.")
 def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> int:
@@ -52,6 +54,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve chat=models/smollm2 --limit rows=32 --limit queue=128
       triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
       triform serve models/large --draft models/small
+      triform serve smollm2 minilm --device cuda:0 --device minilm=cpu --dtype smollm2=bfloat16
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
@@ -61,7 +64,8 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     bounds = parse_limits(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.read_keys(file))]
     access = auth.make_access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
-    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft())
+    places = {"devices": given["devices"], "dtypes": given["dtypes"]}
+    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft(), **places)
     found += find_adapters(given["adapters"], found)
     indexes = dict(map(split_name, given["indexes"]))
     told = [describe_index(name, place) for name, place in indexes.items()]
