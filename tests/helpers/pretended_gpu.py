@@ -5,7 +5,8 @@
 
 Which devices an operation may mix is judged by torch's own rule for fake tensors (`FakeTensorMode`). Unlike fake
 tensors these have numbers, so that whole roads run which look at results (sampling, losses, checkpoints), and their
-answers can be compared with the CPU's. A backend belongs to a process for good: only `gpu_roads.py` installs it, in its own.
+answers can be compared with the CPU's. A backend belongs to a process for good: only `gpu_roads.py` installs it, in its
+own.
 """
 
 import torch
