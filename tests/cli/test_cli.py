@@ -204,7 +204,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "ask": [
             *("--embedding-model", "--in", "--json", "--max-tokens", "--min-cosine", "--mode", "--model", "--rerank"),
-            *("--where", "-k", "index", "question"),
+            *("--store", "--where", "-k", "index", "question"),
         ],
         "completion": ["shell"],
         "help": ["command"],
@@ -238,7 +238,10 @@ def test_the_command_line_is_frozen() -> None:
         "families": ["--json", "names"],
         "fill": sorted([*asked, "--url", "--candidates", "-k", "model"]),
         "import": ["--out", "--tokenizer", "source"],
-        "index": ["--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--windows", "places"],
+        "index": [
+            *("--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--store", "--vectors", "--windows"),
+            "places",
+        ],
         "lecture": ["--again", "--all", "--book", "--experiment", "--json", "--quiz", "chapter"],
         "lint": ["--json", "--strict", "--task", "--valid", "data"],
         "look": [
@@ -251,7 +254,9 @@ def test_the_command_line_is_frozen() -> None:
         "rerank": sorted([*asked, "--url", "--top", "model", "query"]),
         "run": sorted([*asked, "--url", "--context", "model"]),
         "score": sorted([*asked, "--url", "--source", "--totals", "model"]),
-        "search": sorted([*asked, "--url", "--in", "--mode", "--model", "--rerank", "--where", "-k", "index"]),
+        "search": sorted(
+            [*asked, "--url", "--in", "--mode", "--model", "--rerank", "--store", "--where", "-k", "index"]
+        ),
         "serve": [
             *(
                 "--adapter",
@@ -264,7 +269,7 @@ def test_the_command_line_is_frozen() -> None:
                 "--index",
                 "--json",
             ),
-            *("--limit", "--memory", "--port", "models"),
+            *("--limit", "--memory", "--port", "--store", "models"),
         ],
         "summarize": sorted([*asked, "--url", "--beams", "--max-tokens", "model"]),
         "tag": sorted([*asked, "--url", "model"]),
