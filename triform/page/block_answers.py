@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from triform.inspect import module_paths
+from triform.inspect.module_paths import AttentionKind
 from triform.inspect.view import View
 from triform.page import requests
 from triform.page.rounding import check_position, round_to_lists
@@ -63,7 +64,7 @@ def describe_step(
     if name not in SAYS or not isinstance(made, Tensor) or made is given or name == "kv":
         return []
     if name == "attend":
-        kind = "cross" if ".cross." in path else "self"
+        kind: AttentionKind = "cross" if ".cross." in path else "self"
         weights = view.attention(request.layer, kind=kind, stack=request.stack, queries=slice(at, at + 1))
         queries = given[0, :, at].flatten()
         return [make_step(path, name, queries, describe_matrix(weights.values[:, 0]), made[0, :, at].flatten())]
