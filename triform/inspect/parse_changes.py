@@ -120,6 +120,7 @@ def make_temperature(request: ChangeRequest) -> tuple[Intervention, ...]:
 
 
 def make_mask(request: ChangeRequest) -> tuple[Intervention, ...]:
+    """`mask past`, or with a window: `mask past 8`"""
     window = request.number(math.nan)
     if not (math.isnan(window) or window.is_integer()):
         raise InputError(f"{request.text!r}: a window is a whole number of positions")

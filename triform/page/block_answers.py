@@ -99,6 +99,7 @@ def describe_matrix(table: NDArray[Any]) -> dict[str, Any]:
 
 
 def describe_vector(x: Tensor) -> dict[str, Any]:
+    """A vector as a strip, with its true size and length."""
     numbers = x.double().cpu().numpy()
     return {
         "count": len(numbers),
@@ -113,6 +114,7 @@ def shrink_matrix(x: NDArray[Any], most: int) -> NDArray[Any]:
 
 
 def shrink_rows(x: NDArray[Any], most: int) -> NDArray[Any]:
+    """Not more than `most` rows."""
     step = -(-len(x) // most)
     starts = np.arange(0, len(x), step)
     above, below = np.maximum.reduceat(x, starts, axis=0), np.minimum.reduceat(x, starts, axis=0)
