@@ -85,6 +85,7 @@ ELSEWHERE = {  # two fields that must fit each other, or the model
         "has no source; an encoder-decoder scores",
         "an encoder scores whole texts, which have no source",
     ),
+    "/v1/embeddings": ("is out of range: this model's vectors have",),
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
     "/v1/translate": ("an alignment needs cross-attention", "names no language pairs"),
     "/v1/look": ("",),  # every view has bounds of its own, of which the page knows
