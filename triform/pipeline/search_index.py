@@ -27,10 +27,10 @@ class SearchIndex:
     def __init__(self, folder: Path, *, model: Model, name: str) -> None:
         self.folder, self.model, self.name = folder, model, name
         self.skipped: dict[str, str] = {}  # files that were not read at the last change, and why
-        self._index: vector_index.Index | None = None
+        self._index: vector_index.SegmentIndex | None = None
 
     @property
-    def index(self) -> vector_index.Index:
+    def index(self) -> vector_index.SegmentIndex:
         """The passages and their vectors, as they were at the last change."""
         if self._index is None:
             self._index = vector_index.open_index(self.folder, model=self.model)
@@ -39,16 +39,16 @@ class SearchIndex:
     @property
     def files(self) -> tuple[str, ...]:
         """The files in it."""
-        return tuple(self.index.note.files)
+        return tuple(sorted(self.index.list_files()))
 
     def __len__(self) -> int:
-        return len(self.index.passages)
+        return len(self.index)
 
     def __repr__(self) -> str:
         return f"SearchIndex({self.folder}: {len(self):,} passages of {len(self.files):,} files, by {self.name})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self.index.vectors.numpy().astype(dtype or "float32", copy=bool(copy))
+        return self.index.read_vectors().numpy().astype(dtype or "float32", copy=bool(copy))
 
     @overload
     def search(
@@ -116,7 +116,7 @@ class SearchIndex:
 
     def _change(self, places: Sequence[str | Path], **options: Any) -> "SearchIndex":
         done = vector_index.build_index(places, model=self.model, name=self.name, out=self.folder, **options)
-        self._index, self.skipped = done.made, done.skipped
+        self._index, self.skipped = None, done.skipped
         return self
 
 

@@ -102,9 +102,9 @@ class Training:
     @property
     def result(self) -> Finished:
         """Everything that is known of the finished run."""
+        self.finish()
         if self._finished is None:
-            self.finish()
-        assert self._finished is not None
+            raise RuntimeError("a training that has ended has a result")
         return self._finished
 
     @property

@@ -277,7 +277,8 @@ def makes_mean_vectors(model: Model) -> bool:
 def make_ranked_examples(rows: Sequence[RelevanceRow], *, model: Model) -> Examples[RankedTexts]:
     """One per relevant passage, beside some of the same query that are not: each of them in its turn."""
     ids: dict[tuple[Role, str], list[int]] = {}
-    for role, texts in (("query", [row.first for row in rows]), ("document", [row.second for row in rows])):
+    sides: dict[Role, list[str]] = {"query": [row.first for row in rows], "document": [row.second for row in rows]}
+    for role, texts in sides.items():
         known = list(dict.fromkeys(texts))
         for some in split_chunks(known):
             read = cut_texts(add_prompt(some, find_prompt(model, role=role)), model=model)

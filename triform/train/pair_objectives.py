@@ -98,8 +98,8 @@ class RankedPassages(WholeBatchObjective):
 
     def loss(self, network: Form, batch: RankedBatch) -> Loss:
         x = mean_vectors(batch.text, network.hidden(batch.text))  # type: ignore[arg-type]  # models of one side
-        queries, passages = F.normalize(x[batch.back], dim=-1).split([len(batch.hidden), batch.hidden.shape[1]])
-        scores = (self.scale * queries @ passages.T).masked_fill(batch.hidden, -torch.inf)
+        vectors, count = F.normalize(x[batch.back], dim=-1), len(batch.hidden)
+        scores = (self.scale * vectors[:count] @ vectors[count:].T).masked_fill(batch.hidden, -torch.inf)
         return Loss(
             F.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="sum"), len(scores)
         )
