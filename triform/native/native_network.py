@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from triform.core.blocks import BothSides, PastOnly, Stack
+from triform.core.blocks import BothSides, PastOnly, SharedBlocks, Stack
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
 from triform.core.masks import QueryKeyView
@@ -136,7 +136,7 @@ def make_past_fields(layer: tuple[Tensor, Tensor]) -> PastFields:
 
 def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     """Whether a token sees only the past, and how many positions of it."""
-    if type(stack) is not Stack or type(stack.entry.project) is not nn.Identity:
+    if isinstance(stack.blocks, SharedBlocks) or type(stack.entry.project) is not nn.Identity:
         raise NoNativeTwin("shared layers and narrow embeddings")
     if len(stack.patterns) > 1:
         raise NoNativeTwin("layers of different kinds")
