@@ -109,7 +109,7 @@ def cross_validate(
 def _score_together(task: Task[Any, Any, Any], parts: Sequence[Judged], rows: Sequence[Any], *, model: Model) -> Scores:
     """Of the answers of all folds; without answers the mean over the rows of the folds."""
     if answers := [answer for part in parts for answer in part.answers]:
-        return task.judged(answers, rows, model=model)
+        return task.judge_answers(answers, rows, model=model)
     total, first = sum(part.scores.rows for part in parts), parts[0].scores
     means = {
         name: sum(part.scores.values.get(name, 0.0) * part.scores.rows for part in parts) / max(1, total)
@@ -137,7 +137,7 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
         current = model.replace(network=network)
         if task.scores_answers:
             answers = list(task.run(questions, model=current, options=task.whole_answers(model)))
-            scores = task.judged(answers, fold.valid, model=current)
+            scores = task.judge_answers(answers, fold.valid, model=current)
         else:
             answers, scores = [], task.evaluate(fold.valid, model=current)
         found.append(Judged(answers, scores))

@@ -124,7 +124,7 @@ def _score(
             progress(len(answers), len(rows))
     return Report(
         task=task.name,
-        scores=task.judged(answers, rows, model=model),
+        scores=task.judge_answers(answers, rows, model=model),
         cut=sum(getattr(answer, "cut", 0) for answer in answers),
         cut_texts=sum(getattr(answer, "cut", 0) > 0 for answer in answers),
         unknown=sum(getattr(answer, "unknown", 0) for answer in answers),

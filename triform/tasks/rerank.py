@@ -214,7 +214,7 @@ class RerankTask(Task[RelevanceRow, RerankQuestion, Reranking]):
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return SeveralLabels(labels=1) if isinstance(model.spec.head, Head) else RankedPassages()
 
-    def finished(self, rows: Sequence[RelevanceRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[RelevanceRow], *, model: Model) -> Model:
         """The folder says that a sigmoid belongs behind the head, where every other program looks for it."""
         if not isinstance(model.spec.head, Head):
             return model
