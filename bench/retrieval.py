@@ -63,7 +63,7 @@ def parse_options() -> argparse.Namespace:
         const=Path("models/reranker"),
         help="the folder of the reranker; one that is there is used",
     )
-    parser.add_argument("--epochs", default="3")
+    parser.add_argument("--epochs", default="2")
     return parser.parse_args()
 
 

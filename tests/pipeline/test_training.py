@@ -12,6 +12,9 @@ import pytest
 import triform
 from triform.cli import main
 from triform.errors import TriformError
+from triform.tasks import get_task
+from triform.tasks.classify import weigh_classes
+from triform.train.run_config import Config
 from triform.train.run_events import AnyEvent, Evaluated, Stepped
 
 ROWS = [
@@ -144,3 +147,29 @@ def test_answers_become_values_arrays_and_frames(tmp_path: Path) -> None:
     frame = several.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame["label"]) == ["; ".join(answer.labels) for answer in several]
+
+
+def test_what_was_chosen_is_told_in_three_lines(tmp_path: Path) -> None:
+    rows = [*ROWS, {"text": "a dog barked", "label": "rare"}]
+    choices = train(rows, tmp_path / "model", wait=False, settings={**SETTINGS, "patience": 2}).choices
+    assert "3 classes, 'good' with 49% the largest, 'rare' with 1 the smallest: uneven" in choices.data
+    assert choices.recipe.startswith(
+        "a new model (bert, tiny), so it learns fast: learning rate 0.001 (linear), at most 4 steps"
+    )
+    assert "stops after 2 evaluations (one every 3 steps)" in choices.recipe
+    assert choices.judged == "by 8 rows (20%) that are held out and not learned; the best evaluation is kept"
+    folds = train(ROWS, tmp_path / "folds", wait=False, folds=2).choices
+    assert folds.judged.startswith("in 2 folds")
+    assert "the best number in the folds" in folds.recipe
+
+
+def test_rare_classes_count_more(tmp_path: Path) -> None:
+    """Weighed by hand: with balance 1 both classes have half of the weight."""
+    rows = [{"text": f"the cat {at} was {word}", "label": word} for at in range(9) for word in ("good", "good", "bad")]
+    task = get_task("classify")
+    running = train(rows, tmp_path / "model", wait=False, settings={**SETTINGS, "balance": 1.0, "held_out": 0})
+    assert running._prepared.objective.weights == pytest.approx([27 / 2 / 9, 27 / 2 / 18])
+    weights = weigh_classes(running._prepared.model, balance=0.5)
+    assert weights is not None
+    assert weights[0] / weights[1] == pytest.approx(2**0.5)
+    assert task.objective(model=running._prepared.model, config=Config()).weights is None

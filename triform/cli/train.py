@@ -162,6 +162,7 @@ def run(prepared: "PreparedRun", screen: Console) -> "Outcome":
 def describe_run(prepared: "PreparedRun", ready: "TrainingRun[Any, Any]", measured: "Measured | None") -> Table:
     """What is about to run, and the time and memory it will need."""
     from triform.parameters import count_parameters
+    from triform.pipeline.explain_choices import explain_choices
     from triform.pipeline.memory_forecast import format_gb
 
     spec, config, found = prepared.model.spec, prepared.config, prepared.material
@@ -178,6 +179,8 @@ def describe_run(prepared: "PreparedRun", ready: "TrainingRun[Any, Any]", measur
         chosen = f"{validated.scores.main} {best}{before}"
         table.add_row("best number of steps", f"{validated.steps:,} by cross-validation: {chosen}")
     table.add_row("rows", f"{len(found.train):,} training rows, {judged}")
+    for name, told in explain_choices(prepared)._asdict().items():
+        table.add_row(name, Text(told))
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in found.report.problems)
     table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "no problems")
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""

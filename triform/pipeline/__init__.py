@@ -4,6 +4,7 @@ __all__ = [
     "base_model",
     "eval_rows",
     "evaluation",
+    "explain_choices",
     "lint_rows",
     "memory_forecast",
     "quantize_model",

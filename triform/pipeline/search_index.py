@@ -45,7 +45,8 @@ class SearchIndex:
         return len(self.index)
 
     def __repr__(self) -> str:
-        return f"SearchIndex({self.folder}: {len(self):,} passages of {len(self.files):,} files, by {self.name})"
+        maker = self.name or "a model in memory"
+        return f"SearchIndex({self.folder}: {len(self):,} passages of {len(self.files):,} files, by {maker})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self.index.read_vectors().numpy().astype(dtype or "float32", copy=bool(copy))

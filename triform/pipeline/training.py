@@ -20,6 +20,7 @@ from triform.data.input_paths import name_paths
 from triform.model import Model
 from triform.pipeline import run_training
 from triform.pipeline.evaluation import Report
+from triform.pipeline.explain_choices import Choices, explain_choices
 from triform.pipeline.report import Finished
 from triform.pipeline.run_training import PreparedRun, TrainingRequest, ignore_message
 from triform.tasks import get_task
@@ -127,6 +128,11 @@ class Training:
             for name, value in done.baselines.items()
         }
         return Report(task=str(done.config.task), scores=scores, baselines=beside if scores.main else {})
+
+    @property
+    def choices(self) -> Choices:
+        """What was chosen and why: of the data, of the recipe, and of how the model is judged."""
+        return explain_choices(self._prepared)
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per event: the learning curve."""

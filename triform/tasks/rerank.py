@@ -192,7 +192,7 @@ class RerankTask(Task[RelevanceRow, RerankQuestion, Reranking]):
         shared = Config(schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1, held_out=0.1)
         if fresh:
             return shared.replace(batch_tokens=2048, epochs=8, learning_rate=1e-3, eval_every=100, patience=8)
-        return shared.replace(batch_tokens=8192, epochs=3, learning_rate=3e-5, eval_every=50)
+        return shared.replace(batch_tokens=8192, epochs=2, learning_rate=5e-5, eval_every=50)
 
     def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
         if makes_mean_vectors(base):
