@@ -29,7 +29,7 @@ from triform.tasks.passage_splitter import Passage
 from triform.tasks.search_ranking import rank_passages
 from triform.tasks.vector_index import FolderStore
 
-CENTRES, NOISE, BATCH, FILE_PASSAGES = 100, 1.0, 1 << 16, 100
+CENTRES, NOISE, BATCH, FILE_PASSAGES = 100, 1.0, 65_000, 100
 WORDS, TEXT_WORDS, QUERIES, K = 50_000, 20, 50, 10
 CHANGED = 1000
 
