@@ -2,6 +2,7 @@
 //
 //     c++ -std=c++17 -O3 -ffp-contract=off -fPIC -shared -pthread -march=… -o kernels-….so kernels.cpp
 #include "attention.h"
+#include "summary.h"
 
 namespace {
 
@@ -88,6 +89,19 @@ void triform_run(const Operation* operations, int64_t count, const Frame* frame,
         }
     });
     free_workers().give_back(std::move(workers));
+}
+
+// Of each row of scores [rows, count]: largest, its place, smallest, log Σ exp.
+void triform_summarize(const float* x, int64_t rows, int64_t count, double* to) {
+    for (int64_t r = 0; r < rows; r++) {
+        RowSummary found = summarize(x + r * count, count);
+        memcpy(to + 4 * r, &found, sizeof found);
+    }
+}
+
+// Of each row of scores [rows, count]: the `wanted` largest, the largest first, and their places.
+void triform_find_top(const float* x, int64_t rows, int64_t count, int64_t wanted, float* scores, int64_t* places) {
+    for (int64_t r = 0; r < rows; r++) find_top(x + r * count, count, wanted, scores + r * wanted, places + r * wanted);
 }
 
 // 8-bit codes of rows [rows, inputs], inputs a multiple of 32: for tests.
