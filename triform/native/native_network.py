@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
+from triform.core import packed_linear
 from triform.core.blocks import BothSides, PastOnly, Stack
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
@@ -19,11 +20,12 @@ from triform.core.masks import QueryKeyView
 from triform.core.output_heads import LanguageHead
 from triform.core.quantized_network import is_quantized
 from triform.core.texts import Text
+from triform.errors import InputError
 from triform.kernels.library import KernelLibrary, find_kernels
 from triform.kernels.operations import PastFields
 from triform.kernels.packed_matrix import PackedMatrix
 from triform.native.compile_stack import NoNativeTwin, compile_stack, find_weights
-from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources
+from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources, split_into_pieces
 from triform.native.program import PassTables
 from triform.shapes import BTD, VD, XD, XV
 
@@ -92,8 +94,9 @@ class NativeStack(nn.Module):
             self.library,
             rows,
             places=places,
+            pieces=None if cached else split_into_pieces(spans),
             source_places=source_places,
-            pasts=self._find_pasts(cache, x.shape[1]) if cached else None,
+            pasts=self._find_pasts(cache, x.shape[1]) if cached else (),
             sources=[make_past_fields(layer) for layer in memory.layers],
             tables=self.tables,
         )
@@ -163,6 +166,22 @@ def copy_cross_projection(block: nn.Module) -> nn.Module:
 
 _NATIVE_COPIES: WeakKeyDictionary[Network, tuple[object, Network | None]] = WeakKeyDictionary()
 _REPORTED: set[str] = set()
+
+
+def choose_network(network: AnyNetwork, *, pack: bool | None = None) -> tuple[AnyNetwork, bool]:
+    """The fastest network with the same answers, and whether its rows have the same bits in any number: native kernels,
+    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is. A network
+    with hooks stays as it is: its copies have none."""
+    if packed_linear.has_hooks(network):
+        return network, False
+    if pack or (pack is None and is_worth_native(network)):
+        native = native_network(network)
+        if native is not None:
+            return native, True
+    pack = packed_linear.is_worth_packing(network) if pack is None else pack
+    if pack and not packed_linear.can_pack(network):
+        raise InputError(f"pack=True is for float32 on the CPU; this model is {network.dtype}")
+    return (packed_linear.pack_network(network), True) if pack else (network, False)
 
 
 def is_worth_native(network: Network) -> bool:

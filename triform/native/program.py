@@ -33,6 +33,7 @@ from triform.kernels.packed_matrix import PackedMatrix, pad_vector
 STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
 BUFFERS = 5
 Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
+Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text whose keys are all in the pass
 
 
 class HeadCounts(NamedTuple):
@@ -162,17 +163,18 @@ class Program:
         x: Tensor,
         *,
         places: Places,
+        pieces: Pieces | None,
         source_places: Places | None,
-        pasts: Sequence[PastFields] | None,
+        pasts: Sequence[PastFields],
         sources: Sequence[PastFields],
         tables: PassTables,
     ) -> None:
-        """Changes x [rows, width] in place. Without pasts, keys and values stay where they are projected."""
+        """Changes x [rows, width] in place. Texts that are read as a whole come in pieces and need no pasts."""
         rows = len(x)
         buffers = self._take_buffers(rows)
         try:
             fields = (BufferFields * BUFFERS)(*(BufferFields(b.data_ptr(), b.stride(0)) for b in (x, *buffers)))
-            own_pasts = self._pasts_in(buffers[PROJECTED - 1]) if pasts is None else pasts
+            own_pasts = pasts or [PastFields()] * self.pasts
             past_array = (PastFields * (len(own_pasts) + len(sources)))(*own_pasts, *sources)
             cosines, sines, bias, center = tables
             frame = FrameFields(
@@ -185,6 +187,8 @@ class Program:
                 bias=None if bias is None else bias.data_ptr(),
                 bias_length=0 if bias is None else bias.shape[-1],
                 bias_center=center,
+                pieces=None if pieces is None else pieces.ctypes.data,
+                piece_count=0 if pieces is None else len(pieces),
             )
             library.run(ctypes.addressof(self.operations), len(self.operations), frame, rows=rows)
         finally:
@@ -199,14 +203,3 @@ class Program:
         if not buffers or len(buffers[0]) < rows:
             buffers = [torch.zeros(rows, max(width, 1)) for width in self.widths[1:]]
         return buffers
-
-    def _pasts_in(self, projected: Tensor) -> list[PastFields]:
-        """Each layer finds keys and values in its own projection [q k v]: texts that are read as a whole."""
-        fields = []
-        for operation in self.operations:
-            if operation.kind == ATTENTION and operation.writes:
-                width = operation.head_width
-                keys = projected.data_ptr() + 4 * operation.heads * width
-                values = keys + 4 * operation.kv_heads * width
-                fields.append(PastFields(keys, values, 0, width, projected.stride(0)))
-        return fields
