@@ -2,11 +2,14 @@
 
 import sys
 from importlib import import_module
+from itertools import takewhile
 
-BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy")
+BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "encoders")
 
-names = sys.argv[1:] or BENCHES
+# What begins with a dash, and all behind it, is for the benches themselves.
+names = [*takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:])]
 if unknown := [name for name in names if name not in BENCHES]:
     sys.exit(f"unknown bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-for name in names:
+del sys.argv[1 : 1 + len(names)]
+for name in names or BENCHES:
     import_module(f"bench.{name}").main()

@@ -64,6 +64,22 @@ def test_rows_are_answered_in_their_order_whatever_their_length() -> None:
             torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.skipif(find_kernels() is None, reason="no native kernels for this machine")
+@pytest.mark.parametrize("name", ["classify", "tag", "answer", "embed", "fill"])
+def test_answers_on_the_native_kernels_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every head behind the native stack, on texts of unequal length; in float32, and the same bits text by text."""
+    model = begun(get_task(name), EXAMPLES[name])
+    rows = [list(range(5, 5 + count)) for count in (3, 9, 1, 9, 3, 20, 2)]
+    plain = run_batches(rows, model=model)
+    monkeypatch.setattr("triform.native.native_network.MIN_NATIVE_PARAMETERS", 0)
+    assert choose_network(model.network)[1]
+    found = run_batches(rows, model=model)
+    for row, value, expected in zip(rows, found, plain, strict=True):
+        torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)
+        (alone,) = run_batches([row], model=model)
+        assert torch.equal(alone, value)
+
+
 def test_many_passes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     task = get_task("classify")
     model = begun(task, LABELLED)
