@@ -127,7 +127,10 @@ def embed_with_openvino(folder: str, texts: str, to: str) -> Run:
 
     exported = str(Path(to).with_suffix(".onnx"))
     export_to_onnx(folder, exported)
-    tokenize, known = make_batches(folder), [text for text, _ in zip(english(first=1), range(CALIBRATED_ON), strict=False)]
+    tokenize, known = (
+        make_batches(folder),
+        [text for text, _ in zip(english(first=1), range(CALIBRATED_ON), strict=False)],
+    )
     examples = [{"ids": ids, "mask": mask} for _, ids, mask in tokenize(known)]
     quantized = nncf.quantize(
         ov.convert_model(exported), nncf.Dataset(examples), model_type=nncf.ModelType.TRANSFORMER,

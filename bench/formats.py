@@ -66,11 +66,22 @@ def marian_base() -> Any:
     return MarianMTModel(config)
 
 
+def smollm2() -> Any:
+    """SmolLM2-135M with room for long texts: grouped heads, one table for both ends."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3}
+    more = {"max_position_embeddings": 10_240, "tie_word_embeddings": True}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=49_152, **sizes, **heads, **more))
+
+
 SHAPES: dict[str, Callable[[], Any]] = {
     "gpt2-small": gpt2_small,
     "llama-small": llama_small,
     "t5-small": t5_small,
     "marian-base": marian_base,
+    "smollm2": smollm2,
 }
 
 # --- formats --------------------------------------------------------------------------------------------------------
@@ -86,9 +97,11 @@ def make(shape: str, folder: Path) -> None:
     model = SHAPES[shape]()
     to = Made(folder)
     model.save_pretrained(to.transformers)
-    convert(to.transformers, to.ctranslate2, "float32")
+    if shape != "smollm2":
+        convert(to.transformers, to.ctranslate2, "float32")
     if shape in ("gpt2-small", "llama-small"):
         convert(to.transformers, to.ctranslate2_int8, "int8")
+    if shape in ("gpt2-small", "llama-small", "smollm2"):
         for kind, path in to.gguf.items():
             write_gguf(model, path, kind)
 
@@ -160,6 +173,7 @@ def write_gguf(model: Any, path: Path, kind: str) -> None:
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
     else:
         writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
         writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     add_words(writer, config.vocab_size)
@@ -206,12 +220,13 @@ def tensors(model: Any) -> Iterator[tuple[str, Any]]:
             yield f"output_norm.{end}", state[f"transformer.ln_f.{end}"]
         return
     yield "token_embd.weight", state["model.embed_tokens.weight"]
-    yield "output.weight", state["lm_head.weight"]
+    if not model.config.tie_word_embeddings:
+        yield "output.weight", state["lm_head.weight"]
     yield "output_norm.weight", state["model.norm.weight"]
-    heads = model.config.num_attention_heads
+    paired = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
     for name, x in block_tensors(state, "model.layers", LLAMA_BLOCK, turned=False):
-        paired = name.endswith(("attn_q.weight", "attn_k.weight"))
-        yield name, neighbours(x, heads) if paired else x
+        heads = paired.get(name.split(".")[2])
+        yield name, x if heads is None else neighbours(x, heads)
 
 
 def block_tensors(

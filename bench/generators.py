@@ -4,13 +4,16 @@ All write greedily (or with beams), never end at eos, and keep the log-probabili
 prompts, so that the bench can say how far each is from the float32 model.
 """
 
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-THREADS = 2
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 PROMPTS = 4  # whose next token everyone gives log-probabilities for
 Run = Callable[[], Any]
 
@@ -32,17 +35,19 @@ def keep(to: str | None, rows: Callable[[list[int]], Sequence[float]]) -> None:
 # --- ours -----------------------------------------------------------------------------------------------------------
 
 
-def _ours(folder: str) -> Any:
+def _ours(folder: str, weights: str = "float32") -> Any:
     import torch
 
     import triform
 
     torch.set_num_threads(THREADS)
-    return triform.load(folder)
+    return triform.load(folder, weights=weights)
 
 
-def ours(folder: str, rows: int, prompt: int, new: int, to: str | None = None, **more: Any) -> Run:
-    model = _ours(folder)
+def ours(
+    folder: str, rows: int, prompt: int, new: int, to: str | None = None, weights: str = "float32", **more: Any
+) -> Run:
+    model = _ours(folder, weights)
     if to is not None:
         keep(to, lambda ids: model.logits([ids])[0, -1].log_softmax(-1).tolist())
     asked = prompts(rows, prompt)
@@ -52,6 +57,21 @@ def ours(folder: str, rows: int, prompt: int, new: int, to: str | None = None, *
         return sum(len(answer.tokens) for answer in answers)
 
     return run
+
+
+def ours_after_past(folder: str, past: int, new: int, weights: str) -> Run:
+    """One text that is `past` tokens long before it is measured; each run writes `new` more."""
+    from triform.generate.api import make_engine
+    from triform.generate.settings import Request, make_settings
+
+    model = _ours(folder, weights)
+    engine = make_engine(model, rows=1, prefix_bytes=0)
+    most = model.spec.context - past
+    chosen = make_settings({"max_tokens": most, "temperature": 0.0, "ignore_eos": True}, None, known={})
+    engine.add(Request(prompt=tuple(prompts(1, past)[0]), settings=chosen))
+    while not engine.running:
+        engine.step()
+    return lambda: sum(len(engine.step()) for _ in range(new))
 
 
 def ours_growth(tokens: int) -> Run:
@@ -154,10 +174,11 @@ def ctranslate2(folder: str, rows: int, prompt: int, new: int, to: str | None = 
     return run
 
 
-def ctranslate2_pair(folder: str, rows: int, prompt: int, new: int, beams: int = 1) -> Run:
+def ctranslate2_pair(folder: str, rows: int, prompt: int, new: int, beams: int = 1, kind: str = "float32") -> Run:
+    """It makes int8 of a float32 folder while it loads."""
     import ctranslate2 as ct2
 
-    translator = ct2.Translator(folder, device="cpu", compute_type="float32", intra_threads=THREADS, inter_threads=1)
+    translator = ct2.Translator(folder, device="cpu", compute_type=kind, intra_threads=THREADS, inter_threads=1)
     asked = [words(ids) for ids in prompts(rows, prompt)]
 
     def run() -> int:
@@ -174,18 +195,18 @@ def words(ids: list[int]) -> list[str]:
 # --- llama.cpp ------------------------------------------------------------------------------------------------------
 
 
-def llama_cpp(folder: str, rows: int, prompt: int, new: int, to: str | None = None) -> Run:
-    """Its server, called within the process; `folder` is a GGUF file."""
+def llama_cpp(folder: str, rows: int, prompt: int, new: int, to: str | None = None, keeps_prompt: bool = False) -> Run:
+    """Its server, called within the process; `folder` is a GGUF file. `keeps_prompt`: only the first run reads it."""
     import xllamacpp
 
     if rows != 1:
         raise SystemExit("one row is asked of llama.cpp here")
     params = xllamacpp.CommonParams()
     params.model.path = folder
-    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 512, 1, -1, True
+    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = max(512, prompt + new + 64), 1, -1, True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
     server = xllamacpp.Server(params)
-    how = {"temperature": 0.0, "ignore_eos": True, "cache_prompt": False}
+    how = {"temperature": 0.0, "ignore_eos": True, "cache_prompt": keeps_prompt}
 
     def logprobs(ids: list[int]) -> Sequence[float]:
         vocab = 50_257 if "gpt2" in Path(folder).parent.name else 32_000
@@ -200,5 +221,19 @@ def llama_cpp(folder: str, rows: int, prompt: int, new: int, to: str | None = No
 
     def run() -> int:
         return server.handle_completions({"prompt": asked, "max_tokens": new} | how)["usage"]["completion_tokens"]
+
+    return run
+
+
+# --- from the start of a process --------------------------------------------------------------------------------------
+
+
+def start_process(who: str, folder: str, **more: Any) -> Run:
+    """A whole process of its own, from its start to its first token."""
+    line = f"from bench.generators import {who}; print({who}({folder!r}, rows=1, prompt=16, new=1, **{more!r})())"
+
+    def run() -> int:
+        done = subprocess.run([sys.executable, "-c", line], stdout=subprocess.PIPE, text=True, check=True)
+        return int(done.stdout.split()[-1])
 
     return run

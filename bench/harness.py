@@ -102,10 +102,14 @@ class Row(NamedTuple):
     beside: str = ""  # a number that belongs beside the peer's speed: the error of a quantised one
     memory_matters: bool = False
     memory_aim: float | None = None  # the most memory we want, as a share of the peer's
+    by_best: bool = False  # the fastest rounds are compared, not the medians
+
+    def seconds(self, one: Result) -> float:
+        return one.best if self.by_best else one.median
 
     @property
     def ratio(self) -> float:
-        return self.peer.median / self.ours.median
+        return self.seconds(self.peer) / self.seconds(self.ours)
 
 
 class Claim(NamedTuple):
@@ -150,21 +154,21 @@ def report(
         f"fp32 product {machine.flops / 1e9:.0f} GFLOP/s, reading {machine.bandwidth / 1e9:.1f} GB/s, same run"
     )
     if keep:
-        save(title, rows, machine, claims)
+        save(make_record(title, rows, machine, claims))
 
 
 def row_cells(row: Row, machine: Limits) -> dict[str, str]:
-    limit = f"{row.work / row.ours.median / machine.flops:.0%} of fp32" if row.work else ""
+    limit = f"{row.work / row.seconds(row.ours) / machine.flops:.0%} of fp32" if row.work else ""
     if row.moved:
-        share = row.moved / row.ours.median / machine.bandwidth
+        share = row.moved / row.seconds(row.ours) / machine.bandwidth
         wanted = "" if row.moved_aim is None else f", aim {row.moved_aim:.0%}{mark(share >= row.moved_aim)}"
         limit = f"{share:.0%} of reading{wanted}"
-    speeds = [row.tokens / one.median for one in (row.ours, row.peer)]
+    speeds = [row.tokens / row.seconds(one) for one in (row.ours, row.peer)]
     return {
         "what": row.what,
         "peer": row.peer.name,
-        "ours": told(row.ours),
-        "its time": told(row.peer),
+        "ours": told(row, row.ours),
+        "its time": told(row, row.peer),
         "ratio": f"{row.ratio:.2f}×",
         "aim": "" if row.aim is None else f"{row.aim}×{mark(row.ratio >= row.aim)}",
         "tokens/s": f"{speeds[0]:,.1f} / {speeds[1]:,.1f}" if row.tokens else "",
@@ -184,13 +188,12 @@ def mark(reached: bool) -> str:
     return "" if reached else " ✗"
 
 
-def told(one: Result) -> str:
-    return f"{one.median * 1000:,.0f} ms ±{one.spread:.0%}"
+def told(row: Row, one: Result) -> str:
+    return f"{row.seconds(one) * 1000:,.0f} ms ±{one.spread:.0%}"
 
 
-def save(title: str, rows: Sequence[Row], machine: Limits, claims: Sequence[Claim]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    record = {
+def make_record(title: str, rows: Sequence[Row], machine: Limits, claims: Sequence[Claim]) -> dict[str, Any]:
+    return {
         "title": title,
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "machine": platform.processor() or platform.machine(),
@@ -200,4 +203,9 @@ def save(title: str, rows: Sequence[Row], machine: Limits, claims: Sequence[Clai
         ],
         "claims": [claim._asdict() for claim in claims],
     }
-    (RESULTS / f"{title.replace(' ', '-')}.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
+
+
+def save(record: Mapping[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    place = RESULTS / f"{record['title'].replace(' ', '-')}.json"
+    place.write_text(json.dumps(record, indent=2), encoding="utf-8")

@@ -28,18 +28,6 @@ import torch  # noqa: E402
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
-KNOWN_GAPS = frozenset(
-    line for line in (TESTS / "known_gaps.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is known not to hold yet must fail: the list of gaps cannot outlive them."""
-    for item in items:
-        if item.nodeid in KNOWN_GAPS:
-            item.add_marker(pytest.mark.xfail(reason="listed in tests/known_gaps.txt", strict=True))
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture, so that models made for a whole session are made with or without checks too."""

@@ -5,6 +5,7 @@ Knows nothing of torch, files, and the names of other projects.
 """
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -486,17 +487,18 @@ class ModelSpec(Spec, frozen=True):
     def layer_kinds(self, name: str) -> tuple[LayerKind, ...]:
         """The kind of every layer of a stack, with what the model says of all of them filled in; () without it."""
         stack = self.stacks.get(name)
-        if stack is None:
-            return ()
+        return () if stack is None else tuple(islice(cycle(self._fill_pattern(stack)), stack.layers))
+
+    def _fill_pattern(self, stack: StackSpec) -> tuple[LayerKind, ...]:
+        """The kinds that the layers of a stack repeat, with what the model says of all of them."""
         own = self.position if isinstance(self.position, Rotary) else NoPosition()
         pattern = stack.pattern or (LayerKind(window=stack.attention.window),)
-        filled = [LayerKind(window=kind.window, rotary=kind.rotary or own) for kind in pattern]
-        return tuple(filled[layer % len(filled)] for layer in range(stack.layers))
+        return tuple(LayerKind(window=kind.window, rotary=kind.rotary or own) for kind in pattern)
 
     def _check_positions(self) -> None:
         for name, stack in self.stacks.items():
             width = stack.attention.head_width
-            for kind in self.layer_kinds(name):
+            for kind in self._fill_pattern(stack):
                 if isinstance(kind.rotary, Rotary):
                     _check_rotary(name, kind.rotary, width)
         if isinstance(self.position, Sinusoid) and self.embedding_width % 2:

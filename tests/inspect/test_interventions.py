@@ -1,5 +1,6 @@
 """Interventions do what they say, on every family, and leave the network as it was."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -27,7 +28,7 @@ from triform.inspect.interventions import (
 )
 from triform.inspect.view import look
 from triform.model import Model
-from triform.spec import NoPosition, NormSpec, replace
+from triform.spec import ModelSpec, NoPosition, NormSpec, replace
 
 ENCODERS = [name for name, spec in EVERY.items() if spec.form == "encoder" and spec.head == EVERY["bert"].head]
 WAYS: dict[str, Callable[[Form], AbstractContextManager[None]]] = {
@@ -46,6 +47,17 @@ def with_changed(model: Model, change: Callable[[Form], None]) -> Model:
     with torch.no_grad():
         change(network)
     return Model(model.spec, network)
+
+
+def without_sharing(model: Model) -> Model:
+    """Every layer with a copy of the weights, where one block is that of all."""
+    if not any(stack.shared for stack in model.spec.stacks.values()):
+        return model
+    spec = replace(model.spec, encoder=replace(model.spec.encoder, shared=False))
+    network = build_network(spec, dtype=model.network.dtype)
+    state = model.network.state_dict()
+    network.load_state_dict({path: state[re.sub(r"blocks\.\d+", "blocks.0", path)] for path in network.state_dict()})
+    return Model(spec, network)
 
 
 def hooks(network: Form) -> int:
@@ -80,7 +92,7 @@ def test_a_head_off_is_its_columns_of_the_output_at_zero(name: str) -> None:
         with without_heads(model.network, {(layer, 1), (layer, 2)}, **where):
             got = logits(model)
             view = seen(model)
-        assert torch.allclose(got, logits(with_changed(model, zero)), rtol=0, atol=1e-14)
+        assert torch.allclose(got, logits(with_changed(without_sharing(model), zero)), rtol=0, atol=1e-14)
         assert view.attention(layer, **where).error < 1e-12  # its own answer is still shown,
         heads = view.contributions(layer, **where)
         assert heads.error < 1e-12
@@ -146,14 +158,24 @@ def test_without_positions_an_encoder_moves_with_its_words(name: str) -> None:
 def test_positions_removed_are_the_model_without_them(name: str) -> None:
     """Against the same numbers under a spec without positions; yarn sharpens q and k beside turning them."""
     model = model_of(name, torch.float64)
-    blind = Model(replace(model.spec, position=NoPosition()), skeleton_with(model))
+    spec = without_positions(model.spec)
+    blind = Model(spec, skeleton_with(spec, model))
     with with_positions(model.network, "removed"):
         got = logits(model)
     assert torch.allclose(got, logits(blind), rtol=0, atol=1e-12) is (name != "yarn scaling")
 
 
-def skeleton_with(model: Model) -> Form:
-    network = build_skeleton(replace(model.spec, position=NoPosition())).eval()
+def without_positions(spec: ModelSpec) -> ModelSpec:
+    """Neither added, nor rotating in any kind of layer, nor added to the scores."""
+    stacks = {
+        name: replace(stack, pattern=tuple(replace(kind, rotary=NoPosition()) for kind in stack.pattern))
+        for name, stack in spec.stacks.items()
+    }
+    return replace(spec, position=NoPosition(), score_bias=None, **stacks)
+
+
+def skeleton_with(spec: ModelSpec, model: Model) -> Form:
+    network = build_skeleton(spec).eval()
     state = model.network.state_dict()
     network.load_state_dict({path: state[path] for path in network.state_dict()}, assign=True)
     return network

@@ -74,7 +74,19 @@ def test_every_family_computes_what_torch_does(name: str) -> None:
         assert distance(got, want) < max(BOUND, 3 * distance(plain, want))
 
 
-MISTAKEN = ("llama", "mistral", "qwen3", "gpt2", "alibi decoder", "sandwich norm", "bart", "t5", "bert", "mpnet", "nomic_bert")
+MISTAKEN = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "gpt2",
+    "alibi decoder",
+    "sandwich norm",
+    "bart",
+    "t5",
+    "bert",
+    "mpnet",
+    "nomic_bert",
+)
 
 
 @pytest.mark.parametrize("name", MISTAKEN)
@@ -105,7 +117,9 @@ LENGTHS = (7, 33, 1, 70, 16, 129, 20)
 
 
 @pytest.mark.parametrize("weights", KINDS)
-@pytest.mark.parametrize("name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window decoder"])
+@pytest.mark.parametrize(
+    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window decoder"]
+)
 def test_texts_have_the_same_bits_alone_and_among_others(name: str, weights: WeightKind) -> None:
     """Texts that fill no tile, one tile, and several chains of 128 keys; with one thread and with two."""
     network = enlarge_weights(build_network(EVERY[name], seed=1))

@@ -72,10 +72,15 @@ def test_no_question_is_forgotten() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_diagram_holds_every_parameter(name: str) -> None:
-    """Parts before, blocks times layers, after, and the head: nothing is left out and nothing is told twice."""
-    drawn = make_diagram(EVERY[name])
+    """Parts before, blocks of all layers, after, and the head: nothing is left out and nothing is told twice."""
+    spec = EVERY[name]
+    drawn = make_diagram(spec)
     tables = {part.path: part.parameters for one in drawn.stacks for part in (*one.before, *one.after)}
-    blocks = sum(one.layers * part.parameters for one in drawn.stacks for part in one.block)
+    blocks = sum(part.in_all for one in drawn.stacks for part in one.block)
+    for one in drawn.stacks:
+        stored = 1 if spec.stacks[one.name].shared else one.layers
+        lacking = 0 if spec.stacks[one.name].first_norm else spec.width
+        assert sum(part.in_all for part in one.block) == stored * sum(part.parameters for part in one.block) - lacking
     assert sum(tables.values()) + blocks + drawn.head.parameters == count_parameters(EVERY[name]) == drawn.parameters
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from triform.families import (
     starcoder2,
     t5,
 )
-from triform.spec import ModelSpec, NoHead
+from triform.spec import ModelSpec, NoHead, replace
+from triform.weights import architectures
+from triform.weights.config_fields import MAX_LAYERS
+from triform.weights.family_table import Family
 from triform.weights.model_folder import read
+from triform.weights.tables import gpt_neo
 
 SIZES: dict[str, Any] = {"vocab": 11, "width": 8, "layers": 2, "heads": 2, "context": 16}
 FAMILIES: dict[str, ModelSpec] = {
@@ -214,9 +219,34 @@ def test_a_missing_field_is_what_the_reference_assumes(tmp_path: Path) -> None:
 
 
 def test_a_config_with_more_layers_than_tensors_is_not_counted_out(tmp_path: Path) -> None:
-    path = edit(saved(tmp_path / "in"), lambda config: config.update(n_layer=2**30))
-    with pytest.raises(TriformError, match="1073741824 layers"):
+    path = edit(saved(tmp_path / "in"), lambda config: config.update(n_layer=2**16))
+    with pytest.raises(TriformError, match="65536 layers"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    "family", [one for one in architectures.FAMILIES if isinstance(one, Family)], ids=lambda one: one.model_type
+)
+def test_layers_are_bounded_before_anything_is_listed_layer_by_layer(family: Family) -> None:
+    counts = [field.theirs for field in family.fields if field.ours and field.ours[0].endswith(".layers")]
+    assert counts
+    for name in counts:
+        with pytest.raises(TriformError, match=f"{name} is 1073741824; it must be a whole number from 1 to 65536"):
+            family.read_spec(next(iter(family.heads)), {**family.fixed, name: 2**30}, lambda tensor: True)
+
+
+@pytest.mark.parametrize("value", [[[["global", "local"], 2**60]], [[[], 2**60], [["global"], 2]]])
+def test_types_of_attention_are_not_repeated_without_end(value: object) -> None:
+    assert len(gpt_neo.read_types(value)) <= MAX_LAYERS + 1
+
+
+def test_a_spec_of_very_many_layers_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        replace(GPT2, decoder=replace(GPT2.decoder, layers=2**40))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_heads_beyond_counting_are_refused_at_once(tmp_path: Path) -> None:
@@ -232,7 +262,7 @@ def test_heads_beyond_counting_are_refused_at_once(tmp_path: Path) -> None:
         ("rope_theta", 1e-300, "a number from 1e-09 to 1e[+]12"),
         ("rope_theta", 1e300, "a number from 1e-09 to 1e[+]12"),
         ("rms_norm_eps", 1e300, "a number from -1e[+]12 to 1e[+]12"),
-        ("num_hidden_layers", 10**12, "a whole number from 1 to 2147483648"),
+        ("num_hidden_layers", 10**12, "a whole number from 1 to 65536"),
         ("hidden_size", 10**12, "a whole number from 1 to 2147483648"),
     ],
 )

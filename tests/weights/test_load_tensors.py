@@ -57,11 +57,11 @@ def hostile(root: Path) -> dict[str, tuple[Path, str]]:
     edit_tensor(made["nan"], "transformer.ln_f.bias", lambda x: x * torch.nan)
     edit_tensor(made["tie"], "lm_head.weight", lambda x: torch.ones(11, 8))
     edit_tensor(made["shape"], "transformer.ln_f.bias", lambda x: torch.ones(9))
-    edit(made["config"], lambda config: config.update(n_layer=10**9))
+    edit(made["config"], lambda config: config.update(n_layer=2**16))
     (made["hash"] / "config.json").write_text((made["hash"] / "config.json").read_text() + " ")
     words = {
         "index": "may name only", "link": "leads out", "pickle": "can run code", "cut": "damaged", "nan": "NaN",
-        "tie": "differ in the files", "shape": "wrong shape", "config": "1000000000 layers",
+        "tie": "differ in the files", "shape": "wrong shape", "config": "65536 layers",
         "hash": "not as it was written",
     }  # fmt: skip
     return {name: (path, words[name]) for name, path in made.items()}

@@ -279,7 +279,8 @@ def see_everything(stack: StackSpec) -> StackSpec:
 
 def permute_words(lab: CheckFixture) -> Iterator[float]:
     """The same weights without positions: permuted words give the permuted output."""
-    spec = replace(lab.spec, position=NoPosition(), encoder=see_everything(lab.spec.stacks["encoder"]))
+    encoder_spec = see_everything(lab.spec.stacks["encoder"])
+    spec = replace(lab.spec, position=NoPosition(), score_bias=None, encoder=encoder_spec)
     blind = build_skeleton(spec).eval()
     state = lab.network.state_dict()
     blind.load_state_dict({path: state[path] for path in list_tensors(spec)}, assign=True)

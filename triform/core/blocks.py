@@ -1,7 +1,7 @@
 """Blocks and stacks: the residual equation, repeated; the same block in the encoders and decoders of every form."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -168,6 +168,20 @@ class PastOnly:
         return text.past_only(past, self.window)
 
 
+class SharedBlocks(nn.ModuleList):
+    """One block, in the place of every layer: each layer has a path, the weights are stored once, below `0.`."""
+
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        return self[0].state_dict(destination=destination, prefix=f"{prefix}0.", keep_vars=keep_vars)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        first = f"{prefix}0."
+        stored = {path.removeprefix(first): x for path, x in state_dict.items() if path.startswith(first)}
+        for layer in range(1, len(self)):
+            state_dict.update({f"{prefix}{layer}.{path}": x for path, x in stored.items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class Stack(nn.Module):
     """x → entry → block → … → block → final norm
 
@@ -180,7 +194,7 @@ class Stack(nn.Module):
         entry: EmbeddingLayer,
         angles: nn.Module,
         score_bias: nn.Module,
-        blocks: Iterable[Block],
+        blocks: nn.ModuleList,
         final: nn.Module,
         patterns: Sequence[Pattern],
         widen: Callable[[Tensor], Tensor],
@@ -189,14 +203,10 @@ class Stack(nn.Module):
         self.entry = entry
         self.angles = angles
         self.score_bias = score_bias
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
         self.final = final
         self.patterns = tuple(patterns)  # one per kind of layer
         self.widen = widen
-
-    def order(self) -> Iterable[nn.Module]:
-        """The block of each layer."""
-        return self.blocks
 
     def forward(self, x: BTE, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
         positions, dtype = text.positions(cache.lengths), x.dtype
@@ -208,16 +218,7 @@ class Stack(nn.Module):
             cache=cache.open(x.shape[1]),
         )
         x = self.entry(self.widen(x), text.segment_ids, positions)
-        for block in self.order():
+        for block in self.blocks:
             x = block(x, flow)
         cache.advance(x.shape[1])
         return self.final(x).to(dtype)
-
-
-class SharedStack(Stack):
-    """One block, `layers` times."""
-
-    layers = 1
-
-    def order(self) -> Iterable[nn.Module]:
-        return [self.blocks[0]] * self.layers

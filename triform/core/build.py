@@ -4,7 +4,7 @@ Sets no weights: they are drawn (`initial_weights.py`) or come from a file.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from triform.core.blocks import (
     Residual,
     Scaled,
     SegmentEmbedding,
-    SharedStack,
+    SharedBlocks,
     Stack,
 )
 from triform.core.cache import Cache
@@ -119,39 +119,28 @@ def build_stack(
     spec: s.ModelSpec, name: str, *, make_pattern: Callable[[int | None], Pattern], bias: nn.Module, cross: bool
 ) -> Stack:
     """One stack, encoder or decoder."""
-    if spec.stacks[name].shared:
-        return build_shared_stack(spec, name, make_pattern=make_pattern, bias=bias)
     stack, layers = spec.stacks[name], spec.layer_kinds(name)
     kinds = list(dict.fromkeys(layers))  # an attention knows its kind by its number here
     return Stack(
         entry=build_entry(spec),
         angles=positions.LayerAngles(build_angles(kind.rotary, stack, context=spec.context) for kind in kinds),
         score_bias=bias,
-        blocks=[
-            build_block(spec, stack, layer, kinds.index(kind), kind, cross=cross) for layer, kind in enumerate(layers)
-        ],
+        blocks=build_blocks(spec, stack, layers, kinds, cross=cross),
         final=build_norm(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
         patterns=[make_pattern(kind.window) for kind in kinds],
         widen=choose_stream(stack),
     )
 
 
-def build_shared_stack(
-    spec: s.ModelSpec, name: str, *, make_pattern: Callable[[int | None], Pattern], bias: nn.Module
-) -> Stack:
-    """One block for all layers."""
-    stack, (kind, *_) = spec.stacks[name], spec.layer_kinds(name)
-    shared = SharedStack(
-        entry=build_entry(spec),
-        angles=positions.LayerAngles([build_angles(kind.rotary, stack, context=spec.context)]),
-        score_bias=bias,
-        blocks=[build_block(spec, stack, 0, 0, kind, cross=False)],
-        final=build_norm(stack.norm, spec.width) if stack.final_norm else nn.Identity(),
-        patterns=[make_pattern(kind.window)],
-        widen=choose_stream(stack),
+def build_blocks(
+    spec: s.ModelSpec, stack: s.StackSpec, layers: Sequence[s.LayerKind], kinds: list[s.LayerKind], *, cross: bool
+) -> nn.ModuleList:
+    """The block of every layer: each its own, or one for all."""
+    if stack.shared:
+        return SharedBlocks([build_block(spec, stack, 0, 0, layers[0], cross=cross)] * stack.layers)
+    return nn.ModuleList(
+        build_block(spec, stack, layer, kinds.index(kind), kind, cross=cross) for layer, kind in enumerate(layers)
     )
-    shared.layers = stack.layers
-    return shared
 
 
 def choose_stream(stack: s.StackSpec) -> Callable[[Tensor], Tensor]:

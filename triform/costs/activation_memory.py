@@ -197,9 +197,9 @@ def count_temporary(walk: StackPass) -> int:
         return walk.rows * f.width * inner * walk.bytes_per_number
     q, kv = a.heads * a.head_width, a.kv_heads * a.head_width
     rotated = q + kv if walk.rotated_layers else 0
-    attention = q + 2 * kv + rotated + 2 * q + d
-    feedforward = (4 if f.gated else 2) * f.width
-    stream = (3 if walk.stack.norm_at in ("post", "after") else 4) * d
+    attention = q + 2 * kv + rotated + q + d
+    feedforward = d + (4 if f.gated else 2) * f.width  # beside what attention has made of the block's input
+    stream = walk.spec.embedding_width + (1 if walk.stack.norm_at in ("post", "after") else 2) * d
     bias = a.heads * walk.scores if walk.spec.added_to_scores is not None else 0
     peak = walk.rows * (stream + max(attention, feedforward)) + bias
     if walk.last:

@@ -110,7 +110,7 @@ def parse_positions(text: str, where: str) -> tuple[int, ...]:
 
 def check_location(network: Form, location: Location) -> Location:
     """The module exists, and so does its head."""
-    paths = [path for path, _ in network.named_modules() if path]
+    paths = [path for path, _ in network.named_modules(remove_duplicate=False) if path]
     if location.path not in paths:
         raise InputError(
             f"{location.path!r} is not in this model{suggest(location.path, paths)}; a location is {FORMS}"

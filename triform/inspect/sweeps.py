@@ -140,7 +140,7 @@ def make_cells(
     """The locations of the heat map, with labels."""
     network, spec = model.network, model.spec
     name = module_paths.check_stack(network, stack)
-    layers = len(module_paths.find_stacks(network)[name].blocks)  # one, where all layers share it
+    layers = len(module_paths.find_stacks(network)[name].blocks)
     rows = ArrayAxis("layer", tuple(map(str, range(layers))))
     if not isinstance(over, str):
         return Cells(

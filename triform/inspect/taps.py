@@ -6,14 +6,18 @@ A tap is removed when its `with` block ends, exceptions included.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
+from threading import local
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from triform.core.blocks import SharedBlocks, Stack
 from triform.errors import InputError
 
 MAX_RECORDED_BYTES = 4 * 2**30  # of one record
 
+IsRunning = Callable[[str], bool]
+CountHook = Callable[[Any, tuple[Any, ...]], None]
 ReadOutput = Callable[[str, tuple[Any, ...], Any], Any]
 ChangeInputs = Callable[[str, tuple[Any, ...]], tuple[Any, ...] | None]
 
@@ -23,9 +27,9 @@ def tap_outputs(network: nn.Module, pattern: str, read: ReadOutput) -> Iterator[
     """Calls `read(path, inputs, output)` after every module whose path matches; a returned value replaces the output.
     Yields the matching paths."""
     with ExitStack() as hooks:
-        modules = match_modules(network, pattern)
+        modules, runs = match_modules(network, pattern), hooks.enter_context(follow_layers(network))
         for path, module in modules.items():
-            hooks.enter_context(module.register_forward_hook(_after(path, read)))
+            hooks.enter_context(module.register_forward_hook(_after(path, read, runs)))
         yield list(modules)
 
 
@@ -33,9 +37,9 @@ def tap_outputs(network: nn.Module, pattern: str, read: ReadOutput) -> Iterator[
 def tap_inputs(network: nn.Module, pattern: str, change: ChangeInputs) -> Iterator[list[str]]:
     """Calls `change(path, inputs)` before every module whose path matches; a returned value replaces the inputs."""
     with ExitStack() as hooks:
-        modules = match_modules(network, pattern)
+        modules, runs = match_modules(network, pattern), hooks.enter_context(follow_layers(network))
         for path, module in modules.items():
-            hooks.enter_context(module.register_forward_pre_hook(_before(path, change)))
+            hooks.enter_context(module.register_forward_pre_hook(_before(path, change, runs)))
         yield list(modules)
 
 
@@ -92,9 +96,10 @@ def record_calls(network: nn.Module, pattern: str = "*") -> Iterator[CallRecord]
 
     check_pattern(network, pattern)
     with ExitStack() as hooks:
+        runs = hooks.enter_context(follow_layers(network))
         for path, module in match_modules(network, pattern).items():
             first = path.endswith(".attend")
-            hooks.enter_context(module.register_forward_hook(_after(path, read), prepend=first))
+            hooks.enter_context(module.register_forward_hook(_after(path, read, runs), prepend=first))
         yield record
 
 
@@ -118,9 +123,9 @@ def stop_after(network: nn.Module, path: str | None) -> Iterator[None]:
 
 
 def match_modules(network: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """A pattern may be several, separated by spaces."""
-    patterns = pattern.split()
-    return {path: module for path, module in network.named_modules() if any(fnmatchcase(path, p) for p in patterns)}
+    """A pattern may be several, separated by spaces. A block that all layers share has a path for each of them."""
+    patterns, modules = pattern.split(), network.named_modules(remove_duplicate=False)
+    return {path: module for path, module in modules if any(fnmatchcase(path, p) for p in patterns)}
 
 
 def check_pattern(network: nn.Module, pattern: str) -> None:
@@ -129,9 +134,44 @@ def check_pattern(network: nn.Module, pattern: str) -> None:
         raise InputError(f"no module path matches {pattern!r}; paths look like {some}, and * matches any part")
 
 
-def _after(path: str, read: ReadOutput) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
-    return lambda module, inputs, output: read(path, inputs, output)
+class LayerCount(local):
+    """The layer that runs in this thread, of a stack whose layers share one block."""
+
+    layer = -1
 
 
-def _before(path: str, change: ChangeInputs) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
-    return lambda module, inputs: change(path, inputs)
+@contextmanager
+def follow_layers(network: nn.Module) -> Iterator[IsRunning]:
+    """Yields a function that says whether the module of a path runs now: one block may be that of several layers."""
+    counts: dict[str, LayerCount] = {}
+    with ExitStack() as hooks:
+        for name, stack in network.named_children():
+            if isinstance(stack, Stack) and isinstance(stack.blocks, SharedBlocks):
+                count = counts[name] = LayerCount()
+                begin, step = _count_layers(count, len(stack.blocks))
+                hooks.enter_context(stack.register_forward_pre_hook(begin, prepend=True))
+                hooks.enter_context(stack.blocks[0].register_forward_pre_hook(step, prepend=True))
+
+        def runs(path: str) -> bool:
+            stack, *rest = path.split(".")
+            return stack not in counts or rest[:1] != ["blocks"] or rest[1:2] in ([], [str(counts[stack].layer)])
+
+        yield runs
+
+
+def _count_layers(count: LayerCount, layers: int) -> tuple[CountHook, CountHook]:
+    def begin(stack: Any, inputs: tuple[Any, ...]) -> None:
+        count.layer = layers - len(stack.blocks) - 1  # a pass may begin at a later block
+
+    def step(block: Any, inputs: tuple[Any, ...]) -> None:
+        count.layer += 1
+
+    return begin, step
+
+
+def _after(path: str, read: ReadOutput, runs: IsRunning) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+    return lambda module, inputs, output: read(path, inputs, output) if runs(path) else None
+
+
+def _before(path: str, change: ChangeInputs, runs: IsRunning) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
+    return lambda module, inputs: change(path, inputs) if runs(path) else None

@@ -194,13 +194,14 @@ class View:
         return LabelledArray(f"{ledger.title}: shares of the length", ledger.axes[:-1], shares, None, ledger.error)
 
     def _walk(self, stack: StackName | None, positions: slice = ALL) -> dict[str, Tensor]:
-        """The residual stream at every place, each [1, T, D]"""
+        """The residual stream at every place, each [1, T, D]; tokens of another width enter it at the entry."""
         name = module_paths.check_stack(self.network, stack)
         layers = range(self.spec.stacks[name].layers)
         paths = {"entry": f"{name}.entry"} | {f"block {i}": f"{name}.blocks.{i}" for i in layers}
         paths["final"] = f"{name}.final"
         token = self.record.calls_of("token")[list(self.texts).index(name)].output
-        walk = {"token": token} | {place: self.record.last_call(path).output for place, path in paths.items()}
+        walk = {} if self.spec.embedding.width is not None else {"token": token}
+        walk |= {place: self.record.last_call(path).output for place, path in paths.items()}
         return {place: x[:, positions] for place, x in walk.items()}
 
     # --- predictions --------------------------------------------------------------------------------------------------
@@ -349,9 +350,16 @@ def read_ledger(record: CallRecord, path: str, parts: Iterable[str], positions: 
 
 
 def degrees_between(one: Tensor, other: Tensor) -> Tensor:
-    """Angles between vectors along the last axis; exactly 0 between equal ones (Kahan's formula)."""
-    a, b = (x.double() / x.double().norm(dim=-1, keepdim=True) for x in (one, other))
-    return torch.rad2deg(2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1)))
+    """Angles between vectors along the last axis; exactly 0 between equal ones (Kahan's formula). An angle has the same
+    bits beside any others: lengths are added up in order, and numpy's arctan2 computes the rest of a row as the row."""
+    a, b = (x.double() / measure_lengths(x.double())[..., None] for x in (one, other))
+    halves = np.arctan2(*(measure_lengths(x).cpu().numpy() for x in (a - b, a + b)))
+    return torch.rad2deg(2 * torch.as_tensor(halves))
+
+
+def measure_lengths(x: Tensor) -> Tensor:
+    """√(x₀² + x₁² + …), added from the first to the last"""
+    return x.square().cumsum(dim=-1)[..., -1].sqrt()
 
 
 def check_language_head(spec: ModelSpec) -> None:

@@ -137,10 +137,14 @@ def make_past_fields(layer: tuple[Tensor, Tensor]) -> PastFields:
     return PastFields(keys.data_ptr(), values.data_ptr(), *keys.stride()[:3])
 
 
+def find_width(stack: Stack, table: VD) -> int:
+    """Of the residual stream; embeddings may be narrower and are projected to it."""
+    project = stack.entry.project
+    return table.shape[1] if type(project) is nn.Identity else cast(nn.Linear, project).out_features
+
+
 def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     """Whether a token sees only the past, and how many positions of it."""
-    if type(stack) is not Stack or type(stack.entry.project) is not nn.Identity:
-        raise NoNativeTwin("shared layers and narrow embeddings")
     if len(stack.patterns) > 1:
         raise NoNativeTwin("layers of different kinds")
     (pattern,) = stack.patterns
@@ -209,10 +213,9 @@ def free_native_copy(network: Network) -> None:
 
 
 def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
-    width = network.token.table.shape[1]
     try:
         stacks = {
-            name: NativeStack(module, library, width=width)
+            name: NativeStack(module, library, width=find_width(module, network.token.table))
             for name, module in network._modules.items()
             if isinstance(module, Stack)
         }

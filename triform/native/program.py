@@ -4,13 +4,13 @@ A program never changes once it is made, and belongs to no thread: each pass bri
 """
 
 import ctypes
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triform.kernels.library import KernelLibrary
 from triform.kernels.operations import (
@@ -32,6 +32,7 @@ from triform.kernels.packed_matrix import PackedMatrix, pad_vector
 # what a norm reads before it is added to the stream.
 STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
 BUFFERS = 5
+Weights: TypeAlias = tuple[PackedMatrix, Tensor | None]  # and a bias
 Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
 Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text whose keys are all in the pass
 
@@ -50,11 +51,18 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self.operations: list[OperationFields] = []
         self.kept: list[object] = []
+        self.weights: dict[nn.Module, Weights] = {}
         self.widths = [0] * BUFFERS
         self.pasts = 0  # of self-attention, one per layer
         self.source_pasts = 0
         self.rotated_width = 0  # of heads that are rotated
         self.heads = 0
+
+    def find_once(self, find: Callable[[nn.Module], Weights], module: nn.Module) -> Weights:
+        """What `find` makes of a module, made once for all layers that share it."""
+        if module not in self.weights:
+            self.weights[module] = find(module)
+        return self.weights[module]
 
     def make_norm(self, kind: int, *, epsilon: float, gain: Tensor, shift: Tensor | None) -> NormFields:
         return NormFields(kind, epsilon, self._hold_vector(gain), None if shift is None else self._hold_vector(shift))

@@ -1,6 +1,8 @@
 """The parts of a model in order, with sizes, tensors and one sentence each; from the spec alone, for any family."""
 
+import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -11,6 +13,7 @@ from triform.spec import ModelSpec
 
 Role: TypeAlias = Literal["embedding", "position", "norm", "attention", "cross", "feedforward", "head"]
 ARROW = " → "
+_BLOCK = re.compile(r"\.blocks\.\d+\.")
 
 
 class DiagramTensor(msgspec.Struct, frozen=True):
@@ -21,7 +24,8 @@ class DiagramTensor(msgspec.Struct, frozen=True):
 
 
 class DiagramPart(msgspec.Struct, frozen=True, kw_only=True):
-    """`path` is its module, with * for every layer; `parameters` and `tensors` are those of one layer."""
+    """`path` is its module, with * for every layer; `parameters` and `tensors` are those of one layer, `in_all` counts
+    the parameters of all layers: once where they share them."""
 
     role: Role
     title: str
@@ -29,6 +33,7 @@ class DiagramPart(msgspec.Struct, frozen=True, kw_only=True):
     sizes: str
     says: str
     parameters: int = 0
+    in_all: int = 0
     tensors: tuple[DiagramTensor, ...] = ()
     adds: bool = False  # to the residual stream
 
@@ -76,14 +81,22 @@ def make_diagram(spec: ModelSpec) -> Diagram:
 
 
 def _make_part(tensors: dict[str, TensorInfo], *, path: str, **fields: object) -> DiagramPart:
-    """With the tensors under its path; of a block, those of the first layer."""
-    under = path.replace(".*.", ".0.")
-    result = [entry for entry in tensors.values() if f"{entry.path}.".startswith(f"{under}.")]
-    named = tuple(DiagramTensor(entry.path.replace(".blocks.0.", ".blocks.*."), entry.shape) for entry in result)
-    count = sum(entry.size for entry in result if entry.trained)
-    return msgspec.convert(
-        fields | {"path": path, "parameters": count, "tensors": named}, DiagramPart, from_attributes=True
-    )
+    """With the tensors under its path; of a block, those of the last layer: the first may lack a norm."""
+    entries = [entry for entry in tensors.values() if fnmatchcase(f"{entry.path}.", f"{path}.*")]
+    layers = dict.fromkeys(_layer_of(entry.path) for entry in entries)
+    last = next(reversed(layers), "")
+    shown = [entry for entry in entries if _layer_of(entry.path) == last]
+    named = tuple(DiagramTensor(_BLOCK.sub(".blocks.*.", entry.path), entry.shape) for entry in shown)
+    counts = {
+        name: sum(entry.size for entry in some if entry.trained)
+        for name, some in (("parameters", shown), ("in_all", entries))
+    }
+    return msgspec.convert(fields | {"path": path, "tensors": named} | counts, DiagramPart, from_attributes=True)
+
+
+def _layer_of(path: str) -> str:
+    found = _BLOCK.search(path)
+    return found[0] if found else ""
 
 
 def _make_stack(spec: ModelSpec, name: str, stack: specs.StackSpec, tensors: dict[str, TensorInfo]) -> DiagramStack:
@@ -115,19 +128,26 @@ def _parts_before(spec: ModelSpec, name: str, tensors: dict[str, TensorInfo]) ->
         role="embedding",
         title="token embedding",
         path="token",
-        sizes=f"{spec.vocab:,} × {spec.width:,}",
+        sizes=f"{spec.vocab:,} × {spec.embedding_width:,}",
         says=f"Each token is a row of one table{scale}.",
     )
     entry = f"{name}.entry"
     if spec.embedding.kinds:
-        sizes = f"{spec.embedding.kinds} × {spec.width:,}"
+        sizes = f"{spec.embedding.kinds} × {spec.embedding_width:,}"
         says = "Which of the two texts a token belongs to, added as a vector."
         yield _make_part(tensors, role="embedding", title="segment ids", path=f"{entry}.kinds", sizes=sizes, says=says)
-    where, sizes, says = _describe_position(spec, spec.position, name)
-    yield _make_part(tensors, role="position", title="position", path=where, sizes=sizes, says=says)
+    positions = ("position", spec.position), ("distance", spec.score_bias)
+    for title, position in positions:
+        if position is not None:
+            where, sizes, says = _describe_position(spec, position, name)
+            yield _make_part(tensors, role="position", title=title, path=where, sizes=sizes, says=says)
     if spec.embedding.norm is not None:
-        says = _describe_norm(spec.embedding.norm)
-        yield _make_part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=f"{spec.width:,}", says=says)
+        sizes, says = f"{spec.embedding_width:,}", _describe_norm(spec.embedding.norm)
+        yield _make_part(tensors, role="norm", title="norm", path=f"{entry}.norm", sizes=sizes, says=says)
+    if spec.embedding.width is not None:
+        sizes = ARROW.join((f"{spec.embedding_width:,}", f"{spec.width:,}"))
+        says = "The embeddings are made as wide as the model."
+        yield _make_part(tensors, role="embedding", title="projection", path=f"{entry}.project", sizes=sizes, says=says)
 
 
 def _describe_position(spec: ModelSpec, position: specs.Position, name: str) -> tuple[str, str, str]:
@@ -135,12 +155,23 @@ def _describe_position(spec: ModelSpec, position: specs.Position, name: str) -> 
     entry = f"{name}.entry.position"
     match position:
         case specs.Sinusoid():
-            return entry, f"{spec.width:,} waves", "sin and cos of pos / 10000^(2i/D), added to the embedding."
+            return (
+                entry,
+                f"{spec.embedding_width:,} waves",
+                "sin and cos of pos / 10000^(2i/D), added to the embedding.",
+            )
         case specs.Learned():
-            return entry, f"{spec.context:,} × {spec.width:,}", "A trained vector per position, added to the embedding."
+            return (
+                entry,
+                f"{spec.context:,} × {spec.embedding_width:,}",
+                "A trained vector per position, added to the embedding.",
+            )
         case specs.Rotary():
+            kinds = spec.layer_kinds(name)
+            turned = sum(isinstance(kind.rotary, specs.Rotary) for kind in kinds)
+            layers = "every layer" if turned == len(kinds) else f"{turned} of {len(kinds)} layers"
             pairs = position.width(spec.stacks[name].attention.head_width) // 2
-            return f"{name}.angles", f"{pairs} angles", "q and k are rotated by pos · base^(−2i/K) in every layer."
+            return f"{name}.angles", f"{pairs} angles", f"q and k are rotated by pos · base^(−2i/K) in {layers}."
         case specs.Buckets():
             heads = spec.stacks[name].attention.heads
             says = "A trained number per head and bucket of distance, added to the scores of every layer."
@@ -156,13 +187,10 @@ def _parts_of_block(
 ) -> Iterator[DiagramPart]:
     a, f = stack.attention, stack.feedforward
     kv = f"k, v {a.kv_heads} × {a.head_width}"
-    sees = "the whole text" if name == "encoder" else "itself and the tokens before it"
-    if a.window is not None:
-        sees += f", at most {a.window:,} positions"
     path = f"{name}.blocks.*"
     queries = f"q {a.heads} × {a.head_width} · {kv}"
     scale = f" · {a.scale:g}" if a.scale is not None else " / √K"
-    says = f"softmax(q kᵀ{scale} + mask) v in each head; a token attends to {sees}."
+    says = f"softmax(q kᵀ{scale} + mask) v in each head; a token attends to {_describe_sight(spec, name)}."
     parts: list[tuple[Role, str, str, str, str]] = [("attention", "self-attention", "attention", queries, says)]
     if cross:
         parts.append(
@@ -174,6 +202,21 @@ def _parts_of_block(
         place |= {"after": "normed before it is added"}
         note = f"{sentence} {place[stack.norm_at].capitalize()} ({stack.norm.kind})."
         yield _make_part(tensors, role=role, title=title, path=f"{path}.{own}", sizes=sizes, says=note, adds=True)
+
+
+def _describe_sight(spec: ModelSpec, name: str) -> str:
+    """Which tokens a token sees; where layers differ, in how many of them."""
+    windows = [kind.window for kind in spec.layer_kinds(name)]
+    sights = []
+    for window in dict.fromkeys(windows):
+        sees = "the whole text" if name == "encoder" else "itself and the tokens before it"
+        if window is not None and name == "encoder":
+            sees = f"tokens less than {window:,} positions away"
+        elif window is not None:
+            sees += f", at most {window:,} positions"
+        some = windows.count(window)
+        sights.append(sees if some == len(windows) else f"{sees} (in {some} of {len(windows)} layers)")
+    return "; ".join(sights)
 
 
 def _describe_widths(spec: ModelSpec, f: specs.FeedForwardSpec) -> str:

@@ -7,7 +7,7 @@ import torch
 from triform.core.blocks import Stack
 from triform.core.positions import AlibiBias, BucketBias, RotaryAngles
 from triform.page.rounding import round_to_lists
-from triform.spec import ModelSpec, NoPosition
+from triform.spec import Alibi, Buckets, ModelSpec, NoPosition
 
 MAX_COLUMNS = 128  # drawn of a position's vector
 MAX_DISTANCE = 160  # drawn in both directions
@@ -18,11 +18,11 @@ def describe_positions(spec: ModelSpec, stack: Stack, *, count: int) -> dict[str
     """How a stack represents positions, as numbers to draw."""
     count = min(count, spec.context)
     kind = type(spec.position).__name__.lower()
-    shared = {"kind": kind, "count": count, "width": spec.width}
+    shared = {"kind": kind, "count": count, "width": spec.embedding_width}
     turning = [angles for angles in stack.angles.children() if isinstance(angles, RotaryAngles)]
     if turning:
-        return shared | describe_rotation(turning[-1])
-    if isinstance(stack.score_bias, BucketBias | AlibiBias):
+        return shared | {"kind": "rotary"} | describe_rotation(turning[-1])
+    if isinstance(spec.position, Buckets | Alibi) and isinstance(stack.score_bias, BucketBias | AlibiBias):
         return shared | describe_score_bias(stack.score_bias, far=min(MAX_DISTANCE, spec.context - 1))
     if isinstance(spec.position, NoPosition):
         return shared
@@ -33,10 +33,12 @@ def describe_added_vectors(spec: ModelSpec, stack: Stack, count: int) -> dict[st
     """Added to the embeddings: the vectors, and the cosine of every pair."""
     at = torch.arange(count, device=next(stack.parameters()).device)[None]
     position = stack.entry.position
-    vectors = position(torch.zeros(1, count, spec.width, dtype=torch.float64, device=at.device), at)[0].double()
+    vectors = position(torch.zeros(1, count, spec.embedding_width, dtype=torch.float64, device=at.device), at)[
+        0
+    ].double()
     unit = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    step = max(1, -(-spec.width // MAX_COLUMNS))
-    columns = list(range(0, spec.width, step))
+    step = max(1, -(-spec.embedding_width // MAX_COLUMNS))
+    columns = list(range(0, spec.embedding_width, step))
     return {
         "vectors": round_to_lists(vectors[:, columns].cpu().numpy()),
         "columns": columns,

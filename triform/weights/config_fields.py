@@ -13,6 +13,7 @@ Config: TypeAlias = dict[str, Any]
 Tree: TypeAlias = dict[str, Any]  # a spec as plain values, while it is being filled in
 
 MAX_SIZE = 2**31  # no released size comes near; a damaged one must not be computed with
+MAX_LAYERS = 2**16  # patterns of layers are listed layer by layer
 
 # Their names of activations; the first name of each of ours is the one written.
 ACTS = {"relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu-tanh"}
@@ -44,6 +45,7 @@ def _whole(low: int, high: int) -> ValueKind:
 
 
 SIZE = _whole(1, MAX_SIZE)
+LAYERS = _whole(1, MAX_LAYERS)
 COUNT = _whole(0, MAX_SIZE)
 NUMBER = _number(-1e12, 1e12)
 POSITIVE = _number(1e-9, 1e12)
@@ -68,7 +70,7 @@ class ConfigField(NamedTuple):
 
 
 def size(theirs: str, *ours: str, default: int | None = None) -> ConfigField:
-    return ConfigField(theirs, ours, SIZE, default)
+    return ConfigField(theirs, ours, LAYERS if ours[0].endswith(".layers") else SIZE, default)
 
 
 def number(theirs: str, *ours: str, default: float) -> ConfigField:

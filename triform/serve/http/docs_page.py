@@ -119,7 +119,7 @@ def make_example(route: Route, schemas: Json, service: Service) -> Json:
 
 
 def split_lines(name: str, text: str) -> Any:
-    return text.splitlines() if name in ("input", "documents") else text
+    return text.splitlines() if name in ("input", "documents", "choices") else text
 
 
 def fit_mask(text: Any, service: Service) -> Any:

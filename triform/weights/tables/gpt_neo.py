@@ -1,5 +1,6 @@
 """GPT-Neo: layers that see everything and layers with a window, unscaled scores, matrices as torch stores them."""
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from triform import families
 from triform.files.errors import FileError, show_value
 from triform.spec import LayerKind, ModelSpec, shortest_pattern
-from triform.weights.config_fields import SIZE, Config, Tree, act, get_field, number, set_head_width, size
+from triform.weights.config_fields import MAX_LAYERS, SIZE, Config, Tree, act, get_field, number, set_head_width, size
 from triform.weights.family_table import LANGUAGE_HEAD, LAST_TOKEN, NO_HEAD, Family, write_tie_flag
 from triform.weights.name_rules import Rule, add_prefix, ignore, same, stack
 
@@ -29,7 +30,8 @@ GLOBAL, LOCAL = "global", "local"
 def read_types(value: Any) -> list[str]:
     """[[["global", "local"], 2]] → global, local, global, local"""
     try:
-        types = [name for names, count in value for _ in range(count) for name in names]
+        every = (name for names, count in value for _ in range(count if names else 0) for name in names)
+        types = list(islice(every, MAX_LAYERS + 1))
     except (TypeError, ValueError):
         types = []
     if not types or set(types) - {GLOBAL, LOCAL}:
