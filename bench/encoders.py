@@ -13,6 +13,7 @@ the threads of everyone (2 if unset). Needs `triform pull minilm` and the extra 
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -121,21 +122,19 @@ def embed_with_onnx_runtime(folder: str, texts: str, to: str) -> Run:
 
 def embed_with_openvino(folder: str, texts: str, to: str) -> Run:
     """Weights and activations in int8 (NNCF's preset for Transformers), calibrated on other sentences."""
-    import nncf
-    import numpy as np
-    import openvino as ov
+    with contextlib.redirect_stdout(sys.stderr):  # NNCF says much; our answers to the harness go there
+        import nncf
+        import numpy as np
+        import openvino as ov
 
-    exported = str(Path(to).with_suffix(".onnx"))
-    export_to_onnx(folder, exported)
-    tokenize, known = (
-        make_batches(folder),
-        [text for text, _ in zip(english(first=1), range(CALIBRATED_ON), strict=False)],
-    )
-    examples = [{"ids": ids, "mask": mask} for _, ids, mask in tokenize(known)]
-    quantized = nncf.quantize(
-        ov.convert_model(exported), nncf.Dataset(examples), model_type=nncf.ModelType.TRANSFORMER,
-        subset_size=len(examples),
-    )  # fmt: skip
+        exported = str(Path(to).with_suffix(".onnx"))
+        export_to_onnx(folder, exported)
+        tokenize, others = make_batches(folder), zip(english(first=1), range(CALIBRATED_ON), strict=False)
+        examples = [{"ids": ids, "mask": mask} for _, ids, mask in tokenize([text for text, _ in others])]
+        quantized = nncf.quantize(
+            ov.convert_model(exported), nncf.Dataset(examples), model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(examples),
+        )  # fmt: skip
     request = ov.Core().compile_model(quantized, "CPU", {"INFERENCE_NUM_THREADS": THREADS}).create_infer_request()
     read = json.loads(Path(texts).read_text())
 
