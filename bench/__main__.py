@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from itertools import takewhile
 
-BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers")
+BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers", "encoders")
 
 # What begins with a dash, and all behind it, is for the benches themselves.
 names = [*takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:])]
