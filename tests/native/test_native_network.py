@@ -18,6 +18,7 @@ from triform.families import gpt2
 from triform.generate.engine import Engine
 from triform.generate.model_runner import ModelRunner
 from triform.generate.settings import Request, Settings
+from triform.kernels import packed_matrix
 from triform.kernels.library import VARIABLE, find_kernels
 from triform.native.native_network import AnyNetwork, NativeStack, choose_network, free_native_copy, native_network
 from triform.native.places import TokenSpan, split_into_pieces
@@ -111,6 +112,27 @@ def test_a_planted_mistake_is_noticed(name: str) -> None:
         setattr(changed, field, change(getattr(changed, field)))
         assert distance(native(text), want) > 10 * BOUND, field
     free_native_copy(network)
+
+
+@pytest.mark.parametrize("kind", ["q8", "q4"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "alibi decoder", "bert", "t5", "bart", "marian"])
+def test_few_bits_compute_what_torch_does_with_the_same_numbers(
+    name: str, kind: WeightKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The torch road multiplies de-quantised weights with activations rounded to 8 bits. Where a number lies on the edge
+    between two codes, the last bit of a sum decides, and a token may come out a whole step apart: few do."""
+    network = change_weights(enlarge_weights(build_network(EVERY[name], seed=1)), EVERY[name], kind=kind)
+    native, text = native_or_skip(network), some_text(name, *[3] * 40, packed=True)
+    got = native(text)[0]
+    monkeypatch.setenv(VARIABLE, "off")
+    assert share_within(BOUND, got, network(text)[0]) > 0.9
+    monkeypatch.setattr(packed_matrix, "round_activations", lambda x: x)
+    assert share_within(BOUND, got, network(text)[0]) < 0.1
+
+
+def share_within(bound: float, got: Tensor, want: Tensor) -> float:
+    """The share of the tokens whose every score is that near, relative to the largest."""
+    return float(((got - want).abs().amax(-1) < bound * want.abs().max()).double().mean())
 
 
 LENGTHS = (7, 33, 1, 70, 16, 129, 20)

@@ -101,9 +101,9 @@ class PackedMatrix:
         return product if bias is None else product + bias
 
     def _look_up_natively(self, library: KernelLibrary, ids: Tensor) -> Tensor:
-        low, high = ids.aminmax()
-        if int(low) < 0 or int(high) >= self.shape[0]:
-            raise IndexError(f"rows {int(low)} to {int(high)} are asked for; the matrix has {self.shape[0]}")
+        wanted = ids.tolist()
+        if min(wanted) < 0 or max(wanted) >= self.shape[0]:
+            raise IndexError(f"rows {min(wanted)} to {max(wanted)} are asked for; the matrix has {self.shape[0]}")
         found = torch.empty(len(ids), self.shape[1])
         library.look_up(
             KIND_NUMBERS[self.kind], self.data.data_ptr(), self.shape[1], ids.data_ptr(), len(ids), found.data_ptr()
