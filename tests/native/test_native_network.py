@@ -118,7 +118,7 @@ LENGTHS = (7, 33, 1, 70, 16, 129, 20)
 
 @pytest.mark.parametrize("weights", KINDS)
 @pytest.mark.parametrize(
-    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window decoder"]
+    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window"]
 )
 def test_texts_have_the_same_bits_alone_and_among_others(name: str, weights: WeightKind) -> None:
     """Texts that fill no tile, one tile, and several chains of 128 keys; with one thread and with two."""

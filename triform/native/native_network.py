@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from triform.core import packed_linear
 from triform.core.blocks import BothSides, PastOnly, Stack
+from triform.core.build import Linear, WideLinear
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
 from triform.core.masks import QueryKeyView
@@ -32,6 +33,7 @@ from triform.shapes import BTD, VD, XD, XV
 # Parameters: below, a network is so small that nobody waits for it, and its torch road shows every detail.
 MIN_NATIVE_PARAMETERS = 2**17
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class NativeLinear(nn.Module):
@@ -71,6 +73,7 @@ class NativeStack(nn.Module):
     def __init__(self, stack: Stack, library: KernelLibrary, *, width: int) -> None:
         super().__init__()
         self.stack = stack
+        self.entry = copy_with_native_linears(stack.entry)
         self.library = library
         self.causal, self.window = read_pattern(stack)
         self.program = compile_stack(stack, width=width)
@@ -80,8 +83,7 @@ class NativeStack(nn.Module):
         self._extend_tables(64)
 
     def forward(self, x: BTD, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
-        stack, lengths = self.stack, cache.lengths
-        stream = stack.entry(x, text.segment_ids, text.positions(lengths))
+        stream = self.entry(x, text.segment_ids, text.positions(cache.lengths))
         if stream.data_ptr() == x.data_ptr():
             stream = stream.clone()
         rows = stream.reshape(-1, stream.shape[-1]).contiguous()
@@ -155,6 +157,16 @@ def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     raise NoNativeTwin("this pattern of keys that are seen")
 
 
+def copy_with_native_linears(module: Module) -> Module:
+    """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
+    same = copy.copy(module)
+    same._modules = {
+        name: NativeLinear(*find_weights(child)) if type(child) in (Linear, WideLinear) else child
+        for name, child in module._modules.items()
+    }
+    return same
+
+
 def copy_cross_projection(block: nn.Module) -> nn.Module:
     """Of a block only the projection of the source, which an encoder-decoder finds by its path `cross.f`."""
     same = nn.Module()
@@ -226,6 +238,7 @@ def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
         return None
     copied = copy.copy(network)
     copied._modules = network._modules | stacks
-    if isinstance(network.readout, LanguageHead):
-        copied.readout = NativeHead(network.readout, network.token.table)
+    copied.readout = copy_with_native_linears(network.readout)
+    if isinstance(copied.readout, LanguageHead):
+        copied.readout = NativeHead(copied.readout, network.token.table)
     return copied
