@@ -161,7 +161,7 @@ def copy_with_native_linears(module: Module) -> Module:
     """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
     same = copy.copy(module)
     same._modules = {
-        name: NativeLinear(*find_weights(child)) if type(child) in (Linear, WideLinear) else child
+        name: NativeLinear(*find_weights(child)) if child is not None and type(child) in (Linear, WideLinear) else child
         for name, child in module._modules.items()
     }
     return same
