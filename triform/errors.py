@@ -31,6 +31,10 @@ class InputError(TriformError):
         self.field = field
 
 
+class StoreUnavailable(TriformError):
+    """A database that cannot be reached or used."""
+
+
 class InvalidScores(InputError):
     """Scores that are NaN, infinite or all the same: no result can be computed from them."""
 

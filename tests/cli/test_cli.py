@@ -178,8 +178,16 @@ def test_the_command_line_is_frozen() -> None:
     drafting = {name for name, options in surface.items() if "--draft" in options}
     assert drafting == {"chat", "complete", "run", "serve", "summarize", "translate"}
     assert {name for name, options in surface.items() if "--prefix-cache" in options} == {"chat", "complete", "serve"}
-    apart = ("--weights", "--draft", "--prefix-cache")
+    assert {name for name, options in surface.items() if "--device" in options} == {
+        *("activations", "answer", "ask", "chat", "classify", "complete", "decide", "embed", "eval", "fill", "index"),
+        *("intervene", "look", "mcp", "rerank", "run", "score", "search", "serve", "summarize", "sweep", "tag"),
+        *("train", "translate"),
+    }
+    apart = ("--weights", "--draft", "--prefix-cache", "--device")
     surface = {name: [option for option in options if option not in apart] for name, options in surface.items()}
+    for name, options in surface.items():
+        if "--dtype" in options and name not in ("cost", "export"):  # which have one of their own
+            options.remove("--dtype")
     asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {
         "activations": ["--at", "--file", "--out", "--position", "--resume", "--targets", "-f", "model"],
@@ -196,7 +204,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "ask": [
             *("--embedding-model", "--in", "--json", "--max-tokens", "--min-cosine", "--mode", "--model", "--rerank"),
-            *("--where", "-k", "index", "question"),
+            *("--store", "--where", "-k", "index", "question"),
         ],
         "completion": ["shell"],
         "help": ["command"],
@@ -230,7 +238,10 @@ def test_the_command_line_is_frozen() -> None:
         "families": ["--json", "names"],
         "fill": sorted([*asked, "--url", "--candidates", "-k", "model"]),
         "import": ["--out", "--tokenizer", "source"],
-        "index": ["--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--windows", "places"],
+        "index": [
+            *("--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--store", "--vectors", "--windows"),
+            "places",
+        ],
         "lecture": ["--again", "--all", "--book", "--experiment", "--json", "--quiz", "chapter"],
         "lint": ["--json", "--strict", "--task", "--valid", "data"],
         "look": [
@@ -243,7 +254,9 @@ def test_the_command_line_is_frozen() -> None:
         "rerank": sorted([*asked, "--url", "--top", "model", "query"]),
         "run": sorted([*asked, "--url", "--context", "model"]),
         "score": sorted([*asked, "--url", "--source", "--totals", "model"]),
-        "search": sorted([*asked, "--url", "--in", "--mode", "--model", "--rerank", "--where", "-k", "index"]),
+        "search": sorted(
+            [*asked, "--url", "--in", "--mode", "--model", "--rerank", "--store", "--where", "-k", "index"]
+        ),
         "serve": [
             *(
                 "--adapter",
@@ -256,7 +269,7 @@ def test_the_command_line_is_frozen() -> None:
                 "--index",
                 "--json",
             ),
-            *("--limit", "--memory", "--port", "models"),
+            *("--limit", "--memory", "--port", "--store", "models"),
         ],
         "summarize": sorted([*asked, "--url", "--beams", "--max-tokens", "model"]),
         "tag": sorted([*asked, "--url", "model"]),

@@ -23,14 +23,21 @@ from triform.data.rows import LabelledRow, TextRow
 from triform.errors import TriformError
 from triform.families import gpt2
 from triform.files import manifest
-from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, NewerFormat, check_format, check_version
+from triform.files.format_version import (
+    CURRENT_FORMAT,
+    FORMAT_KEY,
+    INDEX_FORMAT,
+    NewerFormat,
+    check_format,
+    check_version,
+)
 from triform.model import Model
 from triform.pipeline import run_training
 from triform.pipeline.cross_validation import read_validated, write_validated
 from triform.pipeline.run_training import TrainingRequest
 from triform.serve.worker.served_indexes import describe_index
 from triform.spec import Tied, replace
-from triform.tasks import vector_index
+from triform.tasks import get_task, vector_index
 from triform.train.run_config import Config, read_toml
 from triform.train.run_store import DiskRunStore, RunState
 from triform_lectures import trained_models
@@ -49,10 +56,10 @@ def change(path: Path, version: object = 3) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {FORMAT_KEY: version}))
 
 
-def refused(read: Callable[[], object], file: str) -> None:
+def refused(read: Callable[[], object], file: str, *, newest: int = CURRENT_FORMAT) -> None:
     with pytest.raises(NewerFormat) as error:
         read()
-    expected = rf".*{re.escape(file)} has format 3, this Triform reads up to {CURRENT_FORMAT}; "
+    expected = rf".*{re.escape(file)} has format 3, this Triform reads up to {newest}; "
     expected += r"install a newer Triform, or \w.*"
     assert re.fullmatch(expected, str(error.value))
 
@@ -81,6 +88,27 @@ def test_an_index_of_the_first_format_is_searched(first: Path) -> None:
         k=1,
     )
     assert found[0] == (0, pytest.approx(1.0, abs=1e-6))
+
+
+def test_an_index_before_segments_is_searched_and_goes_on(first: Path, tmp_path: Path) -> None:
+    """`index_format_1/` has two files with a kept column, and a graph where usearch is there to read it."""
+    pytest.importorskip("usearch")
+    encoder = triform.load(first / "encoder")
+    place = Path(shutil.copytree(FIRST.with_name("index_format_1"), tmp_path / "index"))
+    index = vector_index.open_index(place, model=encoder)
+    texts = [passage.text for passage in index.passages]
+    assert texts == ["The cat sat on the mat.", "The house was sunny.", "Die Katze schlief.", "Rose went to Rome."]
+    assert [passage.fields for passage in index.passages] == [{"lang": "en"}, {"lang": "en"}, {"lang": "de"}, {}]
+    search = get_task("search")
+    asked = {"where": ("lang=de",)}
+    for options in (search.options(index=index, k=4), search.options(index=index, k=4, **asked)):
+        (answer,) = search.run(["Die Katze schlief."], model=encoder, options=options)
+        assert answer.hits[0].text == "Die Katze schlief."
+    (tmp_path / "new.txt").write_text("A new text.\n")
+    vector_index.build_index([tmp_path / "new.txt"], model=encoder, name="encoder", out=place)
+    again = vector_index.open_index(place, model=encoder)
+    assert ([passage.text for passage in again.passages], again.note.hnsw) == (["A new text."], True)
+    assert json.loads((place / "index.json").read_text())[FORMAT_KEY] == INDEX_FORMAT
 
 
 def test_a_run_of_the_first_format_goes_on(first: Path) -> None:
@@ -162,8 +190,8 @@ def test_a_newer_run_is_refused_and_not_taken_for_a_damaged_one(first: Path) -> 
 def test_a_newer_index_is_refused(first: Path) -> None:
     change(first / "index" / "index.json")
     manifest.write(first / "index")
-    refused(lambda: vector_index.read_index(first / "index"), "index/index.json")
-    refused(lambda: describe_index("notes", first / "index"), "index/index.json")
+    refused(lambda: vector_index.read_index(first / "index"), "index/index.json", newest=INDEX_FORMAT)
+    refused(lambda: describe_index("notes", first / "index"), "index/index.json", newest=INDEX_FORMAT)
 
 
 def test_newer_caches_are_refused(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

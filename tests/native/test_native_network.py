@@ -119,8 +119,8 @@ def test_a_planted_mistake_is_noticed(name: str) -> None:
 def test_few_bits_compute_what_torch_does_with_the_same_numbers(
     name: str, kind: WeightKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The torch road multiplies de-quantised weights with activations rounded to 8 bits. Where a number lies on the edge
-    between two codes, the last bit of a sum decides, and a token may come out a whole step apart: few do."""
+    """The torch road multiplies de-quantised weights with activations rounded to 8 bits. Where a number lies on the
+    edge between two codes, the last bit of a sum decides, and a token may come out a whole step apart: few do."""
     network = change_weights(enlarge_weights(build_network(EVERY[name], seed=1)), EVERY[name], kind=kind)
     native, text = native_or_skip(network), some_text(name, *[3] * 40, packed=True)
     got = native(text)[0]
@@ -140,7 +140,7 @@ LENGTHS = (7, 33, 1, 70, 16, 129, 20)
 
 @pytest.mark.parametrize("weights", KINDS)
 @pytest.mark.parametrize(
-    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window decoder"]
+    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window"]
 )
 def test_texts_have_the_same_bits_alone_and_among_others(name: str, weights: WeightKind) -> None:
     """Texts that fill no tile, one tile, and several chains of 128 keys; with one thread and with two."""

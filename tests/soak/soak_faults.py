@@ -23,8 +23,6 @@ from soak_cases import Case
 from soak_server import Server
 from soak_traffic import DEADLINE, Traffic
 
-from triform.tasks.vector_index import PASSAGES, VECTORS
-
 SEARCHES = 5  # while an index is not as it was
 CHUNKS = b"1\r\nx\r\n" * 10_000
 CHUNKED = (
@@ -135,7 +133,7 @@ class Faults:
 
     def truncate_index(self) -> list[str]:
         """Its files are emptied, then overwritten with zeros, in place."""
-        files = [self.index / name for name in (VECTORS, PASSAGES)]
+        files = [*self.index.glob("*.jsonl"), *self.index.glob("*.safetensors")]
         whole = {file: file.read_bytes() for file in files}
         try:
             for change in (lambda data: b"", lambda data: bytes(len(data))):

@@ -6,36 +6,40 @@ import torch
 from torch.nn import functional as F
 
 from triform.errors import InputError
-from triform.tasks.bm25 import BM25
+from triform.tasks.bm25 import BM25, best_of
+from triform.tasks.index_folder import IndexNote
+from triform.tasks.index_segment import IndexedFile
+from triform.tasks.passage_filter import PassageFilter
 from triform.tasks.passage_splitter import Passage
-from triform.tasks.search_ranking import PassageFilter, SearchMode, best_of, join_rankings, rank_passages
-from triform.tasks.vector_index import Index, IndexNote
+from triform.tasks.search_ranking import SearchMode, join_rankings, rank_passages
+from triform.tasks.vector_index import SegmentIndex, make_index
 
 TEXTS = ["A mole digs holes.", "Lions eat meat.", "A hole in the roof.", "Moles are blind."]
 FILES = ["a/one.md", "a/two.md", "b/one.md", "b/three.txt"]
 
 
-def make_index(count: int = 0) -> Index:
+def make_words_index(count: int = 0) -> SegmentIndex:
     rng = torch.Generator().manual_seed(0)
     texts = TEXTS if not count else [f"word{number % 7} word{number % 5}" for number in range(count)]
     passages = [
-        Passage(FILES[number % 4], number, 0, text, "line", {"lang": "en" if number % 2 else "de"})
+        Passage(FILES[number * 4 // len(texts)], number, 0, text, "line", {"lang": "en" if number % 2 else "de"})
         for number, text in enumerate(texts)
     ]
     vectors = F.normalize(torch.randn(len(texts), 8, generator=rng), dim=-1)
-    return Index(IndexNote("", "", 8, {}), passages, vectors)
+    files = {file: IndexedFile("", len(texts) // 4) for file in FILES}
+    return make_index(IndexNote("", "", 8, files), passages, vectors)
 
 
-def rank(index: Index, query: str, vector: torch.Tensor, *, k: int, mode: SearchMode = "hybrid") -> list[int]:
+def rank(index: SegmentIndex, query: str, vector: torch.Tensor, *, k: int, mode: SearchMode = "hybrid") -> list[int]:
     (found,) = rank_passages(index, [query], vector[None], k=k, mode=mode)
     return [one.at for one in found]
 
 
 def test_joined_ranks_are_the_sum_of_reciprocal_ranks() -> None:
     """Against the formula in plain loops, over every passage."""
-    index = make_index(200)
+    index = make_words_index(200)
     query, vector = "word3 word1", torch.randn(8, generator=torch.Generator().manual_seed(1))
-    cosines = (index.vectors @ F.normalize(vector, dim=-1)).tolist()
+    cosines = (index.read_vectors() @ F.normalize(vector, dim=-1)).tolist()
     keywords = BM25([passage.text for passage in index.passages]).scores(query).tolist()
     orders = [
         sorted(range(200), key=lambda at: (-cosines[at], at)),
@@ -49,7 +53,7 @@ def test_joined_ranks_are_the_sum_of_reciprocal_ranks() -> None:
 
 
 def test_a_filter_leaves_what_it_allows_and_says_when_nothing_is_left() -> None:
-    index, vector = make_index(), torch.ones(8)
+    index, vector = make_words_index(), torch.ones(8)
     modes: tuple[SearchMode, ...] = ("hybrid", "vector", "keyword")
     for mode in modes:
         only = PassageFilter(files=("one.md",), values=(("lang", "de"),))
@@ -80,7 +84,7 @@ def test_bm25_is_its_formula() -> None:
     """The flat arrays against the sum in plain lines, in float64."""
     from triform.tasks.bm25 import K1, B, list_keywords
 
-    texts = [passage.text for passage in make_index(50).passages] + TEXTS
+    texts = [passage.text for passage in make_words_index(52).passages] + TEXTS
     words = [list_keywords(text) for text in texts]
     mean = sum(map(len, words)) / len(words)
     for query in ("word3 word1 word1", "moles hole"):

@@ -126,7 +126,7 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
         made_index = indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out, windows=windows).made
         texts = [passage.text for passage in made_index.passages]
         expected = prompted.embed(texts, windows=windows, role="document").float()
-        torch.testing.assert_close(made_index.vectors, expected)
+        torch.testing.assert_close(made_index.read_vectors(), expected)
         assert indexes.read_index(out).note.windows is windows
         assert indexes.build_index([tmp_path / "docs"], model=prompted, name="m", out=out).kept == 1
         with pytest.raises(TriformError, match="was made with" if windows else "was made without"):
@@ -135,7 +135,7 @@ def test_an_index_remembers_how_it_was_made(prompted: triform.Model, made: Path,
             [TEXTS[3]], model=prompted, options=SearchTask().options(index=indexes.read_index(out), k=1, mode="vector")
         )
         query = prompted.embed(TEXTS[3], windows=windows, role="query").float()
-        assert found.hits[0].score == pytest.approx(float((made_index.vectors @ query).max()), abs=1e-6)
+        assert found.hits[0].score == pytest.approx(float((made_index.read_vectors() @ query).max()), abs=1e-6)
         assert found.cut == (0 if windows else 74)
 
 

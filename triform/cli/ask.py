@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from triform.cli import progress
+from triform.cli.index_store import read_stored_index, store_option
 from triform.cli.logs import remember
 from triform.cli.models import open_model
 from triform.data.line_reader import name_place
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("index")
 @click.argument("question")
+@store_option
 @click.option("--model", required=True, help="The model that answers: one that chats, or one that extracts answers.")
 @click.option("--embedding-model", help="The model the index was made with, if it has moved.")
 @click.option("--rerank", "reranker", metavar="MODEL", help="Order the best passages again with this model.")
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 def ask(
     index: str,
     question: str,
+    store: str | None,
     model: str,
     embedding_model: str | None,
     reranker: str | None,
@@ -54,9 +57,9 @@ def ask(
       triform ask notes.index "Who leads the project?" --model smollm2 --in "*.md" --json
     """
     from triform.tasks.grounded_answer import AskSettings, answer_from_index
-    from triform.tasks.vector_index import check_model, read_index
+    from triform.tasks.vector_index import check_model
 
-    found = read_index(index)
+    found = read_stored_index(index, store)
     embedder = open_model(embedding_model or found.note.model)
     check_model(found, embedder, place=index)
     settings = AskSettings(**given)

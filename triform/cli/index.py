@@ -1,9 +1,12 @@
 """`triform index`"""
 
+from typing import Any
+
 import click
 import msgspec
 
 from triform.cli import progress
+from triform.cli.index_store import choose_store, store_option
 from triform.cli.layout_options import layout_options
 from triform.cli.models import open_model
 from triform.data.columns import Layout
@@ -13,8 +16,17 @@ from triform.data.rows import TextRow
 @click.command()
 @click.argument("places", nargs=-1, required=True, metavar="FOLDER_OR_FILE...")
 @click.option("--model", required=True, help="The embedding model.")
-@click.option("--out", required=True, help="The folder of the index; an existing one is updated.")
+@click.option(
+    "--out", required=True, help="The folder of the index; an existing one is updated. With --store its name."
+)
+@store_option
 @click.option("--hnsw", is_flag=True, help="Also a graph for very large indexes, nearly exact (needs usearch).")
+@click.option(
+    "--vectors",
+    type=click.Choice(("float32", "float16", "int8")),
+    help="What a search reads of all vectors, before the best are compared in float32: the same results from a half or "
+    "a quarter of the memory. Default: float32, or as the index was made.",
+)
 @click.option(
     "--windows/--no-windows",
     default=None,
@@ -33,7 +45,9 @@ def index(
     places: tuple[str, ...],
     model: str,
     out: str,
+    store: str | None,
     hnsw: bool,
+    vectors: Any,
     windows: bool | None,
     keep: tuple[str, ...],
     longest: int | None,
@@ -51,11 +65,14 @@ def index(
       triform index docs --model minilm --out docs.index
       triform index articles.csv --text-column body --model minilm --out articles.index
       triform index notes.txt faq.jsonl --model minilm --out all.index
+      triform index archive --vectors int8 --model minilm --out archive.index
+      triform index docs --store postgresql://me@db/search --model minilm --out docs
       triform index faq.csv --keep author --model minilm --out faq.index
     """
     from triform.tasks.embed import find_prompt
     from triform.tasks.vector_index import build_index
 
+    chosen = choose_store(out, store)
     loaded = open_model(model)
     if prompt := find_prompt(loaded, role="document"):
         click.echo(f"each passage is read behind the prompt {prompt!r} of this model", err=True)
@@ -64,8 +81,9 @@ def index(
             places,
             model=loaded,
             name=model,
-            out=out,
+            out=chosen,
             graph=hnsw,
+            vectors=vectors,
             layout=msgspec.structs.replace(layout, keep=keep, longest=longest),
             windows=windows,
             dimensions=dimensions,
@@ -76,4 +94,4 @@ def index(
     files = (
         f"{done.added:,} files added, {done.kept:,} as they were, {done.removed:,} gone, {len(done.skipped):,} skipped"
     )
-    click.echo(f"{out}: {len(done.made.passages):,} passages; {files}")
+    click.echo(f"{chosen}: {len(done.made):,} passages; {files}")

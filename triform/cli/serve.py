@@ -1,6 +1,8 @@
 """`triform serve`"""
 
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from triform.cli.device_options import add_place_options
 from triform.cli.generation_options import chosen_draft, chosen_prefix_folder
+from triform.cli.index_store import read_stored_index, store_option
 from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError
 from triform.hints import Hint
@@ -33,11 +37,13 @@ from triform.hints import Hint
     "--cors", "origins", multiple=True, help="An origin whose pages may send requests, for example https://example.org."
 )
 @click.option("--index", "indexes", multiple=True, metavar="NAME=FOLDER", help="An index to search in.")
+@store_option
 @click.option(
     "--adapter", "adapters", multiple=True, metavar="NAME=FOLDER", help="A LoRA adapter of MODEL, as a model beside it."
 )
 @click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
 @click.option("--memory", help="Memory the service may use, for example 4GB; default: all of this machine.")
+@add_place_options
 @click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the plan as JSON.")
 def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> int:
@@ -52,19 +58,27 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve chat=models/smollm2 --limit rows=32 --limit queue=128
       triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
       triform serve models/large --draft models/small
+      triform serve smollm2 minilm --device cuda:0 --device minilm=cpu --dtype smollm2=bfloat16
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
     from triform.serve.worker.memory_plan import check_fits, find_adapters, find_sources, plan_memory
-    from triform.serve.worker.served_indexes import check_owners, describe_index
+    from triform.serve.worker.served_indexes import check_owners, describe_index, describe_stored_index
 
     bounds = parse_limits(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.read_keys(file))]
     access = auth.make_access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
-    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft())
+    places = {"devices": given["devices"], "dtypes": given["dtypes"]}
+    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft(), **places)
     found += find_adapters(given["adapters"], found)
-    indexes = dict(map(split_name, given["indexes"]))
-    told = [describe_index(name, place) for name, place in indexes.items()]
+    store = given["store"]
+    indexes = dict(split_name(one, store) for one in given["indexes"])
+    told = [
+        describe_index(name, Path(place))
+        if store is None
+        else describe_stored_index(name, read_stored_index(place, store))
+        for name, place in indexes.items()
+    ]
     most = parse_amount(given["memory"])
     planned = plan_memory(found, limits=bounds, indexes=told, most=most)
     if check:
@@ -75,10 +89,13 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     if check:
         check_owners(told, (one.load() for one in found if one.spec.form == "encoder"))
         return 0
-    return start(found, indexes, bounds, access, host=given["host"], port=given["port"])
+    opened = {name: partial(read_stored_index, place, store) for name, place in indexes.items()}
+    return start(found, opened, bounds, access, host=given["host"], port=given["port"])
 
 
-def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, host: str, port: int) -> int:
+def start(
+    found: Any, indexes: Mapping[str, Callable[[], Any]], bounds: Any, access: Any, *, host: str, port: int
+) -> int:
     """Binds the socket, loads indexes and serves until a signal; returns the exit code."""
     # Weights on huge pages, where the platform has them: read faster at each step, made slower once. PyTorch looks when
     # it makes its first tensor.
@@ -88,12 +105,11 @@ def start(found: Any, indexes: dict[str, Path], bounds: Any, access: Any, *, hos
     from triform.serve.running import note_running
     from triform.serve.worker.memory_plan import load_sources
     from triform.serve.worker.service import Service
-    from triform.tasks.vector_index import read_index
 
     listening = bind_socket(host, port)
     service = Service(
         load_sources(found),
-        indexes={name: read_index(place) for name, place in indexes.items()},
+        indexes={name: read() for name, read in indexes.items()},
         limits=bounds,
         prefix_folder=chosen_prefix_folder(),
     )
@@ -119,14 +135,14 @@ def parse_limits(given: tuple[str, ...]) -> Any:
     return convert(Limits, values)
 
 
-def split_name(given: str) -> tuple[str, Path]:
-    """NAME and FOLDER of `--index NAME=FOLDER`."""
+def split_name(given: str, store: str | None) -> tuple[str, str]:
+    """NAME and FOLDER of `--index NAME=FOLDER`; with a store the index's name there."""
     name, equals, place = given.partition("=")
-    if not equals or not name or not Path(place).is_dir():
+    if not equals or not name or (store is None and not Path(place).is_dir()):
         raise TriformError(
             f"--index {given}: use NAME=FOLDER; make the folder with: {Hint.INDEX.format(folder='FOLDER')}"
         )
-    return name, Path(place)
+    return name, place
 
 
 def parse_amount(given: str | None) -> int | None:

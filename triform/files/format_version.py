@@ -13,6 +13,7 @@ from triform.errors import TriformError
 from triform.files.errors import show_value
 
 CURRENT_FORMAT = 1  # of all kinds of files; a kind that changes gets a number of its own
+INDEX_FORMAT = 2  # of search indexes: segments
 FORMAT_KEY = "format_version"
 
 
@@ -24,18 +25,19 @@ class _Versioned(msgspec.Struct):
     format_version: Any = CURRENT_FORMAT
 
 
-def check_format(content: bytes, *, what: str | Path, otherwise: str) -> None:
+def check_format(content: bytes, *, what: str | Path, otherwise: str, newest: int = CURRENT_FORMAT) -> None:
     """Refuses JSON of a format that is not known; what is no JSON is left to its reader."""
     try:
-        check_version(msgspec.json.decode(content, type=_Versioned).format_version, what=what, otherwise=otherwise)
+        version = msgspec.json.decode(content, type=_Versioned).format_version
+        check_version(version, what=what, otherwise=otherwise, newest=newest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
 
 
-def check_version(version: object, *, what: str | Path, otherwise: str) -> None:
-    """`otherwise`: what to do without a newer Triform."""
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= CURRENT_FORMAT:
+def check_version(version: object, *, what: str | Path, otherwise: str, newest: int = CURRENT_FORMAT) -> None:
+    """`otherwise`: what to do without a newer Triform; `newest`: the last format of this kind of file."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= newest:
         raise NewerFormat(
-            f"{what} has format {show_value(version)}, this Triform reads up to {CURRENT_FORMAT}; "
+            f"{what} has format {show_value(version)}, this Triform reads up to {newest}; "
             f"install a newer Triform, or {otherwise}"
         )

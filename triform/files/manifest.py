@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -116,9 +117,11 @@ def compute_fingerprint(box: SafeFolder, name: str) -> Fingerprint:
         return Fingerprint(hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
 
 
-def write(folder: Path) -> None:
-    """Writes the manifest of a folder's files."""
+def write(folder: Path, *, known: Mapping[str, Fingerprint] = MappingProxyType({})) -> None:
+    """Writes the manifest of a folder's files; those whose fingerprint is known are not read."""
     box = SafeFolder(folder)
     files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    manifest = Manifest(files={name: compute_fingerprint(box, name) for name in files if name != NAME})
+    manifest = Manifest(
+        files={name: known.get(name) or compute_fingerprint(box, name) for name in files if name != NAME}
+    )
     (folder / NAME).write_bytes(encode_json(manifest))

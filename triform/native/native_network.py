@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from triform.core import packed_linear
 from triform.core.blocks import BothSides, EmbeddingLayer, NoSegments, PastOnly, Stack
+from triform.core.build import Linear, WideLinear
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
 from triform.core.masks import QueryKeyView
@@ -33,6 +34,7 @@ from triform.shapes import BTD, VD, XD, XV
 # Parameters: below, a network is so small that nobody waits for it, and its torch road shows every detail.
 MIN_NATIVE_PARAMETERS = 2**17
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class NativeLinear(nn.Module):
@@ -71,6 +73,7 @@ class NativeStack(nn.Module):
     def __init__(self, stack: Stack, library: KernelLibrary, *, width: int) -> None:
         super().__init__()
         self.stack = stack
+        self.entry = copy_with_native_linears(stack.entry, library)
         self.library = library
         self.causal, self.window = read_pattern(stack)
         self.embeds = type(stack.entry.kinds) is NoSegments and type(stack.entry.project) is nn.Identity
@@ -102,7 +105,7 @@ class NativeStack(nn.Module):
 
     def _embed(self, x: BTD, text: Text, cache: AnyCache, places: Places, tables: PassTables) -> Tensor:
         """The embedding layer; the rows that the blocks read and change, [rows, D]. x is nobody else's."""
-        entry = self.stack.entry
+        entry = self.entry
         if not self.embeds:
             stream = entry(x, text.segment_ids, text.positions(cache.lengths))
             return stream.reshape(-1, stream.shape[-1]).contiguous()
@@ -181,6 +184,16 @@ def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     raise NoNativeTwin("this pattern of keys that are seen")
 
 
+def copy_with_native_linears(module: Module, library: KernelLibrary) -> Module:
+    """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
+    same = copy.copy(module)
+    same._modules = {
+        name: NativeLinear(*find_weights(child), library) if type(child) in (Linear, WideLinear) else child
+        for name, child in module._modules.items()
+    }
+    return same
+
+
 def copy_cross_projection(block: nn.Module, library: KernelLibrary) -> nn.Module:
     """Of a block only the projection of the source, which an encoder-decoder finds by its path `cross.f`."""
     same = nn.Module()
@@ -252,6 +265,7 @@ def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
         return None
     copied = copy.copy(network)
     copied._modules = network._modules | stacks
-    if isinstance(network.readout, LanguageHead):
-        copied.readout = NativeHead(network.readout, network.token.table, library)
+    copied.readout = copy_with_native_linears(network.readout, library)
+    if isinstance(copied.readout, LanguageHead):
+        copied.readout = NativeHead(copied.readout, network.token.table, library)
     return copied

@@ -93,9 +93,9 @@ def make_search_tool(index: Index, model: Model, *, name: str) -> McpTool:
         (found,) = task.run([query], model=model, options=task.options(**({"k": 5} | chosen), index=index))
         return found
 
-    files = sorted({passage.file for passage in index.passages})
+    files = sorted(index.list_files())
     shown = ", ".join(files[:5]) + (", …" if len(files) > 5 else "")
-    return McpTool(name, f"Search {len(index.passages):,} passages of {len(files):,} files ({shown}).", schema, call)
+    return McpTool(name, f"Search {len(index):,} passages of {len(files):,} files ({shown}).", schema, call)
 
 
 def make_schema(texts: Mapping[str, str], options: Sequence[OptionField]) -> Json:

@@ -1,15 +1,19 @@
 """BM25: passages ranked by the words they share with a query, rare words first. Half of a search, and its baseline.
 
-Words are read without a plural s, and without those that say nothing ("the", "what").
+Words are read without a plural s, and without those that say nothing ("the", "what"). A `WordTable` is a few flat
+arrays, so that it may lie in a file; several tables are ranked as one, without the passages that were deleted.
 
 score = Σ over words of the query: idf · f (k₁ + 1) / (f + k₁ (1 − b + b · length / mean length))
 idf = ln(1 + (N − n + ½) / (n + ½)), N passages, n of them with the word, f times in this one
 """
 
 import re
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +27,10 @@ so such than that the their then there these they this those to was we were what
 would you
 """
 STOP_WORDS = frozenset(FREQUENT_WORDS.split())
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Counts: TypeAlias = npt.NDArray[np.int32]
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -50,30 +58,167 @@ def find_keywords(text: str, query: str) -> Iterator[tuple[int, int]]:
             yield found.span()
 
 
+# --- the words of passages ------------------------------------------------------------------------------------------
+
+
+class WordTable(NamedTuple):
+    """Which passages have a word, and how often: the words in order of their bytes, each with its postings."""
+
+    words: npt.NDArray[np.uint8]  # all words, one behind another
+    word_starts: Numbers
+    posting_starts: Numbers
+    places: Counts  # of each posting its passage
+    times: Counts
+    lengths: Counts  # of each passage, in words
+
+    def find(self, word: str) -> tuple[Counts, Counts]:
+        """The passages that have a word, and how often each has it."""
+        wanted, low, high = word.encode(), 0, len(self.word_starts) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._get_word(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self.word_starts) - 1 or self._get_word(low) != wanted:
+            return self.places[:0], self.times[:0]
+        start, end = self.posting_starts[low : low + 2]
+        return self.places[start:end], self.times[start:end]
+
+    def _get_word(self, at: int) -> bytes:
+        return self.words[self.word_starts[at] : self.word_starts[at + 1]].tobytes()
+
+    def list_words(self) -> list[bytes]:
+        """All words, in their order."""
+        every, ends = self.words.tobytes(), self.word_starts.tolist()
+        return [every[start:end] for start, end in pairwise(ends)]
+
+
+def build_word_table(texts: Iterable[str]) -> WordTable:
+    """The table of some passages."""
+    numbers: dict[str, int] = {}
+    words, places, times, lengths = array("i"), array("i"), array("i"), array("i")
+    for at, text in enumerate(texts):
+        counted = Counter(list_keywords(text))
+        lengths.append(counted.total())
+        for word, count in counted.items():
+            words.append(numbers.setdefault(word, len(numbers)))
+            places.append(at)
+            times.append(count)
+    return _arrange(
+        [word.encode() for word in numbers], *(np.asarray(each) for each in (words, places, times, lengths))
+    )
+
+
+def join_word_tables(parts: Sequence[tuple[WordTable, Numbers | None]]) -> WordTable:
+    """One table of several, with only the passages that are named of each (None: all)."""
+    numbers: dict[bytes, int] = {}
+    postings: list[tuple[Counts, ...]] = []
+    start = 0
+    for table, kept in parts:
+        own = np.array([numbers.setdefault(word, len(numbers)) for word in table.list_words()], np.int32)
+        words, places, times = np.repeat(own, np.diff(table.posting_starts)), table.places, table.times
+        lengths = table.lengths
+        if kept is not None:
+            renumbered = np.full(len(lengths), -1, np.int32)
+            renumbered[kept] = np.arange(len(kept))
+            stays = renumbered[places] >= 0
+            words, places, times, lengths = words[stays], renumbered[places[stays]], times[stays], lengths[kept]
+        postings.append((words, places + np.int32(start), times, lengths))
+        start += len(lengths)
+    return _arrange(list(numbers), *(np.concatenate(each) for each in zip(*postings, strict=True)))
+
+
+def _arrange(names: list[bytes], words: Counts, places: Counts, times: Counts, lengths: Counts) -> WordTable:
+    """Postings sorted by word; words that no passage has any more are left out."""
+    held = np.bincount(words, minlength=len(names))
+    order = sorted((at for at in range(len(names)) if held[at]), key=names.__getitem__)
+    rank = np.zeros(len(names), np.int32)
+    rank[order] = np.arange(len(order))
+    sorted_names = [names[at] for at in order]
+    words = rank[words]
+    by_word = np.argsort(words, kind="stable")
+    return WordTable(
+        np.frombuffer(b"".join(sorted_names), np.uint8),
+        np.cumsum([0, *map(len, sorted_names)], dtype=np.int64),
+        np.cumsum([0, *held[order]], dtype=np.int64),
+        places[by_word],
+        times[by_word],
+        lengths,
+    )
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+def compute_idf(passages: int, found: int) -> np.float32:
+    """Of a word that so many passages have."""
+    return np.float32(np.log1p((passages - found + 0.5) / (found + 0.5)))
+
+
+def compute_saturation(lengths: Counts, mean: float) -> Floats:
+    """k₁ (1 − b + b · length / mean length)"""
+    saturation: Floats = K1 * (1 - B + B * lengths.astype(np.float32) / np.float32(max(1.0, mean)))
+    return saturation
+
+
+def compute_gains(idf: np.float32, times: Counts, saturation: Floats) -> Floats:
+    """What a word adds to the scores of the passages that have it."""
+    often = times.astype(np.float32)
+    gains: Floats = idf * often * np.float32(K1 + 1) / (often + saturation)
+    return gains
+
+
 class BM25:
-    """Word by word, the passages that have it and what it adds to their scores, in two flat arrays."""
+    """Scores of passages, from the tables of their words."""
 
-    def __init__(self, passages: Sequence[str]) -> None:
-        counted = [Counter(list_keywords(passage)) for passage in passages]
-        lengths = np.array([each.total() for each in counted], np.float32)
-        flat = K1 * (1 - B + B * lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0))
-        numbers: dict[str, int] = {}
-        words = np.array([numbers.setdefault(word, len(numbers)) for each in counted for word in each], np.int64)
-        places = np.repeat(np.arange(len(counted)), [len(each) for each in counted])
-        times = np.array([count for each in counted for count in each.values()], np.float32)
-        order = np.argsort(words, kind="stable")
-        self.size, self.numbers, self.places = len(counted), numbers, places[order].astype(np.int32)
-        self.starts = np.searchsorted(words[order], np.arange(len(numbers) + 1))
-        times, long = times[order], flat[self.places]
-        held = np.diff(self.starts)
-        idf = np.log1p((self.size - held + 0.5) / (held + 0.5)).astype(np.float32)
-        self.gains = np.repeat(idf, held) * times * (K1 + 1) / (times + long)
+    def __init__(
+        self, passages: Sequence[str] = (), *, tables: Sequence[tuple[WordTable, Numbers | None]] = ()
+    ) -> None:
+        """`tables`: instead of passages, and which rows of each count (None: all)."""
+        self.tables: list[tuple[WordTable, Counts | None]] = []
+        lengths = []
+        for table, kept in tables or [(build_word_table(passages), None)]:
+            numbers = None
+            if kept is not None:
+                numbers = np.full(len(table.lengths), -1, np.int32)
+                numbers[kept] = np.arange(len(kept))
+            self.tables.append((table, numbers))
+            lengths.append(table.lengths if kept is None else table.lengths[kept])
+        counts = [len(each) for each in lengths]
+        self.starts, self.size = np.cumsum([0, *counts]), sum(counts)
+        mean = sum(int(each.sum(dtype=np.int64)) for each in lengths) / max(1, self.size)
+        self.saturation = [compute_saturation(each, mean) for each in lengths]
 
-    def scores(self, query: str) -> npt.NDArray[np.float32]:
+    def scores(self, query: str) -> Floats:
         """Of each passage; 0 without a word in common."""
         found = np.zeros(self.size, np.float32)
-        for word, times in Counter(list_keywords(query)).items():
-            if word in self.numbers:
-                start, end = self.starts[self.numbers[word]], self.starts[self.numbers[word] + 1]
-                found[self.places[start:end]] += times * self.gains[start:end]
+        for word, repeats in Counter(list_keywords(query)).items():
+            postings = [self._find(part, word) for part in range(len(self.tables))]
+            idf = compute_idf(self.size, sum(len(places) for places, _ in postings))
+            for part, (places, times) in enumerate(postings):
+                gains = compute_gains(idf, times, self.saturation[part][places])
+                found[self.starts[part] + places] += repeats * gains
         return found
+
+    def _find(self, part: int, word: str) -> tuple[Counts, Counts]:
+        table, numbers = self.tables[part]
+        places, times = table.find(word)
+        if numbers is None:
+            return places, times
+        stays = numbers[places] >= 0
+        return numbers[places[stays]], times[stays]
+
+
+def best_of(scores: Floats, k: int, *, allowed: npt.NDArray[np.bool_] | None) -> list[int]:
+    """The numbers of the k best, best first; of equal ones the first."""
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+        k = min(k, int(allowed.sum()))
+    if k < len(scores):
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        (found,) = (scores >= least).nonzero()
+    else:
+        found = np.arange(len(scores))
+    ordered: list[int] = found[np.argsort(-scores[found], kind="stable")][:k].tolist()
+    return ordered

@@ -29,8 +29,10 @@ from triform.tasks.embed import (
     make_pairs_recipe,
 )
 from triform.tasks.options import Lines, TaskOptions
+from triform.tasks.passage_filter import PassageFilter
+from triform.tasks.passage_splitter import Passage
 from triform.tasks.rerank import RerankQuestion, RerankTask
-from triform.tasks.search_ranking import PassageFilter, RankedHit, SearchMode, rank_passages
+from triform.tasks.search_ranking import RankedHit, SearchMode, rank_passages
 from triform.tasks.task import Reply, Scores, Task
 from triform.tasks.vector_index import Index
 from triform.train.examples import Examples, TwoTexts
@@ -189,11 +191,13 @@ class SearchTask(Task[PairRow, str, SearchHits]):
         for some in split_chunks(questions):
             reading = EmbedTask.Options(windows=index.note.windows, role="query", dimensions=index.note.width)
             vectors, read = EmbedTask().read(some, model=model, options=reading)
-            ranked = rank_passages(index, some, vectors, k=candidates, mode=chosen.mode, only=only)
-            for query, found, text in zip(some, ranked, read, strict=True):
-                best = found if chosen.reranker is None else order_again(index, query, found, chosen.reranker, k=k)
-                hits = tuple(_hit(index, one, query, mode=chosen.mode) for one in best)
-                yield SearchHits(hits=hits, unknown=text.unknown, cut=text.cut)
+            with index.hold() as held:
+                ranked = rank_passages(held, some, vectors, k=candidates, mode=chosen.mode, only=only)
+                for query, found, text in zip(some, ranked, read, strict=True):
+                    best = found if chosen.reranker is None else order_again(held, query, found, chosen.reranker, k=k)
+                    passages = held.get_passages([one.at for one in best])
+                    hits = tuple(_hit(passage, one, query) for passage, one in zip(passages, best, strict=True))
+                    yield SearchHits(hits=hits, unknown=text.unknown, cut=text.cut)
 
     def score(self, answers: Sequence[SearchHits], rows: Sequence[PairRow]) -> Scores:
         """A passage is right if it is the row's, or has the same text."""
@@ -247,8 +251,7 @@ def highlight(hit: Hit) -> "Text":
     return Text("       ") + Text(" ").join(pieces)
 
 
-def _hit(index: Index, found: RankedHit, query: str, *, mode: SearchMode) -> Hit:
-    passage = index.passages[found.at]
+def _hit(passage: Passage, found: RankedHit, query: str) -> Hit:
     return Hit(
         passage.file,
         passage.line,
@@ -272,7 +275,7 @@ def split_condition(given: str) -> tuple[str, str]:
 
 def order_again(index: Index, query: str, found: Sequence[RankedHit], reranker: Model, *, k: int) -> list[RankedHit]:
     """The k best by a reranker, which reads query and passage together."""
-    question = RerankQuestion(query, tuple(index.passages[one.at].text for one in found))
+    question = RerankQuestion(query, tuple(one.text for one in index.get_passages([one.at for one in found])))
     task = RerankTask()
     if not found:
         return []

@@ -1,17 +1,21 @@
-"""An index: passages, their vectors, and what they were made from, in a folder of safetensors and JSON.
+"""An index: passages, their vectors, and what they were made from, in a folder or another store.
 
 Made again after files have changed, only what is new is embedded. Search is exact; with usearch (an extra) an HNSW
-graph lies beside the vectors and finds nearly the same much sooner in very large indexes. Refuses to know terminals.
+graph lies beside the vectors and finds nearly the same much sooner in very large indexes. Refuses to know terminals,
+and what lies in which file (`index_folder.py`).
 """
 
 import hashlib
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -22,88 +26,247 @@ from triform.data.columns import Layout
 from triform.data.line_reader import DataError
 from triform.data.readers import DEFAULT_LAYOUT
 from triform.data.row_cache import hash_file
-from triform.errors import InputError, TriformError
-from triform.files import manifest
-from triform.files.atomic_folder import lock_folder, write_folder
-from triform.files.format_version import CURRENT_FORMAT, check_format
-from triform.files.safe_folder import SafeFolder
-from triform.files.safetensors_data import TensorFile, write_tensors
-from triform.files.safetensors_header import read_header
-from triform.files.stable_read import read_steadily
-from triform.files.strict_json import encode_json, parse_json
-from triform.hints import Hint
+from triform.errors import InputError
+from triform.files.atomic_folder import lock_folder
 from triform.model import Model
-from triform.pooling import SimilarityName, compare_vectors
+from triform.pooling import SimilarityName
+from triform.tasks.bm25 import BM25, best_of
 from triform.tasks.embed import EmbedTask
+from triform.tasks.index_folder import (
+    GRAPH_METRICS,
+    BadIndex,
+    FolderContent,
+    IndexNote,
+    change_folder,
+    read_folder,
+    usearch,
+)
+from triform.tasks.index_segment import IndexedFile, Segment, VectorKind, make_segment
+from triform.tasks.passage_filter import ALL_PASSAGES, PassageFilter
 from triform.tasks.passage_splitter import Passage, list_files, split_passages
 from triform.tasks.text_vectors import check_dimensions, get_full_width, get_pooling, get_width
 from triform.weights.sentence_transformers import layer_tensors
 
-NOTE, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.safetensors", "graph.usearch"
 MAX_BATCH_PASSAGES = 1024  # passages embedded at once
 FIRST_BATCH_PASSAGES = 32  # of them at first: so that progress is seen soon
 MAX_BATCH_QUERIES = 64  # compared with all vectors at once
+STORED_PASSAGES = 1 << 16  # embedded, then stored in one step
+KEPT_FILTERS = 8  # their passages are remembered
 
 
-class BadIndex(TriformError):
-    """An index that cannot be read or does not fit."""
-
-
-class IndexedFile(msgspec.Struct, frozen=True):
-    """Hash of a file in the index, and its number of passages."""
-
-    sha256: str
-    passages: int
-
-
-class IndexNote(msgspec.Struct, frozen=True):
-    """What an index was made from; `files` stand in the order of their passages."""
-
-    model: str
-    numbers: str  # hash of the model's weights
-    width: int
-    files: dict[str, IndexedFile]
-    layout: Layout = Layout()  # how the files were read
-    windows: bool = True  # long texts were read whole; an index that does not say it is of before there was a choice
-    similarity: SimilarityName = "cosine"
-    format_version: int = CURRENT_FORMAT
-
-
-class Index(NamedTuple):
-    """Passages and their vectors, [N, D]; where the cosine is the similarity each of length 1."""
+class Index(ABC):
+    """Passages, each with a number, and their vectors; of length 1 where the cosine is the similarity."""
 
     note: IndexNote
-    passages: list[Passage]
-    vectors: Tensor
-    graph: Any = None  # usearch's
 
-    def nearest(self, queries: Tensor, *, k: int) -> Iterator[list[tuple[int, float]]]:
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many passages there are."""
+
+    @abstractmethod
+    def list_files(self) -> dict[str, IndexedFile]:
+        """The files that the passages are of."""
+
+    @abstractmethod
+    def check_filter(self, only: PassageFilter) -> None:
+        """Refuses a filter that leaves no passage."""
+
+    @abstractmethod
+    def nearest(
+        self, queries: Tensor, *, k: int, only: PassageFilter = ALL_PASSAGES
+    ) -> Iterator[list[tuple[int, float]]]:
         """For each query its k nearest passages, by number, and their similarities."""
-        k, similarity = min(k, len(self.passages)), self.note.similarity
+
+    @abstractmethod
+    def match_words(self, query: str, *, k: int, only: PassageFilter = ALL_PASSAGES) -> list[tuple[int, float]]:
+        """The k best passages that share words with a query, and their scores (BM25)."""
+
+    @abstractmethod
+    def compare(self, query: Tensor, numbers: Sequence[int]) -> list[float]:
+        """Similarities of some passages with a query."""
+
+    @abstractmethod
+    def get_passages(self, numbers: Sequence[int]) -> list[Passage]:
+        """Some passages."""
+
+    def hold(self) -> "AbstractContextManager[Index]":
+        """The index as it is now, for a search: others may change a shared one meanwhile."""
+        return nullcontext(self)
+
+
+class IndexStore(ABC):
+    """Where an index is kept."""
+
+    is_shared = False  # with others who index other files
+
+    @abstractmethod
+    def lock(self) -> AbstractContextManager[object]:
+        """While the index is made, where there is one writer at a time."""
+
+    @abstractmethod
+    def read(self) -> Index | None:
+        """The index that is there."""
+
+    @abstractmethod
+    def change(self, before: Index | None, note: IndexNote, *, removed: frozenset[str], added: list[Segment]) -> Index:
+        """In one step: without the passages of some files, and with new ones."""
+
+    def contains(self, path: Path) -> bool:
+        """An index that stands among its files is not one of them."""
+        return False
+
+
+# --- in segments ----------------------------------------------------------------------------------------------------
+
+
+class SegmentIndex(Index):
+    """An index in memory or in a folder. Passages are numbered from 0, segment by segment, without deleted ones."""
+
+    def __init__(self, note: IndexNote, segments: Sequence[Segment], *, content: FolderContent | None = None) -> None:
+        """`content`: what the folder holds, for the next change."""
+        self.note, self.segments, self.content = note, list(segments), content
+        self.starts = np.cumsum([0, *map(len, self.segments)])
+        self._masks: dict[PassageFilter, list[npt.NDArray[np.bool_]]] = {}
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def list_files(self) -> dict[str, IndexedFile]:
+        return {file: known for segment in self.segments for file, known in segment.kept_files.items()}
+
+    @property
+    def passages(self) -> "StoredPassages":
+        """All passages, each read when it is asked for."""
+        return StoredPassages(self)
+
+    def read_vectors(self) -> Tensor:
+        """All vectors, in memory."""
+        found = [one.vectors if one.kept is None else one.vectors[one.kept] for one in self.segments]
+        return torch.cat([torch.empty(0, self.note.width), *found])
+
+    def get_passages(self, numbers: Sequence[int]) -> list[Passage]:
+        found = []
+        for number in numbers:
+            segment, row = self._find_row(number)
+            segment.check()
+            found.append(segment.get_passage(row))
+        return found
+
+    def _find_row(self, number: int) -> tuple[Segment, int]:
+        at = int(np.searchsorted(self.starts, number, side="right")) - 1
+        segment, row = self.segments[at], number - int(self.starts[at])
+        return segment, row if segment.kept is None else int(segment.kept[row])
+
+    # --- search -----------------------------------------------------------------------------------------------------
+
+    def check_filter(self, only: PassageFilter) -> None:
+        if only != ALL_PASSAGES and not any(mask.any() for mask in self._find_masks(only)):
+            raise only.make_empty_error({name for one in self.passages for name in one.fields})
+
+    def _find_masks(self, only: PassageFilter) -> list[npt.NDArray[np.bool_]]:
+        """Of each segment the rows that a filter allows; those of the last filters are remembered."""
+        if only not in self._masks:
+            while len(self._masks) >= KEPT_FILTERS:
+                self._masks.pop(next(iter(self._masks)), None)
+            self._masks[only] = [mark_rows(segment, only) for segment in self.segments]
+        return self._masks[only]
+
+    def nearest(
+        self, queries: Tensor, *, k: int, only: PassageFilter = ALL_PASSAGES
+    ) -> Iterator[list[tuple[int, float]]]:
+        masks = None if only == ALL_PASSAGES else self._find_masks(only)
+        k, similarity = min(k, len(self)), self.note.similarity
         for some in torch.split(scale_vectors(queries.float(), similarity), MAX_BATCH_QUERIES):
-            if self.graph is not None:
-                found, to_score = self.graph.search(some.numpy(), k), GRAPH_METRICS[similarity][1]
-                rows = zip(np.atleast_2d(found.keys), np.atleast_2d(found.distances), strict=True)
-                yield from ([(int(at), to_score(float(far))) for at, far in zip(*row, strict=True)] for row in rows)
-            else:
-                scores = compare_vectors(some, self.vectors, "dot" if similarity == "cosine" else similarity)
-                best = scores.topk(k, dim=-1)
-                rows_ = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-                yield from (list(zip(*row, strict=True)) for row in rows_)
+            numbers: list[list[npt.NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in some]
+            scores: list[list[npt.NDArray[np.float32]]] = [[np.empty(0, np.float32)] for _ in some]
+            for at, segment in enumerate(self.segments):
+                if masks is None and segment.graph is not None:
+                    near = segment.find_in_graph(some, k=k, similarity=similarity)
+                else:
+                    allowed = None if masks is None else masks[at]
+                    near = segment.find_nearest(some, k=k, similarity=similarity, allowed=allowed)
+                for query, one in enumerate(near):
+                    rows = one.rows if segment.kept is None else np.searchsorted(segment.kept, one.rows)
+                    numbers[query].append(self.starts[at] + rows)
+                    scores[query].append(one.scores)
+            for query in range(len(some)):
+                every, all_scores = np.concatenate(numbers[query]), np.concatenate(scores[query])
+                order = np.lexsort((every, -all_scores))[:k]
+                yield list(zip(every[order].tolist(), all_scores[order].tolist(), strict=True))
+
+    @cached_property
+    def keywords(self) -> BM25:
+        """Made with the first search that needs them."""
+        return BM25(tables=[(segment.words, segment.kept) for segment in self.segments])
+
+    def match_words(self, query: str, *, k: int, only: PassageFilter = ALL_PASSAGES) -> list[tuple[int, float]]:
+        allowed = None
+        if only != ALL_PASSAGES:
+            pairs = zip(self.segments, self._find_masks(only), strict=True)
+            allowed = np.concatenate([mask if one.kept is None else mask[one.kept] for one, mask in pairs])
+        for segment in self.segments:
+            segment.check()
+        found = self.keywords.scores(query)
+        return [(at, float(found[at])) for at in best_of(found, k, allowed=allowed) if found[at] > 0]
+
+    def compare(self, query: Tensor, numbers: Sequence[int]) -> list[float]:
+        scaled, every = scale_vectors(query.float(), self.note.similarity), np.array(numbers, np.int64)
+        found = np.empty(len(every), np.float32)
+        for segment, start, end in zip(self.segments, self.starts, self.starts[1:], strict=False):
+            (own,) = ((every >= start) & (every < end)).nonzero()
+            rows = every[own] - start
+            rows = rows if segment.kept is None else segment.kept[rows]
+            found[own] = segment.score_rows(scaled, rows, self.note.similarity)
+        return [float(score) for score in found]
 
 
-GRAPH_METRICS: dict[
-    SimilarityName, tuple[str, Callable[[float], float]]
-] = {  # usearch's metric, its distance as a score
-    "cosine": ("cos", lambda distance: 1 - distance),
-    "dot": ("ip", lambda distance: 1 - distance),
-    "euclidean": ("l2sq", lambda distance: -math.sqrt(max(distance, 0.0))),
-}
+class StoredPassages(Sequence[Passage]):
+    """The passages of an index, read one by one."""
+
+    def __init__(self, index: SegmentIndex) -> None:
+        self.whole = index
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # a number or a slice
+        if isinstance(at, slice):
+            return self.whole.get_passages(range(*at.indices(len(self))))
+        (found,) = self.whole.get_passages([range(len(self))[at]])
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mark_rows(segment: Segment, only: PassageFilter) -> npt.NDArray[np.bool_]:
+    """The rows of a segment that a filter allows."""
+    marks = segment.mark_files(lambda file: file not in segment.deleted and only.allows_file(file))
+    if only.values:
+        segment.check()
+        for row in marks.nonzero()[0].tolist():
+            marks[row] = only.allows_fields(FIELDS.decode(segment.get_line(row)).fields)
+    return marks
+
+
+class _Fields(msgspec.Struct):
+    fields: dict[str, str] = {}
+
+
+FIELDS = msgspec.json.Decoder(_Fields)
 
 
 def scale_vectors(vectors: Tensor, similarity: SimilarityName) -> Tensor:
     """To length 1 where the cosine is the similarity."""
     return F.normalize(vectors, dim=-1) if similarity == "cosine" else vectors
+
+
+def make_index(note: IndexNote, passages: Sequence[Passage], vectors: Tensor) -> SegmentIndex:
+    """An index in memory; where the note has no files, all passages are of one without a name."""
+    files = note.files or {"": IndexedFile("", len(passages))}
+    return SegmentIndex(note, [make_segment(passages, vectors, files)])
 
 
 class VectorSettings(NamedTuple):
@@ -131,15 +294,40 @@ class IndexUpdate(NamedTuple):
     skipped: dict[str, str]  # file → why
 
 
-def index_passages(texts: Sequence[str], *, model: Model) -> Index:
+def index_passages(texts: Sequence[str], *, model: Model) -> SegmentIndex:
     """An index in memory."""
     settings = VectorSettings(windows=False, dimensions=get_width(model))
     note = IndexNote("", "", settings.dimensions, {}, windows=False, similarity=get_pooling(model).similarity)
     passages = [Passage("", n, 0, text) for n, text in enumerate(texts, start=1)]
-    return Index(note, passages, _vectors(texts, model, settings))
+    return make_index(note, passages, _vectors(texts, model, settings))
 
 
 # --- made and made again --------------------------------------------------------------------------------------------
+
+
+class FolderStore(IndexStore):
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def lock(self) -> AbstractContextManager[object]:
+        return lock_folder(self.folder)
+
+    def read(self) -> SegmentIndex | None:
+        return read_index(self.folder) if self.folder.is_dir() and any(self.folder.iterdir()) else None
+
+    def change(
+        self, before: Index | None, note: IndexNote, *, removed: frozenset[str], added: list[Segment]
+    ) -> SegmentIndex:
+        content = before.content if isinstance(before, SegmentIndex) else None
+        return _as_index(change_folder(self.folder, note, content, removed=removed, added=added))
+
+    def contains(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.folder.resolve())
 
 
 def build_index(
@@ -147,8 +335,9 @@ def build_index(
     *,
     model: Model,
     name: str,
-    out: str | Path,
+    out: str | Path | IndexStore,
     graph: bool = False,
+    vectors: VectorKind | None = None,
     layout: Layout = DEFAULT_LAYOUT,
     windows: bool | None = None,
     dimensions: int | None = None,
@@ -158,78 +347,114 @@ def build_index(
 
     Made again without a layout it keeps its own; with another one all files are read again. `windows`: whether passages
     longer than the model reads are read whole; None: as the index was made, a new one without. `dimensions`: only so
-    many numbers of each vector; None: as the index was made, a new one all. One process makes it at a time: the next
-    one begins with what this one has made.
+    many numbers of each vector; None: as the index was made, a new one all. `vectors`: what a search reads of all
+    vectors, before it reads the best in float32; None: as the index was made, a new one float32. One process makes the
+    index of a folder at a time: the next one begins with what this one has made.
     """
     check_dimensions(dimensions, model=model)
-    folder = Path(out)
-    if graph := graph or (folder / GRAPH).exists():
-        usearch()  # a package that is missing is said before anything is embedded
-        check_graph(model)
-    with lock_folder(folder):
-        return _make(
-            places,
-            model=model,
-            name=name,
-            folder=folder,
-            graph=graph,
-            layout=layout,
-            progress=progress,
-            windows=windows,
-            dimensions=dimensions,
+    store = out if isinstance(out, IndexStore) else FolderStore(Path(out))
+    if graph:
+        check_graph(model)  # before anything is embedded
+    with store.lock():
+        old = store.read()
+        earlier = _check_earlier(old, store, model, windows, dimensions)
+        note = IndexNote(
+            name,
+            hash_weights(model),
+            earlier.settings.dimensions,
+            layout=layout if layout != DEFAULT_LAYOUT else earlier.layout,
+            windows=earlier.settings.windows,
+            similarity=get_pooling(model).similarity,
+            vectors=vectors or (old.note.vectors if old is not None else "float32"),
+            hnsw=graph or (old is not None and old.note.hnsw),
         )
+        if note.hnsw:
+            check_graph(model)
+        return _Making(store, old, note, model, progress).make(places)
 
 
-def _make(
-    places: Sequence[str | Path],
-    *,
-    model: Model,
-    name: str,
-    folder: Path,
-    graph: bool,
-    layout: Layout,
-    windows: bool | None,
-    dimensions: int | None,
-    progress: Callable[[IndexProgress], None],
-) -> IndexUpdate:
-    old, own_layout, settings = _earlier(folder, model, windows, dimensions)
-    layout = layout if layout != DEFAULT_LAYOUT else own_layout
-    named = list_files([Path(place) for place in places], format=layout.format)
-    found = (path for path in named if not is_inside(path, folder))
-    hashes, skipped = _hashes(found)
-    if not hashes and not skipped:
-        raise DataError(
-            f"no file with text in {', '.join(map(str, places))}; .txt, .md, .jsonl, .csv and others are read"
-        )
-    same = {file for file, known in old.items() if hashes.get(file) == known.sha256}
-    kept = {file: old[file] for file in same} if layout == own_layout else {}
-    done, total, embedded = dict(kept), len(hashes) + len(skipped), 0
+class _Making:
+    """An index while it is made."""
 
-    def tell(passages: int) -> None:
-        progress(IndexProgress(len(done) + len(skipped), total, embedded + passages))
+    def __init__(
+        self,
+        store: IndexStore,
+        old: Index | None,
+        note: IndexNote,
+        model: Model,
+        progress: Callable[[IndexProgress], None],
+    ) -> None:
+        self.store, self.index, self.note, self.model, self.progress = store, old, note, model, progress
+        self.old = {} if old is None else old.list_files()
+        self.reads_all = old is not None and old.note.layout != note.layout
+        self.pending: dict[str, _Known] = {}
+        self.done, self.embedded = 0, 0
 
-    try:
-        for some in _new((file for file in hashes if file not in kept), layout):
-            tell(0)
-            new = {file: each for file, each in some.items() if isinstance(each, list)}
-            done |= _embedded(new, hashes, model, tell, settings=settings)
-            embedded += sum(map(len, new.values()))
-            skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
-    finally:
-        # Whatever ends it, files that were done are kept; without one there is nothing to keep.
-        if done:
-            note = IndexNote(name, hash_weights(model), settings.dimensions, {}, layout, settings.windows)
-            index = _joined(done, msgspec.structs.replace(note, similarity=get_pooling(model).similarity))
-            _write(folder, index, graph=graph)
-    if not done:
-        raise DataError(f"no text was found: {next(iter(skipped.values()))}")
-    progress(IndexProgress(total, total, embedded))
-    return IndexUpdate(index, len(kept), len(done) - len(kept), len(old.keys() - hashes.keys()), skipped)
+    def make(self, places: Sequence[str | Path]) -> IndexUpdate:
+        """Embeds what is new, stores it some files at a time, and removes what is gone."""
+        roots = [Path(place) for place in places]
+        named = list_files(roots, format=self.note.layout.format)
+        hashes, skipped = _hashes(path for path in named if not self.store.contains(path))
+        if not hashes and not skipped:
+            raise DataError(
+                f"no file with text in {', '.join(map(str, places))}; .txt, .md, .jsonl, .csv and others are read"
+            )
+        same = {file for file, known in self.old.items() if hashes.get(file) == known.sha256}
+        kept = set() if self.reads_all else same
+        total = len(hashes) + len(skipped)
+        removed = sum(file not in hashes and self.owns(file, roots) for file in self.old)
 
+        def tell(passages: int) -> None:
+            files = len(kept) + self.done + len(skipped)
+            self.progress(IndexProgress(files, total, self.embedded + passages))
 
-def is_inside(path: Path, folder: Path) -> bool:
-    """An index that stands among its files is not one of them."""
-    return path.resolve().is_relative_to(folder.resolve())
+        settings = VectorSettings(self.note.windows, self.note.width)
+        try:
+            for some in _new((file for file in hashes if file not in kept), self.note.layout):
+                tell(0)
+                new = {file: each for file, each in some.items() if isinstance(each, list)}
+                self.pending |= _embedded(new, hashes, self.model, tell, settings=settings)
+                self.done += len(new)
+                self.embedded += sum(map(len, new.values()))
+                skipped |= {file: each for file, each in some.items() if isinstance(each, str)}
+                if sum(len(known.passages) for known in self.pending.values()) >= STORED_PASSAGES:
+                    self.store_pending()
+        except BaseException:
+            if self.pending:  # whatever ends it, files that were done are kept
+                self.store_pending()
+            raise
+        if not self.done and not kept:
+            raise DataError(f"no text was found: {next(iter(skipped.values()))}")
+        gone = frozenset(file for file in self.old.keys() - kept if self.owns(file, roots))
+        self.store_pending(gone=gone)
+        if self.index is None:
+            raise BadIndex(f"the index {self.store} was not made")
+        tell(0)
+        return IndexUpdate(self.index, len(kept), self.done, removed, skipped)
+
+    def owns(self, file: str, roots: Sequence[Path]) -> bool:
+        """Whether a file that is not found any more is to be removed; those of others in a shared store are not."""
+        return not self.store.is_shared or any(Path(file).is_relative_to(root) for root in roots)
+
+    def store_pending(self, *, gone: frozenset[str] = frozenset()) -> None:
+        """What was embedded takes the place of what the index has of these files."""
+        ordered = sorted(self.pending.items())
+        present = {} if self.index is None else self.index.list_files()
+        removed = frozenset(self.old) if self.reads_all else (gone | self.pending.keys()) & self.old.keys()
+        note = None if self.index is None else self.index.note
+        same = note is not None and (note.vectors, note.hnsw) == (self.note.vectors, self.note.hnsw)
+        if not ordered and not removed & present.keys() and (same or self.index is None):
+            return
+        added = []
+        if ordered:
+            files = {file: IndexedFile(known.sha256, len(known.passages)) for file, known in ordered}
+            passages = [passage for _, known in ordered for passage in known.passages]
+            added.append(make_segment(passages, torch.cat([known.vectors for _, known in ordered]), files))
+        self.index = self.store.change(self.index, self.note, removed=frozenset(removed), added=added)
+        # what was stored is not removed again by a later step
+        self.old = {file: known for file, known in self.old.items() if file not in removed}
+        self.reads_all = False
+        self.pending.clear()
 
 
 def _hashes(files: Iterable[Path]) -> tuple[dict[str, str], dict[str, str]]:
@@ -251,28 +476,31 @@ class _Known(NamedTuple):
     vectors: Tensor
 
 
-def _earlier(
-    folder: Path, model: Model, windows: bool | None, dimensions: int | None
-) -> tuple[dict[str, _Known], Layout, VectorSettings]:
-    """What stands there already, by file, and how it was read; made with another model or way it is not touched."""
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return {}, DEFAULT_LAYOUT, VectorSettings(bool(windows), dimensions or get_width(model))
-    index, found, at = open_index(folder, model=model), dict[str, _Known](), 0
-    if windows is not None and windows != index.note.windows:
+class _Earlier(NamedTuple):
+    """How the index that is there was made."""
+
+    layout: Layout
+    settings: VectorSettings
+
+
+def _check_earlier(
+    old: Index | None, store: IndexStore, model: Model, windows: bool | None, dimensions: int | None
+) -> _Earlier:
+    """How what is there was read; made with another model or in another way it is not touched."""
+    if old is None:
+        return _Earlier(DEFAULT_LAYOUT, VectorSettings(bool(windows), dimensions or get_width(model)))
+    check_model(old, model, place=str(store))
+    if windows is not None and windows != old.note.windows:
         raise InputError(
-            f"the index {folder} was made {'with' if index.note.windows else 'without'} windows; "
+            f"the index {store} was made {'with' if old.note.windows else 'without'} windows; "
             "go on as it was made, or make a new index in another folder"
         )
-    if dimensions is not None and dimensions != index.note.width:
+    if dimensions is not None and dimensions != old.note.width:
         raise InputError(
-            f"the index {folder} was made with {index.note.width} dimensions, not {dimensions}; "
+            f"the index {store} was made with {old.note.width} dimensions, not {dimensions}; "
             "go on as it was made, or make a new index in another folder"
         )
-    for file, said in index.note.files.items():
-        end = at + said.passages
-        found[file] = _Known(said.sha256, index.passages[at:end], index.vectors[at:end])
-        at = end
-    return found, index.note.layout, VectorSettings(index.note.windows, index.note.width)
+    return _Earlier(old.note.layout, VectorSettings(old.note.windows, old.note.width))
 
 
 def _new(files: Iterator[str], layout: Layout) -> Iterator[dict[str, list[Passage] | str]]:
@@ -313,94 +541,28 @@ def _vectors(texts: Sequence[str], model: Model, settings: VectorSettings) -> Te
     return scale_vectors(found.float(), get_pooling(model).similarity)
 
 
-def _joined(done: dict[str, _Known], note: IndexNote) -> Index:
-    ordered = sorted(done.items())
-    files = {file: IndexedFile(known.sha256, len(known.passages)) for file, known in ordered}
-    return Index(
-        msgspec.structs.replace(note, files=files),
-        [passage for _, known in ordered for passage in known.passages],
-        torch.cat([known.vectors for _, known in ordered]),
-    )
-
-
 # --- the folder -----------------------------------------------------------------------------------------------------
 
 
-def _write(folder: Path, index: Index, *, graph: bool) -> None:
-    with write_folder(folder) as draft:
-        (draft / NOTE).write_bytes(encode_json(index.note))
-        encode = msgspec.json.Encoder().encode
-        with (draft / PASSAGES).open("wb") as lines:
-            lines.writelines(encode(passage) + b"\n" for passage in index.passages)
-        write_tensors(draft / VECTORS, {"vectors": index.vectors})
-        if graph:
-            metric, _ = GRAPH_METRICS[index.note.similarity]
-            made = usearch().Index(ndim=index.note.width, metric=metric, dtype="f32")
-            made.add(np.arange(len(index.passages)), index.vectors.numpy())
-            made.save(str(draft / GRAPH))
-        manifest.write(draft)
+def read_index(folder: str | Path) -> SegmentIndex:
+    """The index in a folder, compared with what its manifest says before anything of it is believed. Small files are
+    in memory then, large ones mapped."""
+    return _as_index(read_folder(folder))
 
 
-def read_index(folder: str | Path) -> Index:
-    """The index in a folder, compared with what its manifest says before anything of it is believed. It is all in
-    memory then: what becomes of the files afterwards changes nothing."""
-    return read_steadily(folder, lambda: _read(SafeFolder(folder)))
-
-
-def _read(box: SafeFolder) -> Index:
-    known = manifest.read(box)
-    if known is None or NOTE not in known.files:
-        raise BadIndex(f"{box.root} holds no index; make one with: {Hint.INDEX.format(folder=box.root)}")
-    seen = manifest.read_identities(box, known.files)
-    if wrong := manifest.find_damaged(box, known):
-        raise BadIndex(f"the index {box.root} is damaged: {', '.join(wrong)} is not as it was written; make it again")
-    note = read_note(box)
-    with box.open(PASSAGES) as lines:
-        passages = msgspec.json.Decoder(Passage).decode_lines(lines.read())
-    index = Index(note, passages, _stored_vectors(box), _graph(box) if box.has(GRAPH) else None)
-    count = sum(file.passages for file in note.files.values())
-    if index.vectors.shape != (len(passages), note.width) or count != len(passages):
-        raise BadIndex(f"the index {box.root} is damaged: its passages and vectors are not equally many")
-    manifest.check_unchanged(box, seen)
-    return index
-
-
-def read_note(box: SafeFolder) -> IndexNote:
-    """What an index says of itself, however many files it was made of."""
-    with box.open(NOTE) as file:
-        data = file.read()
-    check_format(data, what=box.root / NOTE, otherwise="make the index again in another folder")
-    return parse_json(data, type=IndexNote, what=NOTE, unique_keys=True)
-
-
-def _stored_vectors(box: SafeFolder) -> Tensor:
-    place = read_header(box, VECTORS).get("vectors")
-    if place is None or place.dtype != "F32":
-        raise BadIndex(f"the index {box.root} is damaged: {VECTORS} holds no float32 vectors; make it again")
-    return TensorFile(box, VECTORS).read_tensor(place)
-
-
-def _graph(box: SafeFolder) -> Any:
-    return usearch().Index.restore(str(box.root / GRAPH))
+def _as_index(content: FolderContent) -> SegmentIndex:
+    return SegmentIndex(content.note, [one.segment for one in content.segments], content=content)
 
 
 def check_graph(model: Model) -> None:
-    """Refuses a graph for a similarity that it does not know."""
+    """Refuses a graph where its package is missing, or for a similarity that it does not know."""
+    usearch()
     similarity = get_pooling(model).similarity
     if similarity not in GRAPH_METRICS:
         raise BadIndex(f"an HNSW graph knows no {similarity} similarity, which this model asks for; leave --hnsw out")
 
 
-def usearch() -> Any:
-    """The usearch package; its absence is an error that says how to install it."""
-    try:
-        from usearch import index
-    except ImportError:
-        raise BadIndex("an HNSW graph needs the usearch package: pip install usearch") from None
-    return index
-
-
-def open_index(folder: str | Path, *, model: Model) -> Index:
+def open_index(folder: str | Path, *, model: Model) -> SegmentIndex:
     """The index in a folder, to be searched with this model."""
     index = read_index(folder)
     check_model(index, model, place=folder)

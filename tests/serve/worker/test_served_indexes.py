@@ -9,8 +9,9 @@ import pytest
 
 from triform.cli import main
 from triform.files import manifest
+from triform.files.safe_folder import SafeFolder
 from triform.serve.worker.served_indexes import describe_index
-from triform.tasks.vector_index import NOTE, PASSAGES, VECTORS
+from triform.tasks.index_folder import NOTE, count_scan_bytes, read_note
 
 
 def checked(*given: str) -> int:
@@ -30,9 +31,10 @@ def test_an_index_is_a_row_of_the_plan(
     plan = json.loads(capsys.readouterr().out)
     (held,) = plan["indexes"]
     assert held["index"] == "texts"
-    assert held["vectors"] == (folders / "index" / VECTORS).stat().st_size
-    assert held["passages"] > (folders / "index" / PASSAGES).stat().st_size
-    assert plan["total"] - without["total"] == held["vectors"] + held["passages"] + held["graph"]
+    names = [path for path in (folders / "index").iterdir() if path.name != manifest.NAME]
+    assert held["files"] == sum(path.stat().st_size for path in names)
+    assert held["scan"] == count_scan_bytes(read_note(SafeFolder(folders / "index")).width)
+    assert plan["total"] - without["total"] == held["files"] + held["scan"]
     with pytest.raises(SystemExit):
         main(["serve", model, *given, "--check"])
     assert "index texts" in capsys.readouterr().out
@@ -45,10 +47,10 @@ def test_a_folder_that_is_no_index(folders: Path, capsys: pytest.CaptureFixture[
 
 def test_an_index_that_lacks_a_file(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(folders / "index", tmp_path / "index")
-    with (tmp_path / "index" / VECTORS).open("ab") as vectors:
+    with (tmp_path / "index" / "000001.safetensors").open("ab") as vectors:
         vectors.write(b"0")
     assert checked(str(folders / "embed"), "--index", f"texts={tmp_path / 'index'}") == 2
-    assert "damaged: vectors.safetensors" in capsys.readouterr().err
+    assert "damaged: 000001.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("other", ["cat", "classify"])

@@ -15,6 +15,7 @@ struct HeadTile {
     Float32Block *keys, *values;  // [keys / 16][width] and [width / 16][keys]
     float *queries, *scores, *mixed;
     int64_t width, score_stride;  // padded
+    static_assert(kQueriesAtOnce >= kWidth, "`queries` also holds the 16 keys that are being packed");
 
     static size_t count_bytes(int64_t keys, int64_t width) {
         int64_t padded = round_up(width, kWidth), all = round_up(keys, kWidth);
@@ -32,17 +33,17 @@ struct HeadTile {
 };
 
 inline void pack_keys(const Operation& op, const Frame& frame, const Buffer& source, int64_t first, int64_t count, int64_t kv_head, HeadTile& tile) {
-    alignas(64) float prepared[kWidth][kMostHeadWidth];
+    float* prepared = tile.queries;
     for (int64_t at = 0; at < count; at += kWidth) {
         int64_t some = count - at < kWidth ? count - at : kWidth;
         for (int64_t i = 0; i < some; i++) {
             const float* row = source.data + (first + at + i) * source.stride;
-            prepare_head(op, frame, op.key_norm, frame.places[first + at + i].position, row + (op.heads + kv_head) * op.head_width, prepared[i]);
+            prepare_head(op, frame, op.key_norm, frame.places[first + at + i].position, row + (op.heads + kv_head) * op.head_width, prepared + i * tile.width);
         }
-        for (int64_t i = some; i < kWidth; i++) memset(prepared[i], 0, op.head_width * sizeof(float));
+        if (some < kWidth) memset(prepared + some * tile.width, 0, (kWidth - some) * tile.width * sizeof(float));
         Float32Block* to = tile.keys + at / kWidth * op.head_width;
         for (int64_t k = 0; k < op.head_width; k++)
-            for (int i = 0; i < kWidth; i++) to[k].weights[i] = prepared[i][k];
+            for (int i = 0; i < kWidth; i++) to[k].weights[i] = prepared[i * tile.width + k];
     }
 }
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from triform.errors import InvalidScores, TriformError
+from triform.errors import InvalidScores, StoreUnavailable, TriformError
 
 TYPES = {
     401: "authentication_error",
@@ -60,11 +60,14 @@ class RequestError(TriformError):
 
 
 def to_request_error(error: BaseException) -> RequestError:
-    """Any error as a response: a TriformError is the client's (400), others are internal and give no details."""
+    """Any error as a response: a TriformError is the client's (400), a store's is 503; others give no details."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, InvalidScores):
         return RequestError(str(error), status=500, code="generation_failed")
+    if isinstance(error, StoreUnavailable):  # where it is, clients need not know
+        message = "the store of this index cannot be reached; retry later"
+        return RequestError(message, status=503, code="store_unavailable", wait=5)
     if isinstance(error, TriformError):
         return RequestError(str(error), param=getattr(error, "field", None))
     return RequestError("internal error in this request; others are unaffected", status=500, code="internal_error")

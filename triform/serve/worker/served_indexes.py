@@ -13,22 +13,20 @@ from triform.files.safe_folder import SafeFolder
 from triform.hints import Hint
 from triform.model import Model
 from triform.tasks import supports
-from triform.tasks.vector_index import GRAPH, NOTE, PASSAGES, VECTORS, BadIndex, IndexNote, hash_weights, read_note
-
-PASSAGE_OVERHEAD_BYTES = 256  # of the Python objects that hold a passage, besides its text
+from triform.tasks.index_folder import NOTE, READ_BYTES, BadIndex, IndexNote, count_scan_bytes, read_note
+from triform.tasks.vector_index import Index, hash_weights
 
 
 class IndexMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that one index needs."""
+    """Bytes that one index needs: its small files, and what a search holds of those that are mapped."""
 
     index: str
-    vectors: int
-    passages: int
-    graph: int
+    files: int
+    scan: int
 
     @property
     def total(self) -> int:
-        return self.vectors + self.passages + self.graph
+        return self.files + self.scan
 
 
 class DescribedIndex(NamedTuple):
@@ -43,21 +41,22 @@ def describe_index(name: str, folder: Path) -> DescribedIndex:
     """Reads the manifest and the note, not the vectors."""
     box = SafeFolder(folder)
     known = manifest.read(box)
-    if known is None or not {NOTE, PASSAGES, VECTORS} <= known.files.keys():
+    if known is None or NOTE not in known.files:
         raise BadIndex(f"--index {name}={folder} has no index; make one with: {Hint.INDEX.format(folder=folder)}")
     if damaged := [
         name for name, file in known.files.items() if not box.has(name) or read_size(box, name) != file.bytes
     ]:
         raise BadIndex(f"the index {folder} is damaged: {', '.join(damaged)} was changed; make it again")
     note = read_note(box)
-    count = sum(file.passages for file in note.files.values())
-    held = IndexMemory(
-        index=name,
-        vectors=read_size(box, VECTORS),
-        passages=read_size(box, PASSAGES) + PASSAGE_OVERHEAD_BYTES * count,
-        graph=read_size(box, GRAPH) if box.has(GRAPH) else 0,
-    )
+    small = [file.bytes for file in known.files.values() if file.bytes <= READ_BYTES]
+    held = IndexMemory(index=name, files=sum(small), scan=count_scan_bytes(note.width))
     return DescribedIndex(name, note, held)
+
+
+def describe_stored_index(name: str, index: Index) -> DescribedIndex:
+    """An index in a database: next to nothing of it is in this process."""
+    held = IndexMemory(index=name, files=0, scan=count_scan_bytes(index.note.width))
+    return DescribedIndex(name, index.note, held)
 
 
 def read_size(box: SafeFolder, file: str) -> int:
