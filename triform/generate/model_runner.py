@@ -58,7 +58,8 @@ class ModelRunner:
         sources = padded if beams == 1 else rows // beams
         self.sources = self._make_cache(sources) if isinstance(network, EncoderDecoder) else None
         self.biases = DistanceBiases(self.cache.capacity)
-        self._known_memory, self._memory_key = NO_MEMORY, (0, 0, (), 0)
+        self._known_memory = NO_MEMORY
+        self._memory_key: tuple[int, int, tuple[int, ...], int] = (0, 0, (), 0)
 
     @property
     def can_batch_prompts(self) -> bool:

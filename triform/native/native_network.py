@@ -27,7 +27,14 @@ from triform.kernels.library import KernelLibrary, find_kernels
 from triform.kernels.operations import PastFields
 from triform.kernels.packed_matrix import NativeProduct, PackedMatrix
 from triform.native.compile_stack import NoNativeTwin, compile_stack, find_weights
-from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources, split_into_pieces
+from triform.native.places import (
+    find_spans_in_cache,
+    find_spans_of_texts,
+    place_rows,
+    place_sources,
+    split_chunks,
+    split_into_pieces,
+)
 from triform.native.program import STREAM, PassTables, Places
 from triform.shapes import BTD, VD, XD, XV
 
@@ -94,7 +101,7 @@ class NativeStack(nn.Module):
             self.library,
             rows,
             places=places,
-            pieces=None if cached else split_into_pieces(spans),
+            pieces=split_chunks(spans) if cached else split_into_pieces(spans),
             source_places=source_places,
             pasts=self._find_pasts(cache, x.shape[1]) if cached else (),
             sources=[make_past_fields(layer) for layer in memory.layers],
@@ -188,7 +195,9 @@ def copy_with_native_linears(module: Module, library: KernelLibrary) -> Module:
     """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
     same = copy.copy(module)
     same._modules = {
-        name: NativeLinear(*find_weights(child), library) if type(child) in (Linear, WideLinear) else child
+        name: NativeLinear(*find_weights(child), library)
+        if isinstance(child, Linear) and type(child) in (Linear, WideLinear)
+        else child
         for name, child in module._modules.items()
     }
     return same

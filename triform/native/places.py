@@ -14,6 +14,8 @@ from triform.core.cache import Cache, CacheRows, SourceMemory
 from triform.core.texts import PackedText, Text, UnequalRows
 from triform.native.program import Pieces, Places
 
+FEW_ROWS = 8  # so many tokens of a row are always computed one by one: drafts have the bits of single steps
+CHUNK_ROWS = 64  # queries of a chunk of a prompt
 PIECE_ROWS = 256  # queries of a text that one thread computes with the same packed keys
 
 
@@ -81,6 +83,20 @@ def split_into_pieces(spans: Sequence[TokenSpan]) -> Pieces:
         (span.origin + at, min(PIECE_ROWS, span.tokens - at))
         for span in spans
         for at in range(0, span.tokens, PIECE_ROWS)
+    ]
+    return np.array(parts, dtype=np.int32).reshape(-1, 2)
+
+
+def split_chunks(spans: Sequence[TokenSpan]) -> Pieces | None:
+    """The tokens that are appended to each cache row, in parts of at most `CHUNK_ROWS`; None where all are few, as in
+    a step of generation."""
+    if all(span.tokens <= FEW_ROWS for span in spans):
+        return None
+    starts = accumulate((span.tokens for span in spans), initial=0)
+    parts = [
+        (start + at, min(CHUNK_ROWS, span.tokens - at))
+        for span, start in zip(spans, starts, strict=False)
+        for at in range(0, span.tokens, CHUNK_ROWS)
     ]
     return np.array(parts, dtype=np.int32).reshape(-1, 2)
 

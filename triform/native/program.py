@@ -34,7 +34,7 @@ STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
 BUFFERS = 5
 Weights: TypeAlias = tuple[PackedMatrix, Tensor | None]  # and a bias
 Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
-Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text whose keys are all in the pass
+Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text
 
 
 class HeadCounts(NamedTuple):
@@ -193,7 +193,7 @@ class Program:
         sources: Sequence[PastFields],
         tables: PassTables,
     ) -> None:
-        """Changes x [rows, width] in place. Texts that are read as a whole come in pieces and need no pasts."""
+        """Changes x [rows, width] in place. Texts that are read as a whole need no pasts."""
         rows = len(x)
         space = self._take_workspace(rows)
         try:

@@ -86,7 +86,7 @@ void triform_run(const Operation* operations, int64_t count, const Frame* frame,
             const Operation& op = operations[at];
             if (op.kind == kLinear) run_linear(op, *frame, rows, me);
             else if (op.kind == kNorm) run_norm(op, *frame, rows, me);
-            else if (frame->piece_count && !op.from_source) run_text_attention(op, *frame, me);
+            else if (frame->piece_count && !op.from_source) run_text_attention(op, *frame, rows, me);
             else run_attention(op, *frame, rows, me);
         }
     });
