@@ -130,8 +130,7 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
     for name in triform.list_commands(context):
         options = [option for param in triform.get_command(context, name).params for option in param.opts]
         found[name] = sorted(option[2:-7] for option in options if option.endswith("-column") and option != "--column")
-        if name != "probe":  # its label file has a column, and is no data file
-            assert ("--format" in options) == bool(found[name])
+        assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
     of_texts = ("complete", "decide", "embed", "fill", "index", "rerank", "search", "summarize", "translate")
