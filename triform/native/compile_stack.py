@@ -94,6 +94,7 @@ def add_cross_attention(builder: ProgramBuilder, module: CrossAttention, branch:
 
 
 def add_feedforward(builder: ProgramBuilder, module: FeedForward, branch: Branch) -> None:
+    """The operations of a feed-forward network: up with its activation, then down."""
     act = find_activation_name(module.act)
     builder.add_linear(
         *builder.find_once(find_weights, module.up), source=STREAM, target=INNER, norm=branch.norm, activation=act

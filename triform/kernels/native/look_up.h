@@ -12,11 +12,19 @@ inline float widen_bfloat16(uint16_t half) {
     return x;
 }
 
-// The groups of one output from a block of 16; the last group may be shorter.
-template <class Block, class Number>
-inline void look_up_groups(const Block* block, int64_t inputs, float* to, Number number) {
-    for (int64_t at = 0; at < inputs; at += kGroup, block++)
-        for (int k = 0; k < kGroup && at + k < inputs; k++) to[at + k] = number(*block, k);
+// One output's numbers of a group.
+inline void widen_group(const Int8Block& block, int lane, float* to) {
+    const float scale = widen_half(block.scales[lane]);
+    for (int k = 0; k < kGroup; k++) to[k] = scale * (float)block.codes[k / 4][lane][k % 4];
+}
+
+inline void widen_group(const Int4Block& block, int lane, float* to) {
+    const float scale = widen_half(block.scales[lane]), minimum = widen_half(block.minimums[lane]);
+    for (int k = 0; k < kGroup / 2; k++) {
+        uint8_t both = block.codes[k / 4][lane][k % 4];
+        to[k] = scale * (float)(both & 15) + minimum;
+        to[k + kGroup / 2] = scale * (float)(both >> 4) + minimum;
+    }
 }
 
 inline void look_up(WeightKind kind, const void* matrix, int64_t inputs, int64_t output, float* to) {
@@ -28,15 +36,14 @@ inline void look_up(WeightKind kind, const void* matrix, int64_t inputs, int64_t
     } else if (kind == kBfloat16) {
         const Bfloat16Block* from = (const Bfloat16Block*)matrix + block * ((inputs + 1) / 2);
         for (int64_t k = 0; k < inputs; k++) to[k] = widen_bfloat16(from[k / 2].weights[lane][k % 2]);
-    } else if (kind == kInt8) {
-        look_up_groups((const Int8Block*)matrix + block * groups, inputs, to, [&](const Int8Block& of, int k) {
-            return widen_half(of.scales[lane]) * (float)of.codes[k / 4][lane][k % 4];
-        });
     } else {
-        look_up_groups((const Int4Block*)matrix + block * groups, inputs, to, [&](const Int4Block& of, int k) {
-            int code = of.codes[k % (kGroup / 2) / 4][lane][k % 4] >> (k < kGroup / 2 ? 0 : 4) & 15;
-            return widen_half(of.scales[lane]) * (float)code + widen_half(of.minimums[lane]);
-        });
+        for (int64_t group = 0; group < groups; group++, to += kGroup) {
+            float numbers[kGroup];
+            if (kind == kInt8) widen_group(((const Int8Block*)matrix)[block * groups + group], lane, numbers);
+            else widen_group(((const Int4Block*)matrix)[block * groups + group], lane, numbers);
+            int64_t rest = inputs - group * kGroup;
+            memcpy(to, numbers, (rest < kGroup ? rest : kGroup) * sizeof(float));
+        }
     }
 }
 
