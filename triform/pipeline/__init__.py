@@ -12,3 +12,4 @@ __all__ = [
     "splits",
     "training",
 ]
+__all__ = ["base_model", "eval_rows", "memory_forecast", "quantize_model", "ray_rows", "run_training", "splits"]
