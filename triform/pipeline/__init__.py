@@ -7,9 +7,9 @@ __all__ = [
     "lint_rows",
     "memory_forecast",
     "quantize_model",
+    "ray_rows",
     "run_training",
     "search_index",
     "splits",
     "training",
 ]
-__all__ = ["base_model", "eval_rows", "memory_forecast", "quantize_model", "ray_rows", "run_training", "splits"]
