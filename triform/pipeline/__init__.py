@@ -8,6 +8,7 @@ __all__ = [
     "lint_rows",
     "memory_forecast",
     "quantize_model",
+    "ray_rows",
     "run_training",
     "search_index",
     "splits",
