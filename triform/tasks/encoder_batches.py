@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from triform.cluster.shared_work import map_batches
+from triform.cluster.shared_evaluation import map_batches
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly
 from triform.core.inputs import split_by_tokens
