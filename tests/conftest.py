@@ -49,7 +49,10 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads what is pulled on this machine, or writes beside it; only compiled kernels are the machine's."""
     from triform.kernels.build_library import find_cache_folder
 
-    home, kernels = tmp_path_factory.mktemp("home"), find_cache_folder().absolute()
+    root = tmp_path_factory.getbasetemp()
+    home = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "home"  # one for all workers
+    home.mkdir(exist_ok=True)
+    kernels = find_cache_folder().absolute()
     with suppress(OSError):  # where it cannot be written, they are compiled again
         kernels.mkdir(parents=True, exist_ok=True)
         (home / "kernels").symlink_to(kernels, target_is_directory=True)
