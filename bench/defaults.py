@@ -69,7 +69,7 @@ def parse_options() -> argparse.Namespace:
 def measure(name: str, size: int, recipe: str, *, data: Path, base: str) -> Measured:
     from triform.data.input_paths import find_splits
     from triform.data.rows import LabelledRow
-    from triform.pipeline.eval_rows import read_rows
+    from triform.pipeline.evaluation_rows import read_rows
 
     rows, _ = read_rows(find_splits(data / name, kind=LabelledRow).train[0], kind=LabelledRow)
     test, _ = read_rows(data / name, kind=LabelledRow)

@@ -2,8 +2,8 @@
 
 __all__ = [
     "base_model",
-    "eval_rows",
     "evaluation",
+    "evaluation_rows",
     "explain_choices",
     "lint_rows",
     "memory_forecast",

@@ -16,7 +16,7 @@ from triform.data.columns import Layout
 from triform.data.frames import Rows, make_frame, open_rows
 from triform.errors import TriformError
 from triform.model import Model
-from triform.pipeline.eval_rows import read_rows, read_training_rows, score_frozen_baseline
+from triform.pipeline.evaluation_rows import read_rows, read_training_rows, score_frozen_baseline
 from triform.tasks.task import Scores, Task
 from triform.tasks.task_of_model import choose_task
 from triform.weights import model_folder
