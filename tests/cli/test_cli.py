@@ -227,7 +227,8 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "cost": [
             *("--bandwidth", "--batch", "--context", "--dtype", "--fit", "--growth", "--json", "--measure", "--new"),
-            *("--peak", "--phase", "--plot", "--source", "model"),
+            *("--devices", "--interconnect", "--latency", "--peak", "--phase", "--plot", "--processes"),
+            *("--requests-per-second", "--source", "model"),
         ],
         "data": ["--count", "--label", "--out", "--seed", "--split", "--task", "name"],
         "decide": sorted([*asked, "--url", "--question", "--choices", "--levels", "--uncalibrated", "model"]),

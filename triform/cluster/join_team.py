@@ -30,6 +30,7 @@ JOIN_SECONDS = 45.0
 FOR_EVER = timedelta(days=30)  # of a collective: the watch notices what goes wrong
 SIOCGIFADDR = 0x8915  # from linux/sockios.h: the address of an interface
 STOPPED = 130  # exit code after Ctrl-C
+IN_USE = "EADDRINUSE"  # in torch's error
 
 
 @contextmanager
@@ -77,6 +78,10 @@ def meet(rank: Rank, *, silence: float) -> PeerWatch:
             secret, host, port = store.get("watch").decode().split()
             connection = socket.create_connection((host, int(port)), timeout=JOIN_SECONDS)
     except (RuntimeError, OSError) as error:  # torch's errors of a store are RuntimeErrors
+        if IN_USE in str(error):
+            raise TriformError(
+                f"port {os.environ.get('MASTER_PORT')} is in use on this machine; choose another --master-port"
+            ) from None
         raise TriformError(
             f"rank {rank.number} cannot reach rank 0 within {JOIN_SECONDS:g} s: {first_line(error)}"
         ) from None

@@ -9,6 +9,7 @@ __all__ = [
     "overview",
     "predict",
     "roofline",
+    "scale_plan",
     "scaling",
     "stack_rows",
     "workload",
