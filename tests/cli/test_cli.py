@@ -95,13 +95,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "triform.cli", "families"], stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run([sys.executable, "-m", "triform", "families"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2
     assert done.stderr == b"triform: the output cannot be written: No space left on device\n"
 
 
 def test_a_reader_that_has_gone_is_no_failure() -> None:
-    command = [sys.executable, "-m", "triform.cli", "families", "--json"]
+    command = [sys.executable, "-m", "triform", "families", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -130,8 +130,7 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
     for name in triform.list_commands(context):
         options = [option for param in triform.get_command(context, name).params for option in param.opts]
         found[name] = sorted(option[2:-7] for option in options if option.endswith("-column") and option != "--column")
-        if name != "probe":  # its label file has a column, and is no data file
-            assert ("--format" in options) == bool(found[name])
+        assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
     of_texts = ("complete", "decide", "embed", "fill", "index", "rerank", "search", "summarize", "translate")

@@ -329,7 +329,8 @@ def count_cache_bytes(spec: ModelSpec, *, rows: int, number: int = 4) -> int:
 
 
 def estimate_activations(spec: ModelSpec, *, limits: Limits) -> int:
-    """The largest of a decoding step of all rows, a prompt's chunk, or an encoder's batch (one token per character)."""
+    """The largest of a decoding step of all rows, a pass over a whole context (texts that are scored or looked at), or
+    an encoder's batch (one token per character)."""
     source = spec.context if spec.form == "encoder-decoder" else None
     if spec.decoder is None:
         batch = max(1, limits.batch_characters // spec.context)
