@@ -1,17 +1,23 @@
-"""torchrun starts the processes: on two "machines", again after one was lost, and at a port that is in use."""
+"""torchrun starts the processes: on two "machines", over a slow line, after one was lost, at a port that is in use."""
 
 import hashlib
+import json
 import os
+import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from triform.cluster.rank import RESTARTS, TORCHRUN, was_restarted
+from triform.costs.scale_plan import Connection, make_plan
+from triform.weights.verify_folder import describe_folder
 
 TEXT = "the fat ginger cat sat on the mat, and a mole dug a hole beside it. " * 200
 SETTINGS = ("size=tiny", "tokenizer=characters", "batch_tokens=256", "accumulate=2", "save_every=5", "eval_every=1000")
@@ -24,11 +30,13 @@ def arguments(home: Path, out: Path, *, steps: int) -> list[str]:
             "--steps", str(steps), "--threads", "1", "-q"]  # fmt: skip
 
 
-def torchrun(home: Path, out: Path, *options: str, steps: int = 8) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "static", "--master-addr", "127.0.0.1"]
+def torchrun(
+    home: Path, out: Path, *options: str, steps: int = 8, address: str = "127.0.0.1", within: tuple[str, ...] = ()
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "static", "--master-addr", address]
     return subprocess.Popen(
-        [*command, *options, *arguments(home, out, steps=steps)],
-        env=os.environ | {"TRIFORM_HOME": str(home), "GLOO_SOCKET_IFNAME": "lo"},
+        [*within, *command, *options, *arguments(home, out, steps=steps)],
+        env=os.environ | {"TRIFORM_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,6 +70,63 @@ def test_two_machines_train_the_model_of_one(tmp_path: Path) -> None:
         _, errors = node.communicate(timeout=300)
         assert node.returncode == 0, errors
     assert digest(out) == train_alone(tmp_path, tmp_path / "alone", steps=8)
+
+
+@pytest.fixture
+def slow_line() -> "Iterator[tuple[tuple[str, ...], ...]]":
+    """Two network namespaces: the commands to enter. Their line takes 50 ms and loses 1 % of the packets, where the
+    kernel has netem; elsewhere it is a fast one."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
+        pytest.skip("network namespaces need root, ip and tc")
+    names = [f"triform-{os.getpid()}-{side}" for side in "ab"]
+    ends = [f"tf{os.getpid() % 100_000}{side}" for side in "ab"]
+
+    def call(*words: str) -> None:
+        subprocess.run(words, check=True, capture_output=True)
+
+    try:
+        for name in names:
+            call("ip", "netns", "add", name)
+        call("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for number, (name, end) in enumerate(zip(names, ends, strict=True), start=1):
+            call("ip", "link", "set", end, "netns", name)
+            inside = ("ip", "netns", "exec", name)
+            call(*inside, "ip", "address", "add", f"10.99.0.{number}/24", "dev", end)
+            call(*inside, "ip", "link", "set", end, "up")
+            call(*inside, "ip", "link", "set", "lo", "up")
+            netem = ("tc", "qdisc", "add", "dev", end, "root", "netem", "delay", "50ms", "loss", "1%")
+            if subprocess.run([*inside, *netem], capture_output=True, check=False).returncode:
+                print("no netem in this kernel: the line is a fast one")
+        yield tuple(("ip", "netns", "exec", name) for name in names)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this machine makes no such line: {error.stderr.decode().strip()}")
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_line_between_machines_changes_the_time_alone(slow_line: tuple[tuple[str, ...], ...], tmp_path: Path) -> None:
+    """Prints the time of a step beside the plan's."""
+    out = tmp_path / "out"
+    options = ("--nnodes", "2", "--nproc-per-node", "1", "--master-port", "29400")
+    nodes = [
+        torchrun(tmp_path, out, *options, "--node-rank", str(rank), steps=20, address="10.99.0.1", within=within)
+        for rank, within in enumerate(slow_line)
+    ]
+    for node in nodes:
+        _, errors = node.communicate(timeout=300)
+        assert node.returncode == 0, errors
+    assert digest(out) == train_alone(tmp_path, tmp_path / "alone", steps=20)
+    line = Connection(bandwidth=1e9, latency=0.05)
+    planned = make_plan(describe_folder(out), model="", processes=2, connection=line).training[0].sending
+    taken, alone = (median_step(folder) for folder in (out, tmp_path / "alone"))
+    print(f"a step: {taken:.3f} s over the line, {alone:.3f} s alone; the plan adds {planned:.3f} s")
+
+
+def median_step(out: Path) -> float:
+    events = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return statistics.median(event["seconds"] for event in events if "seconds" in event and "loss" in event)
 
 
 @pytest.mark.slow
