@@ -55,10 +55,9 @@ def main() -> None:
                 found[name].append(seconds)
                 print(f"{name}: {seconds:.3f} s per step, weights {hashes[name]}", flush=True)
     whole = statistics.median(found["1 process, 2 threads"])
-    for name, seconds in found.items():
-        print(
-            f"{name}: {statistics.median(seconds):.3f} s, {whole / statistics.median(seconds):.2f} × 1 process, 2 threads"
-        )
+    for name, each in found.items():
+        median = statistics.median(each)
+        print(f"{name}: {median:.3f} s, {whole / median:.2f} × 1 process, 2 threads")
     same = hashes["2 processes, 1 thread"] == hashes["1 × 1"]
     print(f"2 processes and 1 with as many threads: {'the same weights' if same else 'OTHER WEIGHTS'}")
 
