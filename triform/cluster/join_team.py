@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from triform.cluster.failures import Failure, report_failure
 from triform.cluster.peer_watch import EXIT_CODE, PeerWatch
-from triform.cluster.rank import Rank
+from triform.cluster.rank import RESTARTS, Rank
 from triform.cluster.team import ProcessTeam, Team
 from triform.errors import TriformError
 
@@ -100,6 +100,8 @@ def open_store(rank: Rank) -> Store:
         store: Store = FileStore(str(rank.folder / "store"), rank.size)
     else:
         store, _, _ = next(rendezvous("env://"))
+        # torchrun's store outlives the processes: after a restart it still says where the lost ones listened.
+        store = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
     store.set_timeout(timedelta(seconds=JOIN_SECONDS))
     return store
 
