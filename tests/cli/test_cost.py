@@ -200,6 +200,7 @@ def test_a_plan_for_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (("gpt2-xl", "--devices", "0", "--processes", "0"), "out of range"),
         (("gpt2-xl", "--devices", "2", "--interconnect", "quick"), "'quick' is no speed"),
         (("gpt2-xl", "--latency", "1"), "give its --interconnect too"),
+        (("gpt2-xl", "--devices", "2", "--fit", "24GB"), "leave --fit out"),
         (("gpt2-xl", "--devices", "2", "--weights", "q8"), "leave it out"),
     ],
 )

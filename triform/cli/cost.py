@@ -116,6 +116,9 @@ def answer(
     """The one table that the options choose."""
     scale = {name: sizes.pop(name) for name in ("processes", "devices", "interconnect", "latency", "rate")}
     if any(value is not None for value in scale.values()):
+        others = {"--phase": phase, "--fit": fit, "--measure": measure, "--growth": growth}
+        if asked := [flag for flag, value in others.items() if value]:
+            raise InputError(f"a plan for many devices is a table of its own; leave {', '.join(asked)} out")
         return plan(model, machine, **scale, **sizes)
     if growth:
         return measure_growth(model, machine)
