@@ -10,7 +10,7 @@ __all__ = [
     "predict",
     "roofline",
     "scale_plan",
-    "scaling",
     "stack_rows",
+    "time_growth",
     "workload",
 ]
