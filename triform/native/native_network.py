@@ -84,7 +84,8 @@ class NativeStack(nn.Module):
             stream = stream.clone()
         rows = stream.reshape(-1, stream.shape[-1]).contiguous()
         cached = self.causal and cache is not NO_CACHE
-        spans = find_spans_in_cache(text, cache) if cached else find_spans_of_texts(text)
+        pasts = self._find_pasts(cache, x.shape[1]) if cached else None
+        spans = find_spans_in_cache(text, cache, window=self.window) if cached else find_spans_of_texts(text)
         places = place_rows(spans, causal=self.causal, window=self.window)
         source_places = place_sources(text, memory, [span.tokens for span in spans]) if memory.layers else None
         self._extend_tables(1 + int(places[:, 1].max(initial=0)))
@@ -93,7 +94,7 @@ class NativeStack(nn.Module):
             rows,
             places=places,
             source_places=source_places,
-            pasts=self._find_pasts(cache, x.shape[1]) if cached else None,
+            pasts=pasts,
             sources=[make_past_fields(layer) for layer in memory.layers],
             tables=self.tables,
         )
@@ -102,14 +103,12 @@ class NativeStack(nn.Module):
 
     def _find_pasts(self, cache: AnyCache, count: int) -> list[PastFields]:
         """Keys and values of every layer where the cache holds them now; it grows here if it must."""
-        if isinstance(cache, Cache | CacheRows):
-            cache.open(count)
+        cache.open(count)
         owner = cache if isinstance(cache, Cache) else cast(CacheRows, cache).cache
-        store = owner.open_rows(0, 1, 0).store
-        known, address, fields = self._pasts
-        if known is None or known() is not owner or address != store[0].data_ptr():
-            fields = [make_past_fields((keys, values)) for keys, values in store]
-            self._pasts = (ref(owner), store[0].data_ptr(), fields)
+        known, allocations, fields = self._pasts
+        if known is None or known() is not owner or allocations != owner.allocations:
+            fields = [make_past_fields((keys, values)) for keys, values in owner.store]
+            self._pasts = (ref(owner), owner.allocations, fields)
         return fields
 
     def _extend_tables(self, positions: int) -> None:
