@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check docs mutate soak format bench clean
+.PHONY: demo test test-all check docs site dist mutate soak format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/triform demo
@@ -22,8 +22,15 @@ check: $(VENV)/.check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.run  # docs/map.md and docs/api.md, from the source
+docs: $(VENV)/.run  # docs/map.md, docs/api.md and docs/http.md, from the source
 	$(BIN)/python docs/make_docs.py
+	$(BIN)/python docs/make_http_reference.py
+
+site: $(VENV)/.docs  # docs/ as a site in build/site; a dead link is an error
+	$(BIN)/zensical build --clean --strict
+
+dist: $(VENV)/.release  # what is released, into dist/, each wheel tried in an empty environment
+	$(BIN)/python release/make_distributions.py
 
 mutate: $(VENV)/.mutate  # an hour or so: which planted mistakes no test notices
 	$(BIN)/python tests/mutation/run.py
@@ -62,6 +69,14 @@ $(VENV)/.check: $(VENV)/.run
 
 $(VENV)/.mutate: $(VENV)/.test
 	$(PIP) --editable '.[test,mutate]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) --editable '.[docs]'
+	touch $@
+
+$(VENV)/.release: $(VENV)/.run
+	$(PIP) --editable '.[release]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.run

@@ -1,8 +1,10 @@
 """Compiles the native kernels into a wheel; where there is no compiler, the wheel is one for every platform.
 
-The libraries need no Python and no torch of a certain version: the wheel is tagged `py3-none-<platform>`.
+The libraries need no Python and no torch of a certain version: the wheel is tagged `py3-none-<platform>`. With
+TRIFORM_KERNELS=off nothing is compiled.
 """
 
+import os
 import runpy
 import sys
 import sysconfig
@@ -17,6 +19,8 @@ class KernelsHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":  # a checkout compiles by `make`, or when it first needs the library
+            return
+        if os.environ.get("TRIFORM_KERNELS") == "off":
             return
         root = Path(self.root)
         # These two files need nothing that is installed later.

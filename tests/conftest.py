@@ -1,5 +1,6 @@
 """For all tests: where shapes are checked, one thread (tiny matrices), and the `shared` data folder."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -26,6 +27,12 @@ TESTS = Path(__file__).parent
 import torch  # noqa: E402
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests and the modules they import stay to the end: no garbage collection walks over them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from triform.threads import prepare_threads
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from triform import families, spec

@@ -19,13 +19,14 @@ from triform.core import initial_weights, inputs
 from triform.core.build import make_cache
 from triform.core.forms import Form
 from triform.core.quantized_network import find_matrices, name_kind
+from triform.devices import check_weight_kind, find_device
 from triform.errors import InputError
 from triform.generation_defaults import GenerationDefaults
 from triform.parameters import count_parameters
 from triform.pooling import Pooling, Role
 from triform.precision import to_dtype
 from triform.spec import ModelSpec
-from triform.weight_kinds import weight_kind_named
+from triform.weight_kinds import AUTO, weight_kind_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -699,7 +700,18 @@ class Model:
         self.own_folders.add(place)
 
 
-def build(spec: ModelSpec, *, seed: int = 0, dtype: str | torch.dtype = torch.float32, device: str = "cpu") -> Model:
-    """A model with initial, untrained weights; the same seed gives the same weights."""
-    network = initial_weights.build_network(spec, seed=seed, dtype=to_dtype(dtype) or torch.float32, device=device)
-    return Model(spec=spec, network=network)
+def build(
+    spec: ModelSpec,
+    *,
+    seed: int = 0,
+    dtype: str | torch.dtype | None = None,
+    device: str | None = None,
+    weights: str = AUTO,
+) -> Model:
+    """A model with initial, untrained weights; the same seed gives the same weights. Unless asked otherwise: float32 on
+    the CPU. `device`, `dtype` and `weights` as for `load`."""
+    where, kind = find_device(device), to_dtype(dtype)
+    check_weight_kind(weights, device=where, dtype=kind)
+    network = initial_weights.build_network(spec, seed=seed, dtype=kind or torch.float32, device=where)
+    model = Model(spec=spec, network=network)
+    return model if weights in (AUTO, "float32") else model.with_weights(weights)

@@ -95,13 +95,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "triform.cli", "families"], stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run([sys.executable, "-m", "triform", "families"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2
     assert done.stderr == b"triform: the output cannot be written: No space left on device\n"
 
 
 def test_a_reader_that_has_gone_is_no_failure() -> None:
-    command = [sys.executable, "-m", "triform.cli", "families", "--json"]
+    command = [sys.executable, "-m", "triform", "families", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -130,8 +130,7 @@ def test_every_command_that_reads_rows_lets_columns_and_format_be_named() -> Non
     for name in triform.list_commands(context):
         options = [option for param in triform.get_command(context, name).params for option in param.opts]
         found[name] = sorted(option[2:-7] for option in options if option.endswith("-column") and option != "--column")
-        if name != "probe":  # its label file has a column, and is no data file
-            assert ("--format" in options) == bool(found[name])
+        assert ("--format" in options) == bool(found[name])
     every = ["answers", "context", "first", "label", "messages", "question", "score", "second", "source", "starts"]
     every += ["tags", "target", "text", "tokens"]
     of_texts = ("complete", "decide", "embed", "fill", "index", "rerank", "search", "summarize", "translate")
@@ -178,8 +177,16 @@ def test_the_command_line_is_frozen() -> None:
     drafting = {name for name, options in surface.items() if "--draft" in options}
     assert drafting == {"chat", "complete", "run", "serve", "summarize", "translate"}
     assert {name for name, options in surface.items() if "--prefix-cache" in options} == {"chat", "complete", "serve"}
-    apart = ("--weights", "--draft", "--prefix-cache")
+    assert {name for name, options in surface.items() if "--device" in options} == {
+        *("activations", "answer", "ask", "chat", "classify", "complete", "decide", "embed", "eval", "fill", "index"),
+        *("intervene", "look", "mcp", "rerank", "run", "score", "search", "serve", "summarize", "sweep", "tag"),
+        *("train", "translate"),
+    }
+    apart = ("--weights", "--draft", "--prefix-cache", "--device")
     surface = {name: [option for option in options if option not in apart] for name, options in surface.items()}
+    for name, options in surface.items():
+        if "--dtype" in options and name not in ("cost", "export"):  # which have one of their own
+            options.remove("--dtype")
     asked = ["--adapter", "--file", "--json", "--out", "--resume", "--shard", "--whole", "-f", "texts"]
     assert surface == {
         "activations": ["--at", "--file", "--out", "--position", "--resume", "--targets", "-f", "model"],
@@ -196,7 +203,7 @@ def test_the_command_line_is_frozen() -> None:
         ],
         "ask": [
             *("--embedding-model", "--in", "--json", "--max-tokens", "--min-cosine", "--mode", "--model", "--rerank"),
-            *("--where", "-k", "index", "question"),
+            *("--store", "--where", "-k", "index", "question"),
         ],
         "completion": ["shell"],
         "help": ["command"],
@@ -230,7 +237,10 @@ def test_the_command_line_is_frozen() -> None:
         "families": ["--json", "names"],
         "fill": sorted([*asked, "--url", "--candidates", "-k", "model"]),
         "import": ["--out", "--tokenizer", "source"],
-        "index": ["--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--windows", "places"],
+        "index": [
+            *("--dimensions", "--hnsw", "--keep", "--longest", "--model", "--out", "--store", "--vectors", "--windows"),
+            "places",
+        ],
         "lecture": ["--again", "--all", "--book", "--experiment", "--json", "--quiz", "chapter"],
         "lint": ["--json", "--strict", "--task", "--valid", "data"],
         "look": [
@@ -243,7 +253,9 @@ def test_the_command_line_is_frozen() -> None:
         "rerank": sorted([*asked, "--url", "--top", "model", "query"]),
         "run": sorted([*asked, "--url", "--context", "model"]),
         "score": sorted([*asked, "--url", "--source", "--totals", "model"]),
-        "search": sorted([*asked, "--url", "--in", "--mode", "--model", "--rerank", "--where", "-k", "index"]),
+        "search": sorted(
+            [*asked, "--url", "--in", "--mode", "--model", "--rerank", "--store", "--where", "-k", "index"]
+        ),
         "serve": [
             *(
                 "--adapter",
@@ -256,7 +268,7 @@ def test_the_command_line_is_frozen() -> None:
                 "--index",
                 "--json",
             ),
-            *("--limit", "--memory", "--port", "models"),
+            *("--limit", "--memory", "--port", "--store", "models"),
         ],
         "summarize": sorted([*asked, "--url", "--beams", "--max-tokens", "model"]),
         "tag": sorted([*asked, "--url", "model"]),

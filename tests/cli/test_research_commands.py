@@ -38,12 +38,21 @@ def test_activations_then_probe(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "on rows not seen" in capsys.readouterr().out
     labels.write_text("text,label\nw1,a\nw2\n", encoding="utf-8")
     assert run("probe", out, labels) == 2
-    assert "labels.csv:3 has fewer columns than the header" in capsys.readouterr().err
+    assert "labels.csv:3: wrong columns: 1 cells, the first row has 2; every row" in capsys.readouterr().err
     labels.write_text("label\na\nb\n", encoding="utf-8")
     assert run("probe", out, labels) == 2
     assert "has 40 rows and" in capsys.readouterr().err
     assert run("probe", out, labels, "--label-column", "topic") == 2
-    assert "has no column 'topic'; it has label" in capsys.readouterr().err
+    assert "has no column 'topic'; it has 'label'" in capsys.readouterr().err
+    names = ["a" if i % 3 else "b" for i in range(40)]
+    for name, text, flags in (
+        ("labels.txt", "".join(f"{one}\n" for one in names), ()),
+        ("labels.jsonl", "".join(json.dumps({"topic": one}) + "\n" for one in names), ("--label-column", "topic")),
+        ("labels", "label,more\n" + "".join(f"{one},x\n" for one in names), ("--format", "csv")),
+    ):
+        (folder / name).write_text(text, encoding="utf-8")
+        assert run("probe", out, folder / name, "--folds", 3, "--json", *flags) == 0
+        assert json.loads(capsys.readouterr().out)["accuracy"] > 0.5
     assert run("activations", folder / "model", "--file", texts, "--at", "L1", "--out", out) == 2
     assert "already there" in capsys.readouterr().err
 

@@ -143,6 +143,14 @@ def test_a_run_that_fails_before_its_first_rows_leaves_nothing(tmp_path: Path) -
     assert collect_activations(model_of("gpt2"), [[1, 2]], "L0", out=out).shape == (1, 16)
 
 
+def test_sources_of_unequal_length_may_have_targets_of_equal_length() -> None:
+    """Source and target of a pass are packed alike."""
+    model, goals = model_of("vaswani", torch.float64), [[1, 2, 3]] * 4
+    together = collect_activations(model, TEXTS[:4], "L1", targets=goals)
+    alone = [np.asarray(collect_activations(model, [text], "L1", targets=goals[:1]))[0] for text in TEXTS[:4]]
+    np.testing.assert_allclose(np.asarray(together), alone, atol=1e-9)
+
+
 def test_targets_belong_to_encoder_decoders() -> None:
     with pytest.raises(InputError, match="needs a target for every text"):
         collect_activations(model_of("t5"), TEXTS, "L0")

@@ -14,6 +14,8 @@ from triform.inspect.measures import CosineDistance
 from triform.inspect.model_answers import find_kind
 from triform.spec import NoHead, Pooled
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # shapes: tests/roads, and the shorter proofs beside this one
+
 # A model whose layers share one block has one location for all of them.
 SEVERAL = [name for name in EVERY if "albert" not in name and "shared" not in name]
 ANSWERING = [name for name, spec in EVERY.items() if name in SEVERAL and not isinstance(spec.head, NoHead | Pooled)]

@@ -30,6 +30,8 @@ from triform.inspect.view import look
 from triform.native.native_network import is_worth_native
 from triform.weight_kinds import WeightKind
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # shapes: tests/roads, and the shorter proofs beside this one
+
 # A model whose layers share one block has one location for all of them.
 SEVERAL = [name for name in EVERY if "albert" not in name and "shared" not in name]
 PLACES = ("L1H2", "L0", "L1.attention", "L0.feedforward", "L1H2.q", "L1H2.k@0,2", "L1@-1", "L0.attention@1")

@@ -25,6 +25,8 @@ from triform.inspect.sweeps import make_cells, read_texts, sweep
 from triform.inspect.view import look
 from triform.model import Model
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # shapes: tests/roads, and the shorter proofs beside this one
+
 # A model whose layers share one block has one location for all of them.
 SEVERAL = [name for name in EVERY if "albert" not in name and "shared" not in name]
 TEXTS = [list(SOURCE), [5, 6, 7, 1, 2, 3, 4], [1, 2, 3]]

@@ -15,6 +15,9 @@ from tiny_models import EVERY, enlarge_weights
 from triform.core import inputs
 from triform.core.initial_weights import build_network
 from triform.errors import TriformError
+from triform.inspect.ablations import steering_vector
+from triform.inspect.compare_models import compare as compare_models
+from triform.inspect.parse_changes import ChangeSources
 from triform.inspect.taps import tap_outputs
 from triform.inspect.view import look
 from triform.model import Model
@@ -45,6 +48,8 @@ def questions(looker: InspectionSession, run: PageRun) -> list[requests.AnyPageR
         requests.HeadsRequest(**own, queries=(0, n), keys=(0, n)),
         requests.FormulaRequest(**own, head=1, queries=(0, n), keys=(0, n)),
         requests.OverviewRequest(**own, head=1),
+        requests.BirdseyeRequest(run=run),
+        requests.BlockRequest(run=run, stack=stack, layer=1, query=1),
         requests.AddedRequest(**own, head=1, query=1),
         requests.StreamRequest(run=run, stack=stack, tokens=(0, n)),
         requests.PositionsRequest(stack=stack),
@@ -129,9 +134,9 @@ def test_looking_is_not_felt_outside(form: str) -> None:
 
     before = logits()
     heads = tuple(OffHead(stack=stack, kind="self", layer=0, head=head) for head in range(4))
-    from triform.page.session import apply_change
+    from triform.page.session import apply_switches
 
-    with apply_change(one.model.network, Interventions(heads=heads, temperature=3.0)):
+    with apply_switches(one.model.network, Interventions(heads=heads, temperature=3.0)):
         inside = inputs.compute_logits(one.model.network, model.spec, ids, target=goal)
         assert torch.equal(logits(), before)
     assert not torch.equal(inside, before)
@@ -267,6 +272,117 @@ def test_of_a_long_pass_only_what_is_asked_for_is_computed(monkeypatch: pytest.M
         assert ran[1:] == [("decoder.blocks.0", 9), ("decoder.blocks.1", 9), ("readout", 1)]
 
 
+# --- the language of changes, the dials, all heads, one block --------------------------------------------------------
+
+LINES = (
+    "off L1",
+    "scale L0H1 0.5",
+    "patch L0@1",
+    "mean L1H0",
+    "resample L0H2",
+    "steer L0 2",
+    "mask past 2",
+    "temperature 2",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_of_the_language_is_what_python_does(form: str, line: str) -> None:
+    """Every change of the language, in every form: the page's answer is that of the patched model."""
+    one = looker(form)
+    texts = ("the mole sat on a mat", "a sea lion")
+    change = Interventions(
+        changes=(line,), source="the sea lion cat sat on a fat mat", texts=texts, toward=texts[:1], away=texts[1:]
+    )
+    given = run(text="the fat ginger cat sat on a mat", change=change)
+    at = 3
+    found = answer_request(one, requests.AnswerRequest(run=given, position=at))
+    target = one.encode_target(given) if one.has_target else None
+    vector = steering_vector(one.model, "L0", texts[:1], texts[1:]) if line.startswith("steer") and not target else None
+    if target is None:
+        source = look(one.model, change.source)
+        sources = ChangeSources(run=source, texts=texts, vector=vector)
+        after = compare_models(one.model, one.model.patched(line, sources=sources), given.text, position=at)
+        assert found["parted"] == pytest.approx(after.divergence(), rel=1e-3, abs=1e-5)
+    assert found["was"]["before"] != found["was"]["after"]
+
+
+def test_an_embedder_shows_cosines_with_its_neighbours() -> None:
+    one = InspectionSession("vectors", encoder("embed"))
+    off = Interventions(changes=("off L0",))
+    near = ("the fat ginger cat", "a sea lion")
+    asked = requests.AnswerRequest(run=PageRun(text="the fat ginger cat"), position=0, neighbours=near)
+    same = answer_request(one, asked)["nearest"]
+    assert same["before"] == same["after"]
+    assert same["before"][:2] == pytest.approx([1, 1], abs=1e-4)
+    moved = answer_request(one, msgspec.structs.replace(asked, run=PageRun(text="the fat ginger cat", change=off)))
+    comparison = compare_models(one.model, one.model.patched("off L0"), "the fat ginger cat", neighbours=near)
+    assert moved["nearest"]["after"] == pytest.approx(comparison.nearest().values[:, 1].tolist(), abs=1e-4)
+    assert moved["nearest"]["before"] == same["before"] != moved["nearest"]["after"]
+
+
+def test_the_last_tokens_alone_are_a_text_of_their_own() -> None:
+    """Context 3 of 7: what the model predicts is what it predicts behind these three."""
+    one, text = looker("decoder"), "the fat ginger cat sat on a"
+    cut = PageRun(text=text, change=Interventions(context=3))
+    found = answer_request(one, requests.AnswerRequest(run=cut, position=6))
+    alone = answer_request(one, requests.AnswerRequest(run=PageRun(text="sat on a"), position=2))
+    assert (found["labels"], found["chances"]) == (alone["labels"], alone["chances"])
+    with pytest.raises(TriformError, match="token 2 is not among the last 3 tokens"):
+        answer_request(one, requests.AnswerRequest(run=cut, position=2))
+
+
+def test_the_temperature_of_sampling_divides_the_logits() -> None:
+    one = looker("decoder")
+    cold = answer_request(one, requests.AnswerRequest(run=run(), position=3, sampling=0.5))
+    logits = one.view(run()).logits[0, 3].double()
+    assert cold["chances"][0] == pytest.approx(float((logits / 0.5).softmax(-1).max()), rel=1e-4)
+    assert cold["was"]["before"] != cold["was"]["after"]
+
+
+def test_all_heads_are_told_in_a_few_numbers() -> None:
+    one = looker("encoder-decoder")
+    found = answer_request(one, requests.BirdseyeRequest(run=run(text="the cat sat the cat")))["kinds"]
+    assert [(each["stack"], each["kind"]) for each in found] == [
+        ("encoder", "self"),
+        ("decoder", "self"),
+        ("decoder", "cross"),
+    ]
+    view = one.view(run(text="the cat sat the cat"))
+    weights = view.attention(1, 2, stack="encoder").values
+    measures = found[0]["measures"]
+    assert measures["previous token"][1][2] == pytest.approx(
+        np.mean([weights[i, i - 1] for i in range(1, 5)]), rel=1e-4
+    )
+    assert measures["induction"][1][2] == pytest.approx((weights[3, 1] + weights[4, 2]) / 2, rel=1e-4)
+    assert measures["first token"][1][2] == pytest.approx(weights[1:, 0].mean(), rel=1e-4)
+    assert list(found[2]["measures"]) == ["first token", "spread"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_block_is_played_from_its_input_to_its_output(form: str) -> None:
+    """Additions chain: each begins with what the one before has left, and the last gives the block's output."""
+    one = looker(form)
+    stack = list(one.model.spec.stacks)[-1]
+    steps = answer_request(one, requests.BlockRequest(run=run(), stack=stack, layer=1, query=2))["steps"]
+    names = [step["name"] for step in steps]
+    assert [name for name in names if name in ("attend", "up", "down")] == ["attend"] * names.count("attend") + [
+        "up",
+        "down",
+    ]
+    adds = [step for step in steps if step["name"] == "add"]
+    for step in adds:
+        parts = np.array(step["given"]["numbers"]) + np.array(step["matrix"]["cells"][0][:16])
+        assert parts == pytest.approx(np.array(step["made"]["numbers"]), abs=1e-3)
+    block = one.view(run()).record.last_call(f"{stack}.blocks.1").output[0, 2]
+    assert steps[-1]["made"]["numbers"] == pytest.approx(block.tolist(), rel=1e-3, abs=1e-4)
+    attend = next(step for step in steps if step["name"] == "attend")
+    assert attend["matrix"]["shape"][0] == 4
+    if attend["matrix"]["shape"][1] <= 40:  # else cells are the largest of several
+        assert np.array(attend["matrix"]["cells"]).sum(-1) == pytest.approx(np.ones(4), abs=1e-3)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 HERE = {"run": run(), "stack": "decoder", "kind": "self"}
@@ -293,6 +409,18 @@ REFUSED = {
     "only encoder-decoders have a target": requests.StartRequest(run=run(target="cat")),
     "'dog' is not in 'the cat'": requests.ContextsRequest(texts=("the cat",), word="dog"),
     "request at most 32": requests.LensRequest(run=run(LONG), tokens=(0, 100)),
+    "patch takes its values from another text": requests.AnswerRequest(
+        run=run(change=Interventions(changes=("patch L0",))), position=0
+    ),
+    "unknown change 'of'; did you mean 'off'?": requests.AnswerRequest(
+        run=run(change=Interventions(changes=("of L0",))), position=0
+    ),
+    "layer 7 is not in this decoder": requests.AnswerRequest(
+        run=run(change=Interventions(changes=("off L7H0",))), position=0
+    ),
+    "this text has 9 tokens, the patch of decoder.blocks.0 comes from a text of 2": requests.AnswerRequest(
+        run=run(change=Interventions(changes=("patch L0",), source="the cat")), position=0
+    ),
     "position 99 is out of range": requests.AnswerRequest(run=run(), position=99),
     "temperature=0.0 is out of range": requests.AnswerRequest(
         run=run(change=Interventions(temperature=0.0)), position=0

@@ -72,6 +72,7 @@ def without_left(name: str, inputs: list[tuple[int, int, str]]) -> list[tuple[in
     return [each for each in inputs if each[2] != "left" or CASES[name].family not in EAGER_ONLY]
 
 
+@pytest.mark.usefixtures("unchecked")  # the shapes of each model are checked below, with its gradients
 @EVERY
 @torch.no_grad()
 def test_logits_are_the_references(name: str, ours: Any) -> None:
@@ -145,6 +146,7 @@ def parts_of(model: Model) -> tuple[TensorPart, ...]:
     return family.make_table(architecture, bare=family.heads[architecture].bare).parts(model.spec)
 
 
+@pytest.mark.usefixtures("unchecked")
 @EVERY
 @torch.no_grad()
 def test_float32_is_at_most_twice_as_far_from_the_truth(name: str, ours: Any, folders: Any) -> None:

@@ -61,9 +61,31 @@ BEYOND = (
     "no passage",
 )
 ELSEWHERE = {  # two fields that must fit each other, or the model
-    "/v1/classify": ("labels of your own need", "there are no labels", "hypothesis", "text_pair"),
-    "/v1/systemone": ("asks one question", "ask others", "give one of them", "levels", "choices"),
-    "/v1/score": ("give text (with or without source)", "text_1", "source"),
+    "/v1/classify": (
+        "labels of your own need a model for natural-language inference",
+        "there are no labels to choose from",
+        "are not two or more different ones",
+        "needs one {} where the label goes",
+        "labels of your own are for single texts",
+        "second texts; give one per text",
+        "this model was trained on single texts",
+        "this model compares two texts",
+    ),
+    "/v1/systemone": (
+        "asks one question, questions ask others",
+        "choices and levels are two kinds of questions",
+        "are not two or more different ones",
+    ),
+    "/v1/score": (
+        "give text (with or without source), or both text_1 and text_2",
+        "source belongs to text, not to text_1 and text_2",
+        "sources; give one per text",
+        "give one, or as many as the other",
+        "does not score pairs of texts",
+        "has no source; an encoder-decoder scores",
+        "an encoder scores whole texts, which have no source",
+    ),
+    "/v1/embeddings": ("is out of range: this model's vectors have",),
     "/v1/cost": ("an encoder", "a decoder", "encoder-decoder", "generation", "phase", "positions", "source"),
     "/v1/translate": ("an alignment needs cross-attention", "names no language pairs"),
     "/v1/look": ("",),  # every view has bounds of its own, of which the page knows

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
+from triform.cli.device_options import DEVICE, DTYPE
 from triform.cli.generation_options import DRAFT, GENERATING, KEEPING_PREFIXES, PREFIX_CACHE
 from triform.cli.streams import (
     describe_encoding_error,
@@ -32,6 +33,7 @@ from triform.train.signals import exit_code
 __all__ = [
     "COMMANDS",
     "IS_QUIET",
+    "ON_A_DEVICE",
     "QUIET",
     "RUN_A_MODEL",
     "THREADS",
@@ -102,6 +104,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # Commands that open a model as `--weights` says; the others take no such option, or have their own.
 RUN_A_MODEL = {*TASKS, "cost", "eval", "index", "look", "run", "serve"}
+# Commands that compute on one device; `serve` has a device per model, `check` computes in every dtype on the CPU.
+ON_A_DEVICE = {
+    *TASKS, "activations", "ask", "eval", "index", "intervene", "look", "mcp", "run", "sweep", "train",
+}  # fmt: skip
 
 
 def all_commands() -> dict[str, tuple[str, str]]:
@@ -147,6 +153,7 @@ class Lazy(click.Group):
         command: click.Command = getattr(import_module(module), function)
         options = [THREADS, QUIET]
         options += [WEIGHTS] if cmd_name in RUN_A_MODEL else []
+        options += [DEVICE, DTYPE] if cmd_name in ON_A_DEVICE else []
         options += [DRAFT] if cmd_name in GENERATING else []
         options += [PREFIX_CACHE] if cmd_name in KEEPING_PREFIXES else []
         from triform.cli.completion import add_completion

@@ -18,6 +18,10 @@ from triform.data.columns import Layout
 from triform.data.formats import FORMAT_KEYS
 from triform.data.rows import DataRow
 
+format_option = click.option(
+    "--format", type=click.Choice(FORMAT_KEYS), help="The file format, if the name does not tell it."
+)
+
 
 def layout_options(*kinds: type[DataRow]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option for the column of each field of these kinds of rows, and `--format`: the command gets a `layout`."""
@@ -27,11 +31,10 @@ def layout_options(*kinds: type[DataRow]) -> Callable[[Callable[..., Any]], Call
         @wraps(command)
         def with_layout(*args: Any, **given: Any) -> Any:
             named = {field: given.pop(_parameter(field)) for field in fields}
-            columns = {field: _column(name) for field, name in named.items() if name is not None}
+            columns = {field: parse_column(name) for field, name in named.items() if name is not None}
             return command(*args, layout=Layout(columns, given.pop("format")), **given)
 
-        says = "The file format, if the name does not tell it."
-        made: Callable[..., Any] = click.option("--format", type=click.Choice(FORMAT_KEYS), help=says)(with_layout)
+        made: Callable[..., Any] = format_option(with_layout)
         for field in reversed(fields):
             made = _option(field, fields)(made)
         return made
@@ -53,5 +56,6 @@ def _parameter(field: str) -> str:
     return f"{field}_column"
 
 
-def _column(name: str) -> str | int:
+def parse_column(name: str) -> str | int:
+    """A number is the place of a column, anything else its name."""
     return int(name) if name.isdecimal() else name

@@ -12,13 +12,13 @@ from rich.text import Text
 
 import triform
 from triform.cli import progress
+from triform.cli.device_options import chosen_device, chosen_dtype
 from triform.cli.generation_options import chosen_draft
 from triform.cli.weights_option import chosen_weights
 from triform.families import NAMED
 from triform.parameters import count_parameters
 from triform.spec import ModelSpec
 from triform.tasks import tasks_of
-from triform.weight_kinds import AUTO
 
 if TYPE_CHECKING:
     from triform.model import Model
@@ -41,18 +41,21 @@ def add_adapter_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_model(name: str, *, seed: int = 0, weights: str | None = None) -> "Model":
     """A folder, a name in the model store, or a family's size by name with random weights of that seed; with what
-    --adapter named, in the kind of weights that --weights names, unless another is given, and the model of --draft."""
+    --adapter named, in the kind of weights that --weights names, unless another is given, and the model of --draft;
+    where --device and --dtype say."""
+    place: dict[str, Any] = {"device": chosen_device(), "dtype": chosen_dtype()}
     kind = chosen_weights() if weights is None else weights
     context = click.get_current_context(silent=True)
     adapters = () if context is None else context.meta.get(ADAPTERS, ())
     with progress.show_line(lambda: f"opening {name}"):
         if name in NAMED and not Path(name).is_dir():
-            built = triform.build(NAMED[name], seed=seed)
-            model = built if kind in (AUTO, "float32") else built.with_weights(kind)
+            model = triform.build(NAMED[name], seed=seed, weights=kind, **place)
         else:
-            model = triform.load(name, weights=kind)
+            model = triform.load(name, weights=kind, **place)
         model = model.with_adapter(*adapters) if adapters else model
-        return model if (draft := chosen_draft()) is None else model.with_draft(triform.load(draft, weights=kind))
+        return (
+            model if (draft := chosen_draft()) is None else model.with_draft(triform.load(draft, weights=kind, **place))
+        )
 
 
 def read_spec(name: str) -> ModelSpec:

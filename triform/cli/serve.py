@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from triform.cli.device_options import add_place_options
 from triform.cli.generation_options import chosen_draft, chosen_prefix_folder
 from triform.cli.index_store import read_stored_index, store_option
 from triform.cli.weights_option import chosen_weights
@@ -42,6 +43,7 @@ from triform.hints import Hint
 )
 @click.option("--limit", "limits", multiple=True, metavar="NAME=NUMBER", help="Change a bound; --check lists them.")
 @click.option("--memory", help="Memory the service may use, for example 4GB; default: all of this machine.")
+@add_place_options
 @click.option("--check", is_flag=True, help="Check everything and print the plan, without starting.")
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the plan as JSON.")
 def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> int:
@@ -56,6 +58,7 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
       triform serve chat=models/smollm2 --limit rows=32 --limit queue=128
       triform serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --allow-host models.example.org
       triform serve models/large --draft models/small
+      triform serve smollm2 minilm --device cuda:0 --device minilm=cpu --dtype smollm2=bfloat16
       triform serve smollm2 --check
     """
     from triform.serve.http import auth
@@ -65,7 +68,8 @@ def serve(models: tuple[str, ...], check: bool, as_json: bool, **given: Any) -> 
     bounds = parse_limits(given["limits"])
     keys = [*given["keys"], *(key for file in given["key_files"] for key in auth.read_keys(file))]
     access = auth.make_access(host=given["host"], keys=keys, hosts=given["hosts"], origins=given["origins"])
-    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft())
+    places = {"devices": given["devices"], "dtypes": given["dtypes"]}
+    found = find_sources(models, weights=chosen_weights(), draft=chosen_draft(), **places)
     found += find_adapters(given["adapters"], found)
     store = given["store"]
     indexes = dict(split_name(one, store) for one in given["indexes"])

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triform.cli import progress
+from triform.cli.device_options import chosen_device, chosen_dtype
 from triform.cli.layout_options import layout_options
 from triform.cluster.launch import check_processes, run_processes
 from triform.cluster.rank import find_rank
@@ -81,6 +82,7 @@ def train(
       triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
       triform train complete shakespeare.txt --out poet --resume
       triform train complete shakespeare.txt --out poet --processes 2 --set accumulate=2
+      triform train complete shakespeare.txt --out poet --device cuda --dtype bfloat16
     """
     if is_starter(processes):
         ctx.exit(run_processes(ctx.find_root().obj, count=processes or 1))
@@ -89,7 +91,12 @@ def train(
     from triform.pipeline import run_training
     from triform.train.signals import exit_code
 
-    request = run_training.TrainingRequest(**given, length={"steps": steps, "epochs": epochs, "minutes": minutes})
+    request = run_training.TrainingRequest(
+        **given,
+        length={"steps": steps, "epochs": epochs, "minutes": minutes},
+        device=chosen_device(),
+        precision=chosen_dtype(),
+    )
     with join_team(find_rank(), silence=peer_timeout) as team:
         outcome = lead(request, team) if team.leads else run_training.follow(request, team)
     if outcome.stopped:

@@ -8,13 +8,14 @@ from torch import Tensor
 from triform import spec as s
 from triform.core.build import build_skeleton
 from triform.core.forms import Form, Network
-from triform.devices import find_device
 
 
 @torch.inference_mode(False)
-def build_network(spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Form:
+def build_network(
+    spec: s.ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Form:
     """A network with initial weights, in eval mode; trainable also when built inside `torch.inference_mode()`."""
-    network = build_skeleton(spec).to_empty(device=find_device(device)).to(dtype)
+    network = build_skeleton(spec).to_empty(device=device).to(dtype)
     initialize(network, spec, seed=seed)
     return network.eval()
 

@@ -58,12 +58,16 @@ def steering_vector(
     away: Sequence[TextOrIds],
     *,
     position: Pooled = -1,
+    targets: tuple[Sequence[TextOrIds], Sequence[TextOrIds]] | None = None,
 ) -> Tensor:
     """mean(toward) − mean(away) of the activations at the location, [W]; add it with `AddVector`."""
     if position == "all" or not toward or not away:
         raise InputError("a steering vector needs at least one text for each direction, and one position or 'mean'")
-    plus, minus = (collect_activations(model, texts, where, position=position).values for texts in (toward, away))
-    return torch.from_numpy(plus.mean(0) - minus.mean(0))
+    plus, minus = (
+        collect_activations(model, texts, where, position=position, targets=goals).values.mean(0)
+        for texts, goals in zip((toward, away), targets or (None, None), strict=True)
+    )
+    return torch.from_numpy(plus - minus)
 
 
 def without_positions(location: Location) -> Location:

@@ -172,10 +172,14 @@ def run_pass(network: Form, rows: Sequence[TextIds], location: Location, pooled:
         caught.append(vectors)
         return vectors
 
-    source = pack_rows(network, [row.ids for row in rows], [row.kinds for row in rows])
+    side_by_side = all(
+        len({len(side) for side in sides}) == 1 for sides in zip(*((r.ids, r.target) for r in rows), strict=True)
+    )
+    source = pack_rows(network, [row.ids for row in rows], [row.kinds for row in rows], side_by_side=side_by_side)
     with tap_location(network, location, keep), stop_after(network, location.path):
         if isinstance(network, EncoderDecoder) and rows[0].target:
-            network(Pair(source, pack_rows(network, [row.target for row in rows])))
+            target = pack_rows(network, [row.target for row in rows], side_by_side=side_by_side)
+            network(Pair(source, target))
         elif isinstance(network, EncoderDecoder):
             network.encode(source)
         else:
@@ -197,13 +201,15 @@ def pool(x: Tensor, pooled: Pooled) -> Tensor:
     return x.mean(0) if pooled == "mean" else x[pooled].clone()
 
 
-def pack_rows(network: Form, rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]] = ()) -> Text:
-    """Rows of one length side by side, others one after another."""
+def pack_rows(
+    network: Form, rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]] = (), *, side_by_side: bool
+) -> Text:
+    """Rows of one length side by side, others one after another; source and target in the same way."""
     device = network.token.weight.device
     ids = torch.tensor([id for row in rows for id in row], device=device)
     segments = torch.tensor([kind for row in kinds for kind in row], device=device) if kinds else torch.zeros_like(ids)
     lengths = tuple(len(row) for row in rows)
-    if len(set(lengths)) == 1:
+    if side_by_side:
         return Text(ids.view(len(rows), -1), segments.view(len(rows), -1))
     return PackedText(ids[None], segments[None], lengths)
 

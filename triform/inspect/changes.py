@@ -125,12 +125,14 @@ class UseMask(Intervention):
     allowed: AttentionMask
     kind: AttentionKind = "self"
     stack: StackName | None = None
+    window: int | None = None  # only keys less than so many positions away
 
     def apply(self, network: Form) -> AbstractContextManager[None]:
-        return interventions.with_mask(network, self.allowed, kind=self.kind, stack=self.stack)
+        return interventions.with_mask(network, self.allowed, window=self.window, kind=self.kind, stack=self.stack)
 
     def __str__(self) -> str:
-        return f"mask {self.allowed if isinstance(self.allowed, str) else 'given'}"
+        near = "" if self.window is None else f" {self.window}"
+        return f"mask {self.allowed if isinstance(self.allowed, str) else 'given'}{near}"
 
 
 @dataclass(frozen=True)

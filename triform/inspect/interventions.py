@@ -101,25 +101,32 @@ def merge_positions(path: str, old: Any, new: Any, positions: Collection[int] | 
 
 @contextmanager
 def with_mask(
-    network: Form, allowed: AttentionMask, *, kind: AttentionKind = "self", stack: StackName | None = None
+    network: Form,
+    allowed: AttentionMask,
+    *,
+    window: int | None = None,
+    kind: AttentionKind = "self",
+    stack: StackName | None = None,
 ) -> Iterator[None]:
     """Another attention mask in a whole stack: "all", "past" (causal), or a boolean matrix queries × keys.
 
-    A position bias stays as it was.
+    With `window`, of these only keys less than so many positions away. A position bias stays as it was.
     """
     name = module_paths.check_stack(network, stack)
     mask = allowed if isinstance(allowed, str) else check_mask(allowed)
     if isinstance(mask, str) and mask not in ("all", "past"):
         raise InputError(f"mask {mask!r} is unknown; use 'all', 'past', or a matrix queries × keys of True and False")
+    if window is not None and (window < 1 or not isinstance(mask, str)):
+        raise InputError(f"window={window} needs the mask 'all' or 'past', and at least 1 position")
 
     def change_stack(path: str, inputs: Inputs) -> Inputs:
         rectangle, *rest = inputs
-        return replace_mask(rectangle, mask), *rest
+        return replace_mask(rectangle, mask, window), *rest
 
     def change_kernel(path: str, inputs: Inputs) -> Inputs:
         q, k, v, _ = inputs
         whole = masks.full_view(q.shape[2], k.shape[2], q.device)
-        return q, k, v, replace_mask(whole, mask).sight(q.dtype)
+        return q, k, v, replace_mask(whole, mask, window).sight(q.dtype)
 
     module_paths.attention_path(network, 0, kind=kind, stack=name)  # raises if there is no such attention
     taps = {
@@ -143,14 +150,16 @@ def check_mask(allowed: Tensor | Sequence[Sequence[bool]]) -> Tensor:
     return matrix
 
 
-def replace_mask(old: Rectangle, allowed: str | Tensor) -> Rectangle:
+def replace_mask(old: Rectangle, allowed: str | Tensor, window: int | None = None) -> Rectangle:
     """The view with another mask in place of its own."""
     if isinstance(allowed, Tensor):
         size = old.queries.shape[1], len(old.keys)
         if tuple(allowed.shape) != size:
             raise InputError(f"the mask has {list(allowed.shape)} queries and keys, this pass has {list(size)}")
         return old._replace(causal=False, allowed=allowed[None, None].to(old.keys.device))
-    past = allow_past(old.queries, old.keys, window=None) if allowed == "past" else None
+    past = allow_past(old.queries, old.keys, window=window) if allowed == "past" else None
+    if allowed == "all" and window is not None:
+        past = (old.keys - old.queries[:, None, :, None]).abs() < window
     return old._replace(causal=False, allowed=past)
 
 

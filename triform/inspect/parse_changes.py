@@ -2,9 +2,10 @@
 
 off L3H2 · off L3 · off L3.feedforward@2     scale L3H2 0.5
 patch L3H2@4 · patch L5 (from a source)      mean L3H2 · resample L3H2 (over reference texts)
-steer L6 4 (towards a vector)                temperature 0.5 · mask past · positions removed
+steer L6 4 (towards a vector)                temperature 0.5 · mask past · mask past 8 (a window) · positions removed
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,6 +38,7 @@ class ChangeSources:
     texts: Sequence[TextOrIds] = ()
     vector: Tensor | None = None
     seed: int = 0
+    targets: Sequence[TextOrIds] | None = None  # of the texts, for encoder-decoders
 
 
 class ChangeRequest(NamedTuple):
@@ -80,12 +82,13 @@ def make_patch(request: ChangeRequest) -> tuple[Intervention, ...]:
 
 
 def make_mean(request: ChangeRequest) -> tuple[Intervention, ...]:
-    return (ablate_with_mean(request.model, request.where, reference_of(request)),)
+    return (ablate_with_mean(request.model, request.where, reference_of(request), targets=request.sources.targets),)
 
 
 def make_resample(request: ChangeRequest) -> tuple[Intervention, ...]:
     texts = reference_of(request)
-    return (ablate_with_resample(request.model, request.where, texts, seed=request.sources.seed),)
+    seed, targets = request.sources.seed, request.sources.targets
+    return (ablate_with_resample(request.model, request.where, texts, seed=seed, targets=targets),)
 
 
 def reference_of(request: ChangeRequest) -> Sequence[TextOrIds]:
@@ -117,7 +120,12 @@ def make_temperature(request: ChangeRequest) -> tuple[Intervention, ...]:
 
 
 def make_mask(request: ChangeRequest) -> tuple[Intervention, ...]:
-    return (UseMask(request.where),)  # type: ignore[arg-type]  # checked when it is applied
+    """`mask past`, or with a window: `mask past 8`"""
+    window = request.number(math.nan)
+    if not (math.isnan(window) or window.is_integer()):
+        raise InputError(f"{request.text!r}: a window is a whole number of positions")
+    near = None if math.isnan(window) else int(window)
+    return (UseMask(request.where, window=near),)  # type: ignore[arg-type]  # checked when it is applied
 
 
 def make_positions(request: ChangeRequest) -> tuple[Intervention, ...]:
@@ -133,7 +141,7 @@ CHANGES: dict[str, tuple[int, int, Callable[[ChangeRequest], tuple[Intervention,
     "resample": (1, 1, make_resample),
     "steer": (1, 2, make_steer),
     "temperature": (1, 1, make_temperature),
-    "mask": (1, 1, make_mask),
+    "mask": (1, 2, make_mask),
     "positions": (1, 1, make_positions),
 }
 EXAMPLES = {
@@ -144,6 +152,6 @@ EXAMPLES = {
     "resample": "resample L3H2",
     "steer": "steer L6 4",
     "temperature": "temperature 0.5",
-    "mask": "mask past",
+    "mask": "mask past 8",
     "positions": "positions removed",
 }

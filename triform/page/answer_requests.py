@@ -8,8 +8,16 @@ import msgspec
 from triform.costs.predict import cache_bytes, cost
 from triform.costs.roofline import crossovers
 from triform.inspect import module_paths
+from triform.inspect.model_answers import find_kind
 from triform.inspect.view import View
-from triform.page import attention_answers, position_answers, prediction_answers, requests, stream_answers
+from triform.page import (
+    attention_answers,
+    block_answers,
+    position_answers,
+    prediction_answers,
+    requests,
+    stream_answers,
+)
 from triform.page.diagram import make_diagram
 from triform.page.prediction_answers import has_language_head
 from triform.page.requests import AnyPageRequest
@@ -33,6 +41,7 @@ def answer_start(session: InspectionSession, request: requests.StartRequest) -> 
         "dtype": view.dtype,
         "speaks": has_language_head(session),
         "writes": model.spec.decoder is not None and has_language_head(session),
+        "embeds": find_kind(model) == "vector",
         "words": model.tokenizer is not None,
         "text": request.run.text,
         "target": request.run.target,
@@ -82,6 +91,8 @@ ANSWERS: dict[type, Callable[[InspectionSession, Any], dict[str, Any]]] = {
     requests.StartRequest: answer_start,
     requests.HeadsRequest: attention_answers.answer_heads,
     requests.FormulaRequest: attention_answers.answer_formula,
+    requests.BirdseyeRequest: attention_answers.answer_birdseye,
+    requests.BlockRequest: block_answers.answer_block,
     requests.OverviewRequest: attention_answers.answer_overview,
     requests.AddedRequest: attention_answers.answer_added,
     requests.StreamRequest: stream_answers.answer_stream,

@@ -1,13 +1,15 @@
 """Answers about attention: all heads of a layer, one head step by step, and what a head adds to the stream."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triform.inspect import module_paths
 from triform.inspect.attention_view import HeadFormula as Written
+from triform.inspect.head_numbers import MAX_TOKENS, describe_heads
 from triform.inspect.labelled_array import MAX_ARRAY_NUMBERS
+from triform.inspect.module_paths import AttentionKind, StackName
 from triform.page import requests
 from triform.page.rounding import check_count, check_position, check_window, count_positions, round_to_lists
 from triform.page.session import InspectionSession, NeededModules
@@ -83,6 +85,20 @@ def pool_largest(weights: NDArray[Any], step: int) -> NDArray[Any]:
     """The maximum of each square of `step` × `step` weights."""
     down = np.maximum.reduceat(weights, np.arange(0, weights.shape[0], step), axis=0)
     return np.maximum.reduceat(down, np.arange(0, weights.shape[1], step), axis=1)
+
+
+def answer_birdseye(session: InspectionSession, request: requests.BirdseyeRequest) -> dict[str, Any]:
+    """A few numbers of every head of every attention: layers × heads."""
+    view = session.view(request.run, need=NeededModules("*.attend", session.all_modules.until))
+    kinds: list[tuple[StackName, AttentionKind]] = [(cast(StackName, stack), "self") for stack in view.texts]
+    if session.has_target:
+        kinds.append(("decoder", "cross"))
+    found = []
+    for stack, kind in kinds:
+        numbers = describe_heads(view, kind=kind, stack=stack)
+        measures = {name: round_to_lists(table.values) for name, table in numbers.items()}
+        found.append({"stack": stack, "kind": kind, "measures": measures})
+    return {"tokens": MAX_TOKENS, "kinds": found}
 
 
 def answer_added(session: InspectionSession, request: requests.AddedRequest) -> dict[str, Any]:

@@ -148,7 +148,12 @@ def list_requests(session: InspectionSession, run: PageRun) -> Iterator[AnyPageR
     for stack in names:
         for window in split_windows(counts[stack]):
             yield requests.StreamRequest(run=run, stack=stack, tokens=window)
+    yield requests.BirdseyeRequest(run=run)
     yield from list_attention_requests(session, run, counts)
+    for stack in names:
+        for layer in range(session.model.spec.stacks[stack].layers):
+            for query in range(min(WINDOW, counts[stack])):
+                yield requests.BlockRequest(run=run, stack=stack, layer=layer, query=query)
     yield from list_ablation_requests(session, run, counts[last])
 
 

@@ -11,6 +11,8 @@ from triform.inspect.module_paths import AttentionKind, StackName
 MAX_TEXT_CHARACTERS = 200_000
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31)]
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT_CHARACTERS)]
+Line: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Examples: TypeAlias = Annotated[tuple[Text, ...], Meta(max_length=16)]
 Window: TypeAlias = tuple[Count, Count]  # [from, to)
 
 
@@ -41,7 +43,14 @@ class Interventions(StrictStruct, frozen=True):
     feedforward: Annotated[tuple[OffFeedforward, ...], Meta(max_length=1024)] = ()
     positions: Literal["kept", "removed", "shuffled"] = "kept"
     mask: Literal["kept", "all", "past"] = "kept"
+    window: Count = 0  # of the mask: keys less than so many positions away; 0: all
     temperature: float = 1.0  # of attention
+    context: Count = 0  # only so many of the last tokens are read; 0: all
+    changes: Annotated[tuple[Line, ...], Meta(max_length=32)] = ()  # in the language: "patch L3H2@4", "steer L6 4"
+    source: Text = ""  # what `patch` takes its values from
+    texts: Examples = ()  # what `mean` and `resample` take theirs from
+    toward: Examples = ()  # of `steer`
+    away: Examples = ()
 
 
 class PageRun(StrictStruct, frozen=True):
@@ -94,6 +103,18 @@ class FormulaRequest(HeadRequest, frozen=True):
     keys: Window
 
 
+class BirdseyeRequest(RunRequest, frozen=True):
+    """All heads of all layers at once: a few numbers of each."""
+
+
+class BlockRequest(RunRequest, frozen=True):
+    """One token on its way through one block, every matrix at small size."""
+
+    stack: StackName
+    layer: Count
+    query: Count
+
+
 class OverviewRequest(HeadRequest, frozen=True):
     """One head over a whole text of any length: the largest weight in each square of tokens."""
 
@@ -138,9 +159,11 @@ class StepsRequest(RunRequest, frozen=True):
 
 
 class AnswerRequest(RunRequest, frozen=True):
-    """The prediction at a position, and how far a change moved it."""
+    """The prediction at a position, and how far a change moved it; of embeddings, cosines with the neighbours."""
 
     position: Count
+    neighbours: Examples = ()
+    sampling: Annotated[float, Meta(gt=0, le=100)] = 1.0  # temperature of the probabilities of next tokens
 
 
 class CostsRequest(PageRequest, frozen=True):
@@ -155,6 +178,8 @@ AnyPageRequest: TypeAlias = (
     StartRequest
     | HeadsRequest
     | FormulaRequest
+    | BirdseyeRequest
+    | BlockRequest
     | OverviewRequest
     | AddedRequest
     | StreamRequest

@@ -11,11 +11,17 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from threading import RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from triform.core.forms import Form
 from triform.errors import InputError
-from triform.inspect import interventions
+from triform.inspect import interventions, module_paths
+from triform.inspect.ablations import steering_vector
+from triform.inspect.changes import Intervention, apply_changes
+from triform.inspect.interventions import AttentionMask
+from triform.inspect.parse_changes import ChangeSources, parse_change
 from triform.inspect.patched_model import share_weights
 from triform.inspect.taps import CallRecord
 from triform.inspect.token_labels import tokenize_text
@@ -46,13 +52,15 @@ class InspectionSession:
         self.model = model.replace(network=share_weights(model.network))
         self.lock = RLock()
         self._views: OrderedDict[tuple[PageRun, NeededModules], View] = OrderedDict()
+        self.small_matrices: dict[str, dict[str, Any] | None] = {}  # weights drawn small, by path
         self._bytes_per_token: dict[NeededModules, float] = {}  # measured; an estimate before the first pass
+        self._parsed = lru_cache(maxsize=16)(self._parse_changes)
         self._generated = lru_cache(maxsize=32)(self._generate)
         self._token_views = lru_cache(maxsize=8)(self._make_token_view)
 
     def view(self, run: PageRun, *, need: "NeededModules | None" = None) -> View:
         """The run without its head; `need` is what is cached of a pass too long to cache as a whole."""
-        ids = self.encode_text(run.text)
+        ids = self.encode_run(run)
         self._check_target(run)
         target = self.encode_target(run) if self.has_target else None
         held = MAX_CACHE_BYTES if self._held is None else self._held
@@ -61,8 +69,8 @@ class InspectionSession:
         keep = self.all_modules if short or need is None else need
         if (run, keep) not in self._views:
             self._drop_views(held - round(tokens * self._bytes_per_token.get(keep, self._estimate_bytes(1))))
-            with apply_change(self.model.network, run.change):
-                text = run.text if self.model.tokenizer else ids
+            text = run.text if self.model.tokenizer and not run.change.context else ids
+            with self.apply_change(run):
                 view = look(self.model, text, target, keep=keep.modules, until=keep.until)
             self._bytes_per_token[keep] = view.record.bytes / tokens
             self._drop_views(held - view.record.bytes)
@@ -82,7 +90,7 @@ class InspectionSession:
     def view_tokens(self, run: PageRun) -> View:
         """The tokens alone, before any pass; a model can generate from them."""
         self._check_target(run)
-        return self._token_views(self.encode_text(run.text), self.encode_target(run) if self.has_target else None)
+        return self._token_views(self.encode_run(run), self.encode_target(run) if self.has_target else None)
 
     @property
     def has_target(self) -> bool:
@@ -100,6 +108,56 @@ class InspectionSession:
             return self._check_length(parse_ids(text), "text")
         tokenizer.refuse_long(text, most=self.model.spec.context)
         return self._check_length(tokenizer.encode(text).ids, "text")
+
+    def encode_run(self, run: PageRun) -> tuple[int, ...]:
+        """The ids of a run's text, or the last of them."""
+        return self.encode_text(run.text)[-run.change.context :]
+
+    @contextmanager
+    def apply_change(self, run: PageRun) -> Iterator[None]:
+        """The network runs with the change of this run, until the `with` ends."""
+        parsed = self._parsed(run) if run.change.changes else ()
+        with apply_switches(self.model.network, run.change), apply_changes(self.model.network, parsed):
+            yield
+
+    def _parse_changes(self, run: PageRun) -> tuple[Intervention, ...]:
+        """The changes that are written in the language, with values from runs of the unchanged model."""
+        change = run.change
+        names = [line.split()[0] if line.split() else "" for line in change.changes]
+        if "patch" in names and not change.source:
+            raise InputError("a patch takes its values from another text; give one")
+        if not change.texts and {"mean", "resample"} & set(names):
+            raise InputError("mean and resample take their values from other texts; give some, one per line")
+        source = self._view_source(run) if "patch" in names else None
+        found: list[Intervention] = []
+        for name, line in zip(names, change.changes, strict=True):
+            vector = self._find_direction(line, change) if name == "steer" else None
+            texts, targets = self._encode_all(change.texts), self._generate_all(change.texts)
+            sources = ChangeSources(run=source, texts=texts, targets=targets, vector=vector)
+            found += parse_change(self.model, line, sources)
+        return tuple(found)
+
+    def _view_source(self, run: PageRun) -> View:
+        """The text that is patched from; an encoder-decoder reads it with the same target."""
+        target = self.encode_target(run) if self.has_target else None
+        return look(self.model, self.encode_text(run.change.source), target)
+
+    def _find_direction(self, line: str, change: Interventions) -> Tensor:
+        """The steering vector at the place that the line names."""
+        if not change.toward or not change.away:
+            raise InputError("steering needs texts that it goes towards and texts that it goes away from, one per line")
+        where = [*line.split(), ""][1]
+        toward, away = self._encode_all(change.toward), self._encode_all(change.away)
+        goals = self._generate_all(change.toward), self._generate_all(change.away)
+        targets = None if goals[0] is None or goals[1] is None else (goals[0], goals[1])
+        return steering_vector(self.model, where, toward, away, targets=targets)
+
+    def _generate_all(self, texts: tuple[str, ...]) -> list[tuple[int, ...]] | None:
+        """The targets that the unchanged model generates; None for other forms."""
+        return [self._generated(text) for text in texts] if self.has_target else None
+
+    def _encode_all(self, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
+        return [self.encode_text(text) for text in texts]
 
     def encode_target(self, run: PageRun) -> tuple[int, ...]:
         """The ids of the target; if none is given, what the unchanged model generates."""
@@ -119,7 +177,7 @@ class InspectionSession:
     def view_prompt(self, run: PageRun) -> View:
         """What a model generates from: a decoder from the whole text, an encoder-decoder from its start token."""
         return (
-            self._token_views(self.encode_text(run.text), (self._start_token(),))
+            self._token_views(self.encode_run(run), (self._start_token(),))
             if self.has_target
             else self.view_tokens(run)
         )
@@ -179,8 +237,8 @@ def parse_ids(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def apply_change(network: Form, change: Interventions) -> Iterator[None]:
-    """The interventions of a change on a network, until the `with` ends."""
+def apply_switches(network: Form, change: Interventions) -> Iterator[None]:
+    """What a change switches: heads, feed-forwards, mask, positions, temperature; until the `with` ends."""
     where = attrgetter("stack", "kind")
     with ExitStack() as taps:
         for (stack, kind), heads in groupby(sorted(change.heads, key=where), key=where):
@@ -188,8 +246,10 @@ def apply_change(network: Form, change: Interventions) -> Iterator[None]:
             taps.enter_context(interventions.without_heads(network, off, kind=kind, stack=stack))
         for feedforward in change.feedforward:
             taps.enter_context(interventions.without_feedforward(network, [feedforward.layer], stack=feedforward.stack))
-        if change.mask != "kept":
-            taps.enter_context(interventions.with_mask(network, change.mask))
+        if change.mask != "kept" or change.window:
+            usual: AttentionMask = "all" if module_paths.check_stack(network, None) == "encoder" else "past"
+            mask = usual if change.mask == "kept" else change.mask
+            taps.enter_context(interventions.with_mask(network, mask, window=change.window or None))
         if change.positions != "kept":
             taps.enter_context(interventions.with_positions(network, change.positions))
         if change.temperature != 1.0:

@@ -13,6 +13,7 @@ from triform.core.build import build_skeleton
 from triform.core.forms import Form as Network
 from triform.core.initial_weights import build_network
 from triform.data.rows import DataRow
+from triform.devices import find_device
 from triform.errors import TriformError, UnknownName
 from triform.families import FAMILIES, FORM_FAMILY, SMALL_SIZES, sized
 from triform.generation_defaults import GenerationDefaults
@@ -63,7 +64,7 @@ def check_before_data(task: Task[Any, Any, Any], config: Config) -> Model | None
     known = None if config.base is None else _read_base(task, config.base)
     spec = _size_new(task, config, vocab=config.vocab) if known is None else known.spec
     network = build_skeleton(task.spec(spec, labels=SOME_LABELS))
-    check_machine(config, torch.device("cpu"))
+    check_machine(config, find_device(config.device))
     choose_trained(network, config)
     check_any_trained(network)
     return known
@@ -84,11 +85,12 @@ def make_base(
     return BaseModel(task.prepare_head(model, base=base, seed=config.seed) if new_head else model, new_head)
 
 
-def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[DataRow]) -> Model:
-    """A copy to train on these rows, its new head fitted to them."""
+def copy_base(task: Task[Any, Any, Any], base: BaseModel, rows: Sequence[DataRow], *, device: str = "cpu") -> Model:
+    """A copy to train on these rows, its new head fitted to them; on this device."""
     model = base.model.replace(network=copy.deepcopy(base.model.network))
     if base.new_head and rows:
         task.fit_head(rows, model=model)
+    model.network.to(find_device(device))
     return model
 
 

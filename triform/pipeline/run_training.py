@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
+from triform.cluster.rank import Rank
 from triform.cluster.team import DifferentRanks, Team
 from triform.cooperative import call_at_pauses
 from triform.core.forms import Form as Network
@@ -22,6 +23,7 @@ from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
 from triform.data.row_cache import digest, hash_code
 from triform.data.row_sample import sample_rows
+from triform.devices import find_device
 from triform.errors import TriformError
 from triform.families import FORM_FAMILY
 from triform.files.errors import list_names
@@ -52,6 +54,7 @@ from triform.train.run_config import FREE_KEYS, Config, find_differences, read_t
 from triform.train.run_events import Watcher
 from triform.train.run_store import CONFIG_FILE
 from triform.train.validation_loss import Evaluate, Score
+from triform.weight_kinds import AUTO
 from triform.weights import adapters, model_folder, model_store
 
 ADAPTER = "adapter"  # the folder in a run's folder with what LoRA has learned, without the base
@@ -81,6 +84,8 @@ class TrainingRequest(NamedTuple):
     fit: bool = False
     strict: bool = False
     layout: Layout = Layout()
+    device: str | None = None
+    precision: str | None = None  # of the products in a step; the weights stay in float32
 
 
 class PreparedRun(NamedTuple):
@@ -155,6 +160,7 @@ def prepare(
             lock.enter_context(lock_inside(out))
             _check_folder(out, resume=request.resume)  # again, under the lock
         decided = None if team.leads else team.gather(None, type=Decided | None)[0]
+        check_device(config, team.rank)
         progress("checking the settings" if config.base is None else f"loading {config.base}")
         known = check_before_data(task, config)
         prepared = _prepare(request, task, config, known, progress, team, decided)
@@ -199,7 +205,7 @@ def _prepare(
         memory = forecast(base.model.spec, examples, config=config, processes=team.rank.local_size)
     if base.new_head:
         progress("fitting the head")
-    model = copy_base(task, base, material.train)
+    model = copy_base(task, base, material.train, device=config.device)
     return PreparedRun(
         task=task,
         out=Path(request.out),
@@ -241,7 +247,13 @@ def _validate(
     folds = split_folds(material.train, folds=config.folds)
     if not folds:
         return None
-    return cross_validate(task, folds, start=lambda rows: copy_base(task, base, rows), config=config, progress=progress)
+    return cross_validate(
+        task,
+        folds,
+        start=lambda rows: copy_base(task, base, rows, device=config.device),
+        config=config,
+        progress=progress,
+    )
 
 
 def _fingerprint_examples(material: DataSplit[Any], *, task: Task[Any, Any, Any], model: Model) -> str:
@@ -284,7 +296,7 @@ def resolve_config(request: TrainingRequest, task: Task[Any, Any, Any], *, rows:
 
 def _override(config: Config, request: TrainingRequest) -> Config:
     config = config if request.config is None else config.with_toml(read_toml(request.config))
-    fields = {"family": request.family, "size": request.size, "base": request.base}
+    fields = {"family": request.family, "size": request.size, "base": request.base, "device": request.device}
     changes: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
     if request.layout.columns:
         changes["columns"] = config.columns | request.layout.columns
@@ -292,7 +304,14 @@ def _override(config: Config, request: TrainingRequest) -> Config:
         changes["format"] = request.layout.format
     if any(value is not None for value in request.length.values()):
         changes |= {**dict.fromkeys(("steps", "epochs", "minutes")), **request.length}
-    return config.with_settings(request.settings).replace(**changes)
+    if request.precision == "float16":
+        raise TriformError(
+            "--dtype float16: gradients are too small for float16; train in bfloat16 or float32, and load it as float16"
+        )
+    if request.precision is not None:
+        changes["precision"] = request.precision
+    config = config.with_settings(request.settings).replace(**changes)
+    return config.replace(device=find_device(AUTO).type) if config.device == AUTO else config
 
 
 def _check_base(config: Config) -> None:
@@ -308,6 +327,22 @@ def _check_same_run(own: Config, now: Config) -> None:
     if find_differences(own, now, free=FREE_KEYS | FITTED_KEYS):
         other = find_differences(own, now)
         raise TriformError(f"this run cannot be resumed: {'; '.join(other)}; leave that out, or start a new run")
+
+
+def check_device(config: Config, rank: Rank) -> None:
+    """Several processes compute on the CPU, or each on a GPU of its own."""
+    device = find_device(config.device)
+    if rank.size == 1 or device.type == "cpu":
+        return
+    if config.device != "cuda":
+        raise TriformError(
+            f"device={config.device}: {rank.size} processes compute on cpu, or on cuda, one GPU for each"
+        )
+    if rank.local_size > (count := torch.cuda.device_count()):
+        raise TriformError(
+            f"{rank.local_size} processes on this machine, which has {count} {'GPU' if count == 1 else 'GPUs'}; start "
+            "one process per GPU, or use --device cpu"
+        )
 
 
 def _check_folder(out: Path, *, resume: bool) -> None:
@@ -336,7 +371,7 @@ def _fit_memory(
 ) -> tuple[Config, Forecast]:
     processes = team.rank.local_size
     memory = forecast(model.spec, examples, config=config, processes=processes)
-    if memory.fits:
+    if memory.fits or config.device != "cpu":  # of this machine's memory, not of a GPU's
         return config, memory
     each = f" in each of {processes} processes" if processes > 1 else ""
     need = f"this run needs about {format_gb(memory.memory)}{each} and {format_gb(memory.free)} are free"

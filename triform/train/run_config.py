@@ -77,6 +77,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     recompute: bool = False  # activation checkpointing: less memory, a third more time
     compile: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"  # cuda: each of several processes has one GPU of its own
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():

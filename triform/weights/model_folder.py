@@ -16,8 +16,7 @@ from torch import Tensor
 from triform.core.change_weights import change_weights, to_float32
 from triform.core.forms import Form
 from triform.core.quantized_network import find_matrices, is_quantized
-from triform.devices import find_device
-from triform.errors import InputError
+from triform.devices import check_weight_kind, find_device
 from triform.files import manifest
 from triform.files.atomic_folder import write_folder, write_into_folder
 from triform.files.errors import FileError, show_value
@@ -74,6 +73,7 @@ def load(
 
     `adapter`: a folder with a LoRA adapter for it, or several, which are added together; `merge`: into its weights.
     `weights` is "float32", "bfloat16", "q8" (8 bits), "q4" (4 bits), or "auto": as the folder has them.
+    `device`: "cpu", "cuda", "cuda:1", "mps", or "auto", a GPU where there is one; `dtype`: in which it computes.
     """
     check_choice(weights)
     model = read(model_store.find_model(str(folder_or_name)), dtype=to_dtype(dtype), device=device, weights=weights)
@@ -95,8 +95,7 @@ def read(
     `mapped`: matrices in few bits may stay in their file; a service copies them.
     """
     where = find_device(device)
-    if weights not in (AUTO, "float32") and (where.type, dtype or torch.float32) != ("cpu", torch.float32):
-        raise InputError(f"weights={weights!r} computes in float32 on the CPU; leave out dtype and device")
+    check_weight_kind(weights, device=where, dtype=dtype)
     return read_steadily(folder, lambda: _read(folder, dtype=dtype, device=where, weights=weights, mapped=mapped))
 
 

@@ -23,9 +23,10 @@ TOLD = ".md"  # a card tells of the model and changes no answer
 
 def hash_model(model: Model) -> str:
     """SHA-256 of the model's files, as the manifest of its folder has them, or else of what is in memory; and of the
-    kind of its weights."""
+    kind of its weights and what it computes in."""
     known = model.files_hash or hash_contents(model)
-    return digest([known, model.weights])
+    other = [] if model.dtype == torch.float32 else [str(model.dtype)]
+    return digest([known, model.weights, *other])
 
 
 def hash_files(box: SafeFolder) -> str:

@@ -54,6 +54,7 @@ def client(process: Process, tmp_path_factory: pytest.TempPathFactory) -> Any:
     sys.path.remove(str(folder))
 
 
+@pytest.mark.slow  # half a minute for a client of three hundred modules; the description itself is validated above
 def test_a_client_made_from_it_is_answered(process: Process, client: Any) -> None:
     def made(kind: type, part: str = "") -> Any:
         """The client's class for one of our types, or for one of its fields."""

@@ -1,6 +1,6 @@
 // Small SVG charts: bars, lines, stacks, in the colours of the page, light and dark.
 
-import { cut, h, percent, shown, svg } from "./dom.js";
+import { cut, h, number, percent, shown, svg } from "./dom.js";
 
 export const SERIES = ["blue", "orange", "green", "violet", "gold", "rose"];
 
@@ -12,7 +12,13 @@ export function chances(rows, label) {
       h("tr", { class: marked ? "marked" : null },
         h("th", { scope: "row" }, h("bdi", {}, cut(shown(word), 22))),
         h("td", { class: "bar" }, before !== undefined && bar(before / most, "was"), bar(now / most, "")),
-        h("td", { class: "numeral" }, before === undefined ? percent(now) : `${percent(before)} → ${percent(now)}`)))));
+        h("td", { class: "numeral" }, before === undefined ? percent(now) : [`${percent(before)} → ${percent(now)}`, h("small", {}, ` ${difference(now - before, 100)}`)])))));
+}
+
+// A difference with its sign; `times` 100 for per cent.
+export function difference(value, times = 1) {
+  const text = number(Math.abs(value * times), 2);
+  return `${Math.abs(value * times) < 1e-4 ? "±0" : value < 0 ? `−${text}` : `+${text}`}`;
 }
 
 function bar(value, kind) {

@@ -1,10 +1,12 @@
 // A heat map on a canvas: one colour scale everywhere, a crosshair, arrow keys, and each cell as text. Blue is above
 // zero, orange below, grey is masked.
 
-import { cut, h, number, shown } from "./dom.js";
+import { cut, h, number, shown, svg } from "./dom.js";
 import { onPoint, point, say } from "./state.js";
 
 let inks = null;
+
+export const vectors = new WeakMap(); // canvas → its size and what draws it as SVG
 
 export function ink() {
   if (!inks) {
@@ -132,7 +134,29 @@ export function heat({ values, rows, columns, most, label, cell = 16, labels = t
   });
   onPoint(draw);
   draw();
+  vectors.set(canvas, { wide, tall, draw: (colours) => [...squaresOf(colours), ...(labels ? namesOf(colours) : [])] });
   return canvas;
+
+  function squaresOf(colours) {
+    const gap = cell >= 8 && height > 1 ? 1 : 0;
+    return values.flatMap((row, i) => row.map((value, j) => svg("rect", {
+      x: margin.left + j * cell, y: margin.top + i * cell, width: cell - gap, height: cell - gap,
+      fill: value === null ? colours.none : value < 0 ? colours.down : colours.up,
+      "fill-opacity": (value === null ? 0.55 : strength(value, top)).toFixed(3),
+    })));
+  }
+
+  function namesOf(colours) {
+    const every = (side) => Math.ceil((side.stack ? 11 : 22) / cell);
+    const write = (text, x, y, more) => svg("text", { x, y, fill: colours.soft, "font-size": 11.5, ...more }, text);
+    return [
+      ...rows.labels.flatMap((text, i) => (i % every(rows) ? [] : [write(cut(shown(text), 11), margin.left - 6, margin.top + (i + 0.5) * cell + 4, { "text-anchor": "end" })])),
+      ...columns.labels.flatMap((text, j) => {
+        const [x, y] = [margin.left + (j + 0.55) * cell, margin.top - 6];
+        return j % every(columns) ? [] : [write(cut(shown(text), 9), x, y, { transform: `rotate(-56 ${x} ${y})` })];
+      }),
+    ];
+  }
 }
 
 function tag(side, at) {

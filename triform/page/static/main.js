@@ -1,10 +1,13 @@
 // The page: header, tabs, tokens, and the open view.
 
-import { button, choice, h, note, shown, whole } from "./dom.js";
+import { button, choice, cut, h, note, shown, whole } from "./dom.js";
 import { forgetInk } from "./heat.js";
 import { live, NotHere, opening, signOut } from "./source.js";
 import { begin, change, floor, followPointer, forgetPointers, kinds, onChange, page, stacks, startDrawing, tokens, windowOf, WINDOW } from "./state.js";
+import { saveView } from "./save.js";
 import { attention } from "./views/attention.js";
+import { birdseye } from "./views/birdseye.js";
+import { block } from "./views/block.js";
 import { cost } from "./views/cost.js";
 import { decoding } from "./views/decoding.js";
 import { flow } from "./views/flow.js";
@@ -15,7 +18,7 @@ import { query } from "./views/query.js";
 import { stream } from "./views/stream.js";
 import { tasks } from "./views/tasks.js";
 
-const ALL = [flow, attention, query, stream, positions, decoding, interventions, cost, tasks, lessons];
+const ALL = [flow, birdseye, attention, query, block, stream, positions, decoding, interventions, cost, tasks, lessons];
 const views = () => ALL.filter(({ here }) => !here || here());
 const opened = () => views().find(({ id }) => id === page.view) ?? flow;
 const root = document.getElementById("view");
@@ -146,13 +149,16 @@ function bar() {
   const here = floor();
   const upto = (count) => Array.from({ length: count }, (_, i) => [i, i]);
   const clamp = (stack) => ({ layer: Math.min(page.layer, floor(stack).layers - 1), head: Math.min(page.head, floor(stack).heads - 1) });
+  const layers = () => choice("layer", upto(here.layers), page.layer, (value) => change({ layer: Number(value) }));
+  const which = () => stacks().length > 1 && choice("stack", stacks().map((name) => [name, name]), page.stack, (stack) => change({ stack, kind: "self", ...clamp(stack) }));
+  if (wanted === "layer") return h("div", { class: "row bar" }, which(), layers());
   if (wanted === "stack") {
-    return stacks().length > 1 && h("div", { class: "row bar" }, choice("stack", stacks().map((name) => [name, name]), page.stack, (stack) => change({ stack, kind: "self", ...clamp(stack) })));
+    return stacks().length > 1 && h("div", { class: "row bar" }, which());
   }
   const options = kinds().map(({ stack, kind, title }) => [`${stack}/${kind}`, title]);
   return h("div", { class: "row bar" },
     options.length > 1 && choice("attention", options, `${page.stack}/${page.kind}`, (value) => { const [stack, kind] = value.split("/"); change({ stack, kind, ...clamp(stack) }); }),
-    choice("layer", upto(here.layers), page.layer, (value) => change({ layer: Number(value) })),
+    layers(),
     choice("head", upto(here.heads), page.head, (value) => change({ head: Number(value) })));
 }
 
@@ -220,10 +226,19 @@ async function show() {
   clearTimeout(slow);
   if (signal.aborted) return; // another state is shown meanwhile
   root.removeAttribute("aria-busy");
-  draw(drawn);
+  draw(view.unsaved ? drawn : [...drawn, saving(view)]);
   if (page.lesson) root.querySelector(`[data-lesson="${CSS.escape(page.lesson)}"]`)?.scrollIntoView();
   page.lesson = "";
   root.dataset.shown = `${page.view}/${mine}`;
+}
+
+// The open view as a picture.
+function saving(view) {
+  const at = view.bar === true ? `, layer ${page.layer}, head ${page.head}` : view.bar === "layer" ? `, layer ${page.layer}` : "";
+  const place = view.bar ? `-${page.stack}-${page.layer}` : "";
+  const caption = () => `${view.title} of ${shown(page.start.name)}${at}${view.here ? "" : `: ${cut(shown(page.run.text), 90)}`}`;
+  const save = (kind) => button(kind.toUpperCase(), () => saveView(root, kind, `${page.start.name}-${view.id}${place}`, caption()), { "data-key": `save-${kind}`, "aria-label": `Save this view as ${kind.toUpperCase()}` });
+  return h("div", { class: "row save", "data-unsaved": true }, h("span", {}, "Save this view:"), save("svg"), save("png"));
 }
 
 // Keeps the focus when its element is drawn again.

@@ -5,7 +5,7 @@ import { ask } from "./source.js";
 export const WINDOW = 32; // tokens that are shown at once
 export const WHOLE = 64; // max tokens of a generated target: the same number is in session.py
 
-export const UNCHANGED = { heads: [], feedforward: [], positions: "kept", mask: "kept", temperature: 1 };
+export const UNCHANGED = { heads: [], feedforward: [], positions: "kept", mask: "kept", window: 0, temperature: 1, context: 0, changes: [], source: "", texts: [], toward: [], away: [] };
 
 export const page = {
   start: null, // the answer to the request "start"
@@ -17,6 +17,8 @@ export const page = {
   from: {}, // where the window of each stack begins
   keysFrom: null, // where the window of the keys begins; null: with the queries
   change: UNCHANGED, // the interventions
+  sampling: 1, // temperature of the probabilities
+  neighbours: [], // texts that an embedding is compared with
   names: [], // of all models
   signedIn: false,
   forms: {}, // of the playground, by model
@@ -82,7 +84,7 @@ export async function begin(run, model = page.model) {
   change({
     start, model, run: { text: start.text, target: start.target, change: UNCHANGED }, picked: at, keysFrom: null, given: null,
     from: Object.fromEntries(names.map((name) => [name, 0])),
-    ...(same ? {} : { stack: last, kind: "self", layer: middle(start, last), head: 0, change: UNCHANGED }),
+    ...(same ? {} : { stack: last, kind: "self", layer: middle(start, last), head: 0, change: UNCHANGED, sampling: 1, neighbours: [] }),
   });
 }
 

@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import torch
 
-from triform.core.change_weights import change_weights
-from triform.core.initial_weights import build_network
 from triform.core.packed_linear import MIN_PACKED_PARAMETERS, PLAIN_ROW_MULTIPLE
 from triform.costs.machine import usable_memory
 from triform.costs.predict import cache_bytes, cost, source_bytes
-from triform.errors import TriformError
+from triform.devices import check_weight_kind, find_device
+from triform.errors import TriformError, UnknownName
 from triform.families import NAMED
 from triform.generate.engine import MAX_DRAFT_ROWS
 from triform.generate.model_runner import MIN_CAPACITY
 from triform.hints import Hint
 from triform.kernels.library import find_kernels
-from triform.model import Model
+from triform.model import Model, build
 from triform.native.native_network import MIN_NATIVE_PARAMETERS
 from triform.parameters import bytes_of_weights
+from triform.precision import to_dtype
 from triform.serve.http.limits import Limits
 from triform.serve.worker.served_indexes import DescribedIndex, IndexMemory
 from triform.spec import ModelSpec, Own, Tied, Transformed
@@ -35,7 +34,6 @@ from triform.weights.verify_folder import describe_folder
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-FLOAT32_BYTES = 4  # models are served in float32
 PROCESS_BYTES = 400 * 2**20  # Python, torch and the service itself
 
 
@@ -49,6 +47,8 @@ class ModelSource(NamedTuple):
     base: str = ""
     weights: str = AUTO
     draft: Path | None = None  # of the model that drafts tokens for this one
+    device: str | None = None  # None: the CPU
+    dtype: str | None = None  # None: float32 on the CPU, as the files have it elsewhere
 
     @property
     def uses_beam_search(self) -> bool:
@@ -60,12 +60,23 @@ class ModelSource(NamedTuple):
     def load(self) -> Model:
         """In memory, not mapped: whatever becomes of the folder, the service goes on as it began."""
         if self.folder is None:
-            network = build_network(self.spec, seed=0, dtype=torch.float32, device="cpu")
-            return Model(spec=self.spec, network=change_weights(network, self.spec, kind=self.kind))
-        model = folders.read(self.folder, weights=self.weights, mapped=False)
+            return build(self.spec, weights=self.weights, device=self.device, dtype=self.dtype)
+        dtype = to_dtype(self.dtype)
+        model = folders.read(self.folder, weights=self.weights, mapped=False, device=self.device, dtype=dtype)
         if self.draft is None:
             return model
-        return model.with_draft(folders.read(self.draft, weights=self.weights, mapped=False))
+        return model.with_draft(
+            folders.read(self.draft, weights=self.weights, mapped=False, device=self.device, dtype=dtype)
+        )
+
+    def check_place(self) -> None:
+        """Refuses a device that this machine does not have, and a kind of weights that does not compute there."""
+        check_weight_kind(self.weights, device=find_device(self.device), dtype=to_dtype(self.dtype))
+
+    @property
+    def bytes_per_number(self) -> int:
+        """Of what it computes in."""
+        return 4 if self.dtype in (None, "float32") else 2
 
     @property
     def kind(self) -> WeightKind:
@@ -75,10 +86,21 @@ class ModelSource(NamedTuple):
         return "float32" if self.folder is None else model_store.stored_kind(self.folder)
 
 
-def find_sources(named: Sequence[str], *, weights: str = AUTO, draft: str | None = None) -> list[ModelSource]:
+def find_sources(
+    named: Sequence[str],
+    *,
+    weights: str = AUTO,
+    draft: str | None = None,
+    devices: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+) -> list[ModelSource]:
     """From `FOLDER`, a name that `triform models` lists, or a family's size; each with `NAME=` before it or without.
-    `draft` drafts tokens for the one that generates."""
+    `draft` drafts tokens for the one that generates. `devices` and `dtypes`: of all, or NAME=… of one."""
     models = [_find_source(given)._replace(weights=weights) for given in named]
+    places = [choose_for(models, given, flag) for given, flag in ((devices, "--device"), (dtypes, "--dtype"))]
+    models = [one._replace(device=device, dtype=dtype) for one, device, dtype in zip(models, *places, strict=True)]
+    for one in models:
+        one.check_place()
     if draft is not None:
         if len(models) != 1 or models[0].folder is None:
             raise TriformError(f"--draft {draft}: it drafts for one model folder; serve one model")
@@ -90,6 +112,22 @@ def find_sources(named: Sequence[str], *, weights: str = AUTO, draft: str | None
         if names.count(name) > 1:
             raise TriformError(f"two models are named {name!r}; rename one: other={name}")
     return models
+
+
+def choose_for(models: Sequence[ModelSource], given: Sequence[str], flag: str) -> list[str | None]:
+    """What each model gets of values for all and of NAME=VALUE for one."""
+    names = [one.name for one in models]
+    common: str | None = None
+    own: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.rpartition("=")
+        if not equals:
+            common = value
+        elif name not in names:
+            raise UnknownName(f"model in {flag}", name, names)
+        else:
+            own[name] = value
+    return [own.get(name, common) for name in names]
 
 
 def _find_source(given: str) -> ModelSource:
@@ -245,47 +283,55 @@ def check_fits(
 
 
 def plan_source(source: ModelSource, *, limits: Limits) -> ModelMemory:
-    """An adapter needs all but weights; a draft model its weights, and a cache of few sequences."""
-    planned = plan_model(source.name, source.spec, searches=source.uses_beam_search, limits=limits, kind=source.kind)
+    """An adapter needs all but weights; a draft model its weights, and a cache of few sequences. What lies on a GPU
+    takes none of this machine's memory."""
+    if find_device(source.device).type != "cpu":
+        return ModelMemory(model=source.name, weights=0, packed=0, cache=0, search=0, prefixes=0, activations=0)
+    number = source.bytes_per_number
+    planned = plan_model(
+        source.name, source.spec, searches=source.uses_beam_search, limits=limits, kind=source.kind, number=number
+    )
     if source.draft is not None:
         few = msgspec.structs.replace(limits, rows=min(limits.rows, MAX_DRAFT_ROWS))
         kind = model_store.stored_kind(source.draft) if source.weights == AUTO else source.kind
-        drafts = plan_model("", describe_folder(source.draft), searches=False, limits=few, kind=kind)
+        drafts = plan_model("", describe_folder(source.draft), searches=False, limits=few, kind=kind, number=number)
         added = {name: getattr(planned, name) + getattr(drafts, name) for name in ("weights", "packed", "cache")}
         planned = msgspec.structs.replace(planned, **added)
     return planned if source.adapter is None else msgspec.structs.replace(planned, weights=0, packed=0)
 
 
 def plan_model(
-    name: str, spec: ModelSpec, *, searches: bool, limits: Limits, kind: WeightKind = "float32"
+    name: str, spec: ModelSpec, *, searches: bool, limits: Limits, kind: WeightKind = "float32", number: int = 4
 ) -> ModelMemory:
-    """The memory that one model needs in the worst case."""
+    """The memory that one model needs in the worst case; `number`: bytes of a number that it computes in."""
     whole = cost(spec, length=1)
     writes = spec.decoder is not None and isinstance(spec.head, Own | Tied | Transformed)
     few_bits = kind != "float32"
     least = MIN_PACKED_PARAMETERS if find_kernels() is None else MIN_NATIVE_PARAMETERS
-    large = few_bits or whole.parameters >= least
+    large = few_bits or (number == 4 and whole.parameters >= least)
     rows = limits.rows if large else -(-limits.rows // PLAIN_ROW_MULTIPLE) * PLAIN_ROW_MULTIPLE
     return ModelMemory(
         model=name,
-        weights=bytes_of_weights(spec, kind),
+        weights=bytes_of_weights(spec, kind) * number // 4,
         packed=whole.memory.weights if large and not few_bits else 0,
-        cache=count_cache_bytes(spec, rows=rows) if writes else 0,
-        search=count_cache_bytes(spec, rows=max(rows, limits.beams)) if writes and searches else 0,
+        cache=count_cache_bytes(spec, rows=rows, number=number) if writes else 0,
+        search=count_cache_bytes(spec, rows=max(rows, limits.beams), number=number) if writes and searches else 0,
         prefixes=limits.prefix_bytes if writes else 0,
         activations=estimate_activations(spec, limits=limits),
     )
 
 
-def count_cache_bytes(spec: ModelSpec, *, rows: int) -> int:
-    """2 · rows · G · K · positions · 4 bytes per layer, for the past and, in an encoder-decoder, for the source."""
+def count_cache_bytes(spec: ModelSpec, *, rows: int, number: int = 4) -> int:
+    """2 · rows · G · K · positions · bytes per number in each layer, for the past and, in an encoder-decoder, for the
+    source."""
     steps = 2 ** max(0, (spec.context // MIN_CAPACITY).bit_length() - 1)  # a cache grows by doubling
     most = -(-spec.context // steps) * steps
-    return rows * sum(count(spec, most, bytes_per_number=FLOAT32_BYTES) for count in (cache_bytes, source_bytes))
+    return rows * sum(count(spec, most, bytes_per_number=number) for count in (cache_bytes, source_bytes))
 
 
 def estimate_activations(spec: ModelSpec, *, limits: Limits) -> int:
-    """The largest of a decoding step of all rows, a prompt's chunk, or an encoder's batch (one token per character)."""
+    """The largest of a decoding step of all rows, a pass over a whole context (texts that are scored or looked at), or
+    an encoder's batch (one token per character)."""
     source = spec.context if spec.form == "encoder-decoder" else None
     if spec.decoder is None:
         batch = max(1, limits.batch_characters // spec.context)

@@ -11,7 +11,7 @@ const NAMES = { complete: "Complete", chat: "Chat", translate: "Translate", summ
 const tried = new Map(); // model and task → its form and answer, kept while another view is open
 let task = null;
 
-export const tasks = { id: "try", title: "Playground", bar: false, here: () => forms().length > 0, show };
+export const tasks = { id: "try", title: "Playground", bar: false, here: () => forms().length > 0, unsaved: true, show };
 
 async function show() {
   const known = forms();

@@ -1,3 +1,0 @@
-from triform.cli import main
-
-main()
