@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from itertools import takewhile
 
-BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers")
+BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers", "encoders")
 ON_REQUEST = ("index",)  # half an hour, and gigabytes on disk
 
 # What begins with a dash, and all behind it, is for the benches themselves.

@@ -12,7 +12,8 @@ import math
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,19 +44,21 @@ TRY = Sizes(rounds=1, texts=60, sentences=40, new=4)
 # --- what is read ---------------------------------------------------------------------------------------------------
 
 
-def english() -> Iterator[str]:
-    """Sentences of the little world, without end."""
+def english(first: int = SEED) -> Iterator[str]:
+    """Sentences of the little world, without end, from this seed on."""
     import little_world
 
-    for seed in range(SEED, 10**6):
+    for seed in range(first, 10**6):
         yield from (one.english for one in little_world.sentences(split="test", seed=seed, count=1_000))
 
 
-def mixed(folder: Path, count: int) -> tuple[list[str], list[int]]:
-    """Texts and their tokens: sentences joined up to a length drawn from e^normal(log 24, 0.9), within 5 and 256."""
+def mixed(folder: Path, count: int, *, sentences: Sequence[str] | None = None) -> tuple[list[str], list[int]]:
+    """Texts and their tokens: sentences (the little world's if none are given) joined up to a length drawn from
+    e^normal(log 24, 0.9), within 5 and 256."""
     from triform.text.tokenizer import Tokenizer
 
-    tokenizer, chance, more = Tokenizer.read(folder), random.Random(SEED), english()
+    tokenizer, chance = Tokenizer.read(folder), random.Random(SEED)
+    more = english() if sentences is None else cycle(sentences)
     texts, lengths = [], []
     for _ in range(count):
         wanted = min(MOST, max(LEAST, chance.lognormvariate(math.log(USUAL), 0.9)))

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = sorted((ROOT / "triform").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE}
-# Shares of functions. They may only get better; participles are to be 0.01.
-MAX_PARTICIPLES, MIN_VERB_FIRST = 0.019, 0.7
+# Shares of functions. They may only get better.
+MAX_PARTICIPLES, MIN_VERB_FIRST = 0.01, 0.7
 MAX_WITHOUT_DOCSTRING = 0
 SHORT_FUNCTION_LINES = 3  # of a body that needs no docstring
 

@@ -137,7 +137,7 @@ def train_tagger(sizes: DemoSizes, watch: Watcher) -> DemoModel:
     examples = make_joint_examples(tagged, labelled, model=model)
     train_model(model, examples, TokenLabels(), steps=sizes.encoder, watch=watch)
     held_out = make_label_rows(tuple(little_world.sentences(split="valid", seed=SEED, count=sizes.test_sentences)))
-    model = ClassifyTask().finished(held_out, model=model)
+    model = ClassifyTask().finish_model(held_out, model=model)
     tagging = TagTask().evaluate(make_tag_rows(judged), model=model).values
     topics = ClassifyTask().evaluate(make_label_rows(judged), model=model).values
     scores = {"tagging F1": tagging["f1"], "topics right": topics["accuracy"]}

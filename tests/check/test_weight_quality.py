@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import triform
 from triform.check.page_of_text import PAGE
-from triform.check.weight_quality import Quality, QualityReport, compare_weights
+from triform.check.weight_quality import Quality, QualityReport, compare_weights, find_nearest, split_sentences
 from triform.errors import TriformError
 
 
@@ -51,8 +51,30 @@ def test_a_report_has_the_columns_that_say_something() -> None:
     report = QualityReport(weights="q8", bytes=25, bytes_float32=100, texts=rows)
     assert [column.header for column in report.__rich__().columns] == ["text", "positions", "KL", "same top"]
     assert json.loads(report.to_json())["texts"][1]["kl"] == 0.02
-    assert list(report.lines())[2] == "| page | 7 | 1.00e-02 | 50.0% |  |  |  |"
+    assert list(report.lines())[2] == "| page | 7 | 1.00e-02 | 50.0% |  |  |  |  |"
     assert len(PAGE.split()) > 500
+
+
+def test_embeddings_are_compared_sentence_by_sentence() -> None:
+    """Cosine and nearest neighbours of one vector per sentence; a planted exchange of two dimensions is noticed."""
+    from tiny_models import word_tokenizer
+
+    text = "a b c. d e f. b a b! c f e? e d"
+    model = triform.build(EVERY["pooled"], seed=4).replace(tokenizer=word_tokenizer("abcdef"), labels=())
+    enlarge_weights(model.network)
+    got = compare_weights(model, model.with_weights("q8"), text=text, name="x")
+    assert got.positions == len(split_sentences(model, text)) == 5
+    assert got.cosine is not None
+    assert got.cosine > 0.99
+    assert got.same_nearest is not None
+    vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.8]])
+    assert find_nearest(vectors).tolist() == [1, 0, 3, 2]
+    assert find_nearest(vectors * torch.tensor([1.0, 0.0]) + torch.tensor([[0.0], [0.0], [1.0], [0.0]])).tolist() != [
+        1,
+        0,
+        3,
+        2,
+    ]
 
 
 def test_a_text_of_one_token_is_refused() -> None:

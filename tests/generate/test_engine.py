@@ -298,7 +298,7 @@ def test_a_row_of_nans_fails_alone(name: str) -> None:
     assert "not finite" in written[bad, 0][0].error
     for id, request in zip(ids, [*good, Request(prompt=(5, 5), settings=asked)], strict=True):
         assert bits(written[id, 0]) == bits(alone(tiny(name), request))
-    assert all(bool(kv.isfinite().all()) for kv in engine.runner.cache.open(0).store)
+    assert all(bool(kv.isfinite().all()) for kv in engine.runner.cache.store)
 
 
 @pytest.mark.parametrize(("number", "why"), [(0.0, "all the same number"), (-torch.inf, "not finite")])

@@ -154,7 +154,7 @@ def trained_task(name: str, rows: list, form: str = "encoder", **changes: object
             here = there_and_back(done, Path(folder) / "model")
             there = triform.load(Path(folder) / "model", device="gpu", dtype="float32")
             for row in rows[:2]:
-                want, got = (NUMBER.sub("#", repr(task.tried(row, model=model)[1])) for model in (here, there))
+                want, got = (NUMBER.sub("#", repr(task.try_sample(row, model=model)[1])) for model in (here, there))
                 assert got == want
 
     return go

@@ -87,7 +87,7 @@ def learned(
     )
     objective = task.objective(model=model, config=config)
     train(model.network, objective=objective, examples=task.examples(rows, model=model), config=config)
-    return task.finished(rows, model=model)
+    return task.finish_model(rows, model=model)
 
 
 def there_and_back(model: Model, place: Path) -> Model:

@@ -11,6 +11,7 @@ from tiny_models import EVERY, enlarge_weights
 from torch import Tensor, nn
 
 from triform.core.build import make_cache
+from triform.core.change_weights import change_weights
 from triform.core.initial_weights import build_network
 from triform.core.texts import PackedText, Pair, Text
 from triform.families import gpt2
@@ -18,7 +19,9 @@ from triform.generate.engine import Engine
 from triform.generate.model_runner import ModelRunner
 from triform.generate.settings import Request, Settings
 from triform.kernels.library import VARIABLE, find_kernels
-from triform.native.native_network import AnyNetwork, NativeStack, free_native_copy, native_network
+from triform.native.native_network import AnyNetwork, NativeStack, choose_network, free_native_copy, native_network
+from triform.native.places import TokenSpan, split_into_pieces
+from triform.weight_kinds import KINDS, WeightKind
 
 pytestmark = pytest.mark.skipif(find_kernels() is None, reason="no native kernels for this machine")
 BOUND = 1e-5  # relative to the largest number
@@ -71,7 +74,22 @@ def test_every_family_computes_what_torch_does(name: str) -> None:
         assert distance(got, want) < max(BOUND, 3 * distance(plain, want))
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3", "gpt2", "alibi decoder", "sandwich norm", "bart", "t5"])
+MISTAKEN = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "gpt2",
+    "alibi decoder",
+    "sandwich norm",
+    "bart",
+    "t5",
+    "bert",
+    "mpnet",
+    "nomic_bert",
+)
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
 def test_a_planted_mistake_is_noticed(name: str) -> None:
     """One wrong field of one operation, in turn: the comparison above must see it."""
     network = enlarge_weights(build_network(EVERY[name], seed=1))
@@ -84,7 +102,8 @@ def test_a_planted_mistake_is_noticed(name: str) -> None:
         free_native_copy(network)
         native = native_network(network)
         assert native is not None
-        operations = native.decoder.program.operations
+        stack = native.encoder if EVERY[name].form == "encoder" else native.decoder
+        operations = stack.program.operations
         values = ((each, getattr(each, field)) for each in operations)
         changed = next((each for each, value in values if value and value != change(value)), None)
         if changed is None:
@@ -92,6 +111,53 @@ def test_a_planted_mistake_is_noticed(name: str) -> None:
         setattr(changed, field, change(getattr(changed, field)))
         assert distance(native(text), want) > 10 * BOUND, field
     free_native_copy(network)
+
+
+LENGTHS = (7, 33, 1, 70, 16, 129, 20)
+
+
+@pytest.mark.parametrize("weights", KINDS)
+@pytest.mark.parametrize(
+    "name", ["bert", "mpnet", "nomic_bert", "alibi encoder of three heads", "single key head with a window"]
+)
+def test_texts_have_the_same_bits_alone_and_among_others(name: str, weights: WeightKind) -> None:
+    """Texts that fill no tile, one tile, and several chains of 128 keys; with one thread and with two."""
+    network = enlarge_weights(build_network(EVERY[name], seed=1))
+    native = native_or_skip(change_weights(network, EVERY[name], kind=weights))
+    text = some_text(name, *LENGTHS, packed=True)
+    together = native.hidden(text)[0]
+    for part, ids in zip(torch.split(together, list(LENGTHS)), torch.split(text.ids[0], list(LENGTHS)), strict=True):
+        assert torch.equal(native.hidden(Text.of(ids[None]))[0], part)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        assert torch.equal(native.hidden(text)[0], together)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_texts_of_several_pieces_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of queries are cut at any length; a piece that begins one token late is noticed."""
+    network = enlarge_weights(build_network(EVERY["bert"], seed=1))
+    native, text = native_or_skip(network), some_text("bert", 100, 45, packed=True)
+    want, whole = network.hidden(text), native.hidden(text)
+    assert distance(whole, want) < BOUND
+    monkeypatch.setattr("triform.native.places.PIECE_ROWS", 37)
+    assert torch.equal(native.hidden(text), whole)
+    late = split_into_pieces([TokenSpan(0, 0, 100, 0), TokenSpan(0, 0, 44, 101)])
+    monkeypatch.setattr("triform.native.native_network.split_into_pieces", lambda spans: late)
+    assert distance(native.hidden(text), want) > 10 * BOUND
+
+
+def test_a_text_with_nan_harms_no_neighbour() -> None:
+    network = build_network(EVERY["bert"], seed=1)
+    network.token.weight[3] = torch.nan
+    native = native_or_skip(network)
+    text = PackedText.join([torch.tensor(ids) for ids in ([5, 3, 6], [7, 8, 9, 10], [11])])
+    found, alone = native.hidden(text)[0], native.hidden(Text.of(torch.tensor([[7, 8, 9, 10]])))[0]
+    assert bool(found[:3].isnan().all())
+    assert torch.equal(found[3:7], alone)
+    assert bool(found[7:].isfinite().all())
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if EVERY[name].form == "decoder"])
@@ -187,3 +253,13 @@ def test_new_weights_make_a_new_copy() -> None:
         text = Text.of(torch.arange(6)[None])
         with torch.no_grad():
             assert distance(second(text), network(text)) < BOUND
+
+
+def test_a_network_with_hooks_is_read_by_itself() -> None:
+    """A copy for speed has no hooks: taps and interventions would be passed by."""
+    network = build_network(EVERY["bert"], seed=1)
+    assert choose_network(network, pack=True)[0] is native_network(network)
+    assert choose_network(network)[0] is network, "too small to be worth a copy"
+    handle = network.encoder.blocks[0].register_forward_hook(lambda *given: None)
+    assert choose_network(network, pack=True) == (network, False)
+    handle.remove()

@@ -44,7 +44,7 @@ def both() -> Model:
 
 def test_one_encoder_tags_and_classifies(both: Model, tmp_path: Path) -> None:
     assert both.labels == ("O", "B-person", "I-person", "B-place", "I-place", "bad", "good")
-    again = there_and_back(get_task("classify").finished(LABELLED, model=both), tmp_path / "both")
+    again = there_and_back(get_task("classify").finish_model(LABELLED, model=both), tmp_path / "both")
     for model in (both, again):
         assert get_task("tag").evaluate(TAGGED, model=model).values["f1"] == 100
         assert get_task("classify").evaluate(LABELLED, model=model).values["accuracy"] == 100

@@ -4,17 +4,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_tasks import LABELLED, QUESTIONS, SCORED, TAGGED, begun, learned, tokenizer
+from tiny_tasks import LABELLED, PAIRS, QUESTIONS, SCORED, TAGGED, begun, learned, tokenizer
 
 from triform.core.texts import Text as Ids
 from triform.data.rows import AnsweredQuestionRow, TaggedRow
 from triform.data.rows import AnswerInContext as Right
 from triform.errors import InputError
+from triform.kernels.library import find_kernels
+from triform.native.native_network import choose_network
 from triform.tasks import encoder_batches, get_task
 from triform.tasks.answer_spans import ContextQuestion, encode_questions, make_span_examples
-from triform.tasks.encoder_batches import run_batches, split_encoding
+from triform.tasks.encoder_batches import read_scores, run_batches, split_encoding
 from triform.tasks.tag import locate_words, make_token_examples, stitch_windows
+from triform.tasks.text_vectors import MEAN_POOLING, make_reader
 
+EXAMPLES = {"classify": LABELLED, "tag": TAGGED, "answer": QUESTIONS, "embed": SCORED, "rerank": PAIRS}
 WORDS = [word for row in TAGGED for word in row.tokens]
 
 
@@ -62,6 +66,23 @@ def test_rows_are_answered_in_their_order_whatever_their_length() -> None:
         for row, value in zip(rows, found, strict=True):
             expected = model.network(Ids.of(torch.tensor([row])))[0]
             torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.skipif(find_kernels() is None, reason="no native kernels for this machine")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_answers_on_the_native_kernels_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every head behind the native stack, on texts of unequal length; in float32, and the same bits text by text."""
+    model = begun(get_task(name), EXAMPLES[name])
+    read = make_reader(MEAN_POOLING) if name == "embed" else read_scores
+    rows = [list(range(5, 5 + count)) for count in (3, 9, 1, 9, 3, 20, 2)]
+    plain = run_batches(rows, model=model, read=read)
+    monkeypatch.setattr("triform.native.native_network.MIN_NATIVE_PARAMETERS", 0)
+    assert choose_network(model.network)[1]
+    found = run_batches(rows, model=model, read=read)
+    for row, value, expected in zip(rows, found, plain, strict=True):
+        torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)
+        (alone,) = run_batches([row], model=model, read=read)
+        assert torch.equal(alone, value)
 
 
 def test_many_passes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

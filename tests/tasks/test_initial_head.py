@@ -181,13 +181,13 @@ def test_a_length_that_is_asked_for_is_kept(tmp_path: Path, data: Path, known_fo
 def test_a_signal_while_folds_are_trained_ends_it_and_keeps_nothing(
     tmp_path: Path, data: Path, known_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = ClassifyTask.judged
+    judged = ClassifyTask.judge_answers
 
     def interrupted(self: ClassifyTask, *args: Any, **named: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return judged(self, *args, **named)
 
-    monkeypatch.setattr(ClassifyTask, "judged", interrupted)
+    monkeypatch.setattr(ClassifyTask, "judge_answers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_training.train(wish(data, known_folder, tmp_path / "out"))
     assert not (tmp_path / "out").exists()

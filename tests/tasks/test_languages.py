@@ -188,6 +188,6 @@ def test_training_needs_both_languages(translator: tuple[str, Any, Model]) -> No
         example = TranslateTask().examples(rows, model=model).at(ExamplePlace(0, 0, 0))
         assert example.source.tolist()[0] == tokenizer.id_of(english)
         assert example.target.tolist() == [tokenizer.id_of(german), WORDS.index("▁w3"), 2]
-        assert TranslateTask().finished(rows, model=model).generation.forced_first == tokenizer.id_of(german)
+        assert TranslateTask().finish_model(rows, model=model).generation.forced_first == tokenizer.id_of(german)
     finally:
         del tokenizer._config["src_lang"], tokenizer._config["tgt_lang"]

@@ -55,7 +55,7 @@ def test_a_cross_encoder_reads_query_and_passage_as_two_segments(cross: Model) -
     found = cross.rerank(QUERY, PASSAGES)
     assert [one.index for one in found.ranked] == order_of(by_hand)
     assert [one.score for one in found.ranked] == pytest.approx(sorted(by_hand, reverse=True), abs=1e-5)
-    with_sigmoid = get_task("rerank").finished(ROWS, model=cross).rerank(QUERY, PASSAGES)
+    with_sigmoid = get_task("rerank").finish_model(ROWS, model=cross).rerank(QUERY, PASSAGES)
     wanted = torch.tensor(by_hand).sigmoid().sort(descending=True).values.tolist()
     assert [one.score for one in with_sigmoid.ranked] == pytest.approx(wanted, abs=1e-5)
 

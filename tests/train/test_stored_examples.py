@@ -79,10 +79,10 @@ def test_examples_on_disk_are_those_in_memory(case: str, tmp_path: Path, monkeyp
     model = begun(task, rows, form=form, context=48)
     wanted = task.examples(rows, model=model)
     first, again = FolderCache(tmp_path), FolderCache(tmp_path)
-    same(wanted, task.kept(rows, model=model, cache=first, fingerprint="a"))
+    same(wanted, task.keep_examples(rows, model=model, cache=first, fingerprint="a"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(task), "examples", None)
-        same(wanted, task.kept(rows, model=model, cache=again, fingerprint="a"))
+        same(wanted, task.keep_examples(rows, model=model, cache=again, fingerprint="a"))
     assert (len(first.made), first.reused) == (1, [])
     assert (again.made, again.reused) == ([], first.made)
 
@@ -94,7 +94,7 @@ def test_every_example_knows_its_row(case: str, tmp_path: Path, monkeypatch: pyt
     name, form, rows = CASES[case]
     task = get_task(name)
     model = begun(task, rows, form=form, context=24)
-    examples = task.kept(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
+    examples = task.keep_examples(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
     for number in range(len(examples.lengths)):
         said, _, owner = examples.where(ExamplePlace(0, 0, number)).partition(" ")
         assert said == "row"
@@ -113,10 +113,10 @@ def test_places_of_texts_and_windows(tmp_path: Path) -> None:
     """A text in pieces begins with its first row; a window of a running text is told by its tokens."""
     rows = [DocumentRow("Jack loves", goes_on=True), DocumentRow(" Rome."), DocumentRow("Rose hates Paris.")]
     model = begun(CompleteTask(), rows, form="decoder", context=48)
-    examples = CompleteTask().kept(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
+    examples = CompleteTask().keep_examples(rows, model=model, cache=FolderCache(tmp_path), fingerprint="a")
     assert [examples.where(ExamplePlace(0, 0, number)) for number in range(2)] == ["row 0", "row 2"]
     short = begun(CompleteTask(), rows, form="decoder", context=4)
-    windows = CompleteTask().kept(rows, model=short, cache=FolderCache(tmp_path), fingerprint="b")
+    windows = CompleteTask().keep_examples(rows, model=short, cache=FolderCache(tmp_path), fingerprint="b")
     stream = np.concatenate(encode_with_end(rows, model=short))
     for epoch in range(3):
         place = ExamplePlace(0, epoch, 1)
@@ -136,7 +136,8 @@ def test_a_stream_on_disk_is_the_stream_in_memory(
     model = begun(CompleteTask(), rows, form="decoder", context=data.draw(st.sampled_from([4, 16, 64])))
     cache = FolderCache(tmp_path_factory.mktemp("cache"))
     same(
-        CompleteTask().examples(rows, model=model), CompleteTask().kept(rows, model=model, cache=cache, fingerprint="a")
+        CompleteTask().examples(rows, model=model),
+        CompleteTask().keep_examples(rows, model=model, cache=cache, fingerprint="a"),
     )
 
 
@@ -144,12 +145,12 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     task = get_task("classify")
     model = begun(task, LABELLED)
     wanted = task.examples(LABELLED, model=model)
-    task.kept(LABELLED, model=model, cache=FolderCache(tmp_path), fingerprint="a")
+    task.keep_examples(LABELLED, model=model, cache=FolderCache(tmp_path), fingerprint="a")
     (folder,) = tmp_path.iterdir()
     for name in ("examples.uint8", "examples.offsets", "lengths.uint64", "owners.uint64", "about.json"):
         (folder / name).write_bytes((folder / name).read_bytes()[:-8])
         again = FolderCache(tmp_path)
-        same(wanted, task.kept(LABELLED, model=model, cache=again, fingerprint="a"))
+        same(wanted, task.keep_examples(LABELLED, model=model, cache=again, fingerprint="a"))
         assert len(again.made) == 1
 
 
@@ -195,7 +196,9 @@ def peak_of(data: Path, out: Path, *, in_memory: bool) -> int:
     """Bytes that Python and numpy hold at most while everything is prepared."""
     with pytest.MonkeyPatch.context() as patch:
         if in_memory:
-            patch.setattr(CompleteTask, "kept", lambda self, rows, *, model, **_: self.examples(rows, model=model))
+            patch.setattr(
+                CompleteTask, "keep_examples", lambda self, rows, *, model, **_: self.examples(rows, model=model)
+            )
         tracemalloc.start()
         try:
             prepared = run_training.prepare(wish(data, out))

@@ -1,10 +1,13 @@
 """What few bits change: a model beside itself in float32, on a text. Never silent: `triform check --weights q8`.
 
 KL is the mean of Σ p log(p / q) over positions, in nats; "same top" is the share of positions where both models think
-the same token likeliest; perplexity is that of the text itself, where the model predicts the next token.
+the same token likeliest; perplexity is that of the text itself, where the model predicts the next token. Models whose
+head is for labels, spans or embeddings read the text sentence by sentence: the same top is then the same answer, and of
+embeddings the same nearest sentence.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,10 +26,12 @@ from triform.model import Model
 WINDOW = 256  # tokens that are read at once
 ROWS = 64  # positions whose scores exist at once
 SEED = 0
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"”]?\s+|\n{2,}")
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """One text. Perplexities are None where the model predicts no next token; `cosine` is for models without scores."""
+    """One text. Perplexities are None where the model predicts no next token; `cosine` is for models without scores,
+    `same_nearest` for those with one vector per sentence."""
 
     text: str
     positions: int
@@ -35,6 +40,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     perplexity: float | None = None  # in float32
     perplexity_change: float | None = None  # a share: 0.01 is 1 % more
     cosine: float | None = None
+    same_nearest: float | None = None
 
     def cells(self) -> tuple[str, ...]:
         def show_value(value: float | None, form: str) -> str:
@@ -48,10 +54,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
             show_value(self.perplexity, ".3f"),
             show_value(self.perplexity_change, "+.2%"),
             show_value(self.cosine, ".6f"),
+            show_value(self.same_nearest, ".1%"),
         )
 
 
-COLUMNS = ("text", "positions", "KL", "same top", "perplexity", "change", "cosine")
+COLUMNS = ("text", "positions", "KL", "same top", "perplexity", "change", "cosine", "same nearest")
 
 
 class QualityReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +104,9 @@ class Sums(NamedTuple):
 @torch.no_grad()
 def compare_weights(reference: Model, other: Model, *, text: str, name: str) -> Quality:
     """`reference` is in float32; both have one tokenizer."""
-    windows = split_windows(reference, text)
     if not isinstance(reference.network.readout, LanguageHead):
-        return compare_outputs(reference, other, windows, name=name)
+        return compare_outputs(reference, other, split_sentences(reference, text), name=name)
+    windows = split_windows(reference, text)
     sums = [each for window in windows for each in compare_scores(reference, other, window)]
     kl, same, loss, other_loss, targets, count = map(sum, zip(*sums, strict=True))
     predicts = targets > 0
@@ -124,6 +131,17 @@ def split_windows(model: Model, text: str) -> list[list[int]]:
         raise InputError(f"the text has {len(ids)} tokens; give a page of text")
     windows = [ids[at : at + longest] for at in range(0, len(ids), longest)]
     return [window for window in windows if len(window) > 1]
+
+
+def split_sentences(model: Model, text: str) -> list[list[int]]:
+    """The tokens of each sentence, of a long one its beginning; a model without a tokenizer gets random windows."""
+    if model.tokenizer is None:
+        return split_windows(model, text)
+    longest = min(WINDOW, model.spec.context)
+    found = [model.tokenizer.encode(one).ids[:longest] for one in SENTENCE_END.split(text) if one.strip()]
+    if len(found) < 2:
+        raise InputError(f"the text has {len(found)} sentences; give a page of text")
+    return [list(ids) for ids in found if ids]
 
 
 def compare_scores(reference: Model, other: Model, window: Sequence[int]) -> Iterator[Sums]:
@@ -155,7 +173,16 @@ def compare_outputs(reference: Model, other: Model, windows: Sequence[Sequence[i
     pairs = [[model.logits([window]).double().flatten(0, -2) for model in (reference, other)] for window in windows]
     x, y = (torch.cat(column) for column in zip(*pairs, strict=True))
     if not reference.labels or x.shape[-1] < 2:
-        return Quality(text=name, positions=len(x), cosine=float(F.cosine_similarity(x, y, dim=-1).mean()))
+        cosine = float(F.cosine_similarity(x, y, dim=-1).mean())
+        nearest = [find_nearest(each) for each in (x, y)] if 2 < len(x) == len(windows) else None
+        same_nearest = None if nearest is None else float((nearest[0] == nearest[1]).double().mean())
+        return Quality(text=name, positions=len(x), cosine=cosine, same_nearest=same_nearest)
     p, q = x.log_softmax(-1), y.log_softmax(-1)
     kl, same = (p.exp() * (p - q)).sum(-1).mean(), (p.argmax(-1) == q.argmax(-1)).double().mean()
     return Quality(text=name, positions=len(x), kl=float(kl), same_top=float(same))
+
+
+def find_nearest(vectors: Tensor) -> Tensor:
+    """Of each vector, which of the others has the largest cosine with it."""
+    normed = F.normalize(vectors, dim=-1)
+    return (normed @ normed.T).fill_diagonal_(-2.0).argmax(-1)

@@ -63,7 +63,7 @@ class AnswerFormat(Protocol):
     def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         """The lines to write for an answer, each with its end."""
 
-    def skipped(self, item: InputItem, why: str) -> str:
+    def format_skipped(self, item: InputItem, why: str) -> str:
         """The line of a question without an answer."""
 
     def go_on(self, first_line: str) -> None:
@@ -97,7 +97,7 @@ class PlainLines:
     def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         return join_lines(self.line(answer)) + "\n"
 
-    def skipped(self, item: InputItem, why: str) -> str:
+    def format_skipped(self, item: InputItem, why: str) -> str:
         return "\n"
 
     def go_on(self, first_line: str) -> None:
@@ -112,7 +112,7 @@ class JsonLines:
     def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         return msgspec.json.encode(answer).decode() + "\n"
 
-    def skipped(self, item: InputItem, why: str) -> str:
+    def format_skipped(self, item: InputItem, why: str) -> str:
         return msgspec.json.encode({"skipped": why}).decode() + "\n"
 
     def go_on(self, first_line: str) -> None:
@@ -125,7 +125,7 @@ class JsonRows(JsonLines):
     def answer(self, item: InputItem, answer: msgspec.Struct) -> str:
         return self._row(item, msgspec.to_builtins(answer))
 
-    def skipped(self, item: InputItem, why: str) -> str:
+    def format_skipped(self, item: InputItem, why: str) -> str:
         return self._row(item, {"skipped": why})
 
     @staticmethod
@@ -152,12 +152,12 @@ class TableRows:
         before = ""
         if not self.names:
             self.names = ["id", "input", *cells, "skipped"]
-            before = self._line(self.names) + "".join(self.skipped(*each) for each in self.waiting)
+            before = self._line(self.names) + "".join(self.format_skipped(*each) for each in self.waiting)
             self.waiting.clear()
         row = {"id": item.id, "input": item.input} | cells
         return before + self._line([row.get(name, "") for name in self.names])
 
-    def skipped(self, item: InputItem, why: str) -> str:
+    def format_skipped(self, item: InputItem, why: str) -> str:
         if self.names:
             return self._line([item.id, item.input, *[""] * (len(self.names) - 3), why])
         self.waiting.append((item, why))

@@ -28,7 +28,7 @@ def check(
     In every dtype that a model is loaded in: float64, float32, bfloat16, float16. Exit code 1 if a check fails.
 
     With --weights, how far the model with 8 or 4 bits per weight is from itself in float32: KL, same likeliest token,
-    perplexity.
+    perplexity; of labels the same answer, of embeddings cosine and the same nearest sentence.
 
     MODEL is a model folder, a name of `triform models`, or a name of `triform families` (random weights).
 
@@ -38,6 +38,7 @@ def check(
       triform check minilm
       triform check gpt2-small --json
       triform check smollm2 --weights q8 --text my-notes.txt
+      triform check minilm --weights q8
     """
     if weights is not None:
         print_quality(model, weights, texts=texts, as_json=as_json)

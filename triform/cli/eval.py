@@ -114,7 +114,7 @@ def evaluate_rows(
                 answers.append(answer)
                 tally.add_answer(answer)
                 counted.advance(1)
-    return task.judged(answers, rows, model=model)
+    return task.judge_answers(answers, rows, model=model)
 
 
 def make_score_table(columns: "Mapping[str, Scores]") -> Table:

@@ -292,7 +292,7 @@ def write_answers(
                 file.write(form.answer(item, one))
             else:
                 tally.add_skipped(one)
-                file.write(form.skipped(item, one.inside_file if isinstance(one, BadRow) else str(one)))
+                file.write(form.format_skipped(item, one.inside_file if isinstance(one, BadRow) else str(one)))
         file.flush()
 
 

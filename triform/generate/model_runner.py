@@ -19,7 +19,7 @@ from triform.errors import InputError
 from triform.generate.row_attention import DistanceBiases, FreshRows, NextOfBeams, NextTokens, SourceRows
 from triform.generate.validate import check_generates
 from triform.kernels.library import find_kernels
-from triform.native.native_network import is_worth_native, native_network
+from triform.native.native_network import choose_network
 from triform.precision import at_least_float32
 from triform.spec import ModelSpec
 
@@ -218,22 +218,6 @@ class ModelRunner:
     def restore_prefix(self, row: int, cached: Tensor) -> None:
         """Appends cached keys and values to a row, as if their tokens had been prefilled."""
         append_to_row(self.cache, row, [(kv[0, None], kv[1, None]) for kv in cached])
-
-
-def choose_network(network: GeneratingNetwork, *, pack: bool | None) -> tuple[GeneratingNetwork, bool]:
-    """The fastest network with the same answers, and whether its rows have the same bits in any number: native kernels,
-    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is. A network
-    with hooks stays as it is: its copies have none."""
-    if packed_linear.has_hooks(network):
-        return network, False
-    if pack or (pack is None and is_worth_native(network)):
-        native = native_network(network)
-        if native is not None:
-            return native, True
-    pack = packed_linear.is_worth_packing(network) if pack is None else pack
-    if pack and not packed_linear.can_pack(network):
-        raise InputError(f"pack=True is for float32 on the CPU; this model is {network.dtype}")
-    return (packed_linear.pack_network(network), True) if pack else (network, False)
 
 
 def append_to_row(cache: Cache, row: int, layers: Sequence[KeysValues]) -> None:

@@ -36,6 +36,8 @@ class KernelLibrary:
                 raise OSError(f"{path} was compiled from other sources")
         self._run = functions.triform_run
         self._run.argtypes, self._run.restype = [pointer, long, pointer, long, ctypes.c_int], None
+        self.look_up = functions.triform_look_up
+        self.look_up.argtypes, self.look_up.restype = [ctypes.c_int, pointer, long, pointer, long, pointer], None
         self.quantize = functions.triform_quantize
         self.quantize.argtypes, self.quantize.restype = [pointer, long, long, pointer, pointer, pointer], None
         self.activate = functions.triform_activate

@@ -48,10 +48,11 @@ class PastFields(ctypes.Structure):
 
 
 class FrameFields(ctypes.Structure):
-    """The buffers, pasts, places, rotary angles and score bias of a pass."""
+    """The buffers, pasts, places, rotary angles and score bias of a pass, and the pieces of texts read as a whole."""
 
     _fields_ = (
         ("buffers", _pointer), ("pasts", _pointer), ("places", _pointer), ("source_places", _pointer),
         ("cosines", _pointer), ("sines", _pointer),
         ("bias", _pointer), ("bias_length", _long), ("bias_center", _long),
+        ("pieces", _pointer), ("piece_count", _long),
     )  # fmt: skip

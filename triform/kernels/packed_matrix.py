@@ -67,7 +67,9 @@ class PackedMatrix:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Some rows in float32, [..., in]: what an embedding looks up."""
-        flat = ids.flatten()
+        flat, library = ids.flatten(), find_kernels()
+        if library is not None and self.data.device.type == "cpu" and len(flat):
+            return self._look_up_natively(library, flat.long().contiguous()).view(*ids.shape, -1)
         blocks, lanes = self._blocks()[flat // WIDTH], flat % WIDTH
         found = self._floats_of(blocks).view(len(flat), WIDTH, -1)[torch.arange(len(flat)), lanes]
         return found.view(*ids.shape, -1)
@@ -110,6 +112,16 @@ class PackedMatrix:
         frame = FrameFields(buffers=ctypes.addressof(buffers))
         library.run(ctypes.addressof(operation), 1, frame, rows=rows)
         return product
+
+    def _look_up_natively(self, library: KernelLibrary, ids: Tensor) -> Tensor:
+        low, high = ids.aminmax()
+        if int(low) < 0 or int(high) >= self.shape[0]:
+            raise IndexError(f"rows {int(low)} to {int(high)} are asked for; the matrix has {self.shape[0]}")
+        found = torch.empty(len(ids), self.shape[1])
+        library.look_up(
+            KIND_NUMBERS[self.kind], self.data.data_ptr(), self.shape[1], ids.data_ptr(), len(ids), found.data_ptr()
+        )
+        return found
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ def add_self_attention(builder: ProgramBuilder, module: SelfAttention, branch: B
     if type(module.turn) not in (Rotation, NoRotation):
         raise NoNativeTwin(type(module.turn).__name__)
     heads, kv_heads, _ = module.shares
-    builder.add_linear(*find_weights(module.qkv), source=STREAM, target=PROJECTED, norm=branch.norm)
+    builder.add_linear(*builder.find_once(find_weights, module.qkv), source=STREAM, target=PROJECTED, norm=branch.norm)
     builder.add_attention(
         HeadCounts(heads, kv_heads, module.head_width),
         scale=module.attend.scale,
@@ -77,30 +77,44 @@ def add_self_attention(builder: ProgramBuilder, module: SelfAttention, branch: B
         query_norm=make_norm_fields(builder, module.q_norm),
         key_norm=make_norm_fields(builder, module.k_norm),
     )
-    builder.add_linear(*find_weights(module.out), source=MIXED, target=branch.target, adds=branch.adds)
+    builder.add_linear(
+        *builder.find_once(find_weights, module.out), source=MIXED, target=branch.target, adds=branch.adds
+    )
 
 
 def add_cross_attention(builder: ProgramBuilder, module: CrossAttention, branch: Branch) -> None:
     """A cross-attention: queries, attention over the source's keys and values, the output projection."""
     heads = module.out.in_features // module.head_width
     kv_heads = module.kv.out_features // module.head_width // 2
-    builder.add_linear(*find_weights(module.q), source=STREAM, target=PROJECTED, norm=branch.norm)
+    builder.add_linear(*builder.find_once(find_weights, module.q), source=STREAM, target=PROJECTED, norm=branch.norm)
     builder.add_attention(HeadCounts(heads, kv_heads, module.head_width), scale=module.attend.scale, from_source=True)
-    builder.add_linear(*find_weights(module.out), source=MIXED, target=branch.target, adds=branch.adds)
+    builder.add_linear(
+        *builder.find_once(find_weights, module.out), source=MIXED, target=branch.target, adds=branch.adds
+    )
 
 
 def add_feedforward(builder: ProgramBuilder, module: FeedForward, branch: Branch) -> None:
+    """The operations of a feed-forward network: up with its activation, then down."""
     act = find_activation_name(module.act)
-    builder.add_linear(*find_weights(module.up), source=STREAM, target=INNER, norm=branch.norm, activation=act)
-    builder.add_linear(*find_weights(module.down), source=INNER, target=branch.target, adds=branch.adds)
+    builder.add_linear(
+        *builder.find_once(find_weights, module.up), source=STREAM, target=INNER, norm=branch.norm, activation=act
+    )
+    builder.add_linear(
+        *builder.find_once(find_weights, module.down), source=INNER, target=branch.target, adds=branch.adds
+    )
 
 
 def add_gated_feedforward(builder: ProgramBuilder, module: FeedForward, branch: Branch) -> None:
     """The operations of a gated feed-forward network: gate and up in one product, then down."""
     act = find_activation_name(module.act)
-    builder.add_linear(*find_weights(module.up), source=STREAM, target=INNER, norm=branch.norm)
+    builder.add_linear(*builder.find_once(find_weights, module.up), source=STREAM, target=INNER, norm=branch.norm)
     builder.add_linear(
-        *find_weights(module.down), source=INNER, target=branch.target, activation=act, gated=True, adds=branch.adds
+        *builder.find_once(find_weights, module.down),
+        source=INNER,
+        target=branch.target,
+        activation=act,
+        gated=True,
+        adds=branch.adds,
     )
 
 

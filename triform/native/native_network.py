@@ -12,24 +12,28 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from triform.core.blocks import BothSides, PastOnly, SharedBlocks, Stack
+from triform.core import packed_linear
+from triform.core.blocks import BothSides, PastOnly, Stack
+from triform.core.build import Linear, WideLinear
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
 from triform.core.masks import QueryKeyView
 from triform.core.output_heads import LanguageHead
 from triform.core.quantized_network import is_quantized
 from triform.core.texts import Text
+from triform.errors import InputError
 from triform.kernels.library import KernelLibrary, find_kernels
 from triform.kernels.operations import PastFields
 from triform.kernels.packed_matrix import PackedMatrix
 from triform.native.compile_stack import NoNativeTwin, compile_stack, find_weights
-from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources
+from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources, split_into_pieces
 from triform.native.program import PassTables
 from triform.shapes import BTD, VD, XD, XV
 
 # Parameters: below, a network is so small that nobody waits for it, and its torch road shows every detail.
 MIN_NATIVE_PARAMETERS = 2**17
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class NativeLinear(nn.Module):
@@ -69,6 +73,7 @@ class NativeStack(nn.Module):
     def __init__(self, stack: Stack, library: KernelLibrary, *, width: int) -> None:
         super().__init__()
         self.stack = stack
+        self.entry = copy_with_native_linears(stack.entry)
         self.library = library
         self.causal, self.window = read_pattern(stack)
         self.program = compile_stack(stack, width=width)
@@ -78,13 +83,12 @@ class NativeStack(nn.Module):
         self._extend_tables(64)
 
     def forward(self, x: BTD, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
-        stack, lengths = self.stack, cache.lengths
-        stream = stack.entry(x, text.segment_ids, text.positions(lengths))
+        stream = self.entry(x, text.segment_ids, text.positions(cache.lengths))
         if stream.data_ptr() == x.data_ptr():
             stream = stream.clone()
         rows = stream.reshape(-1, stream.shape[-1]).contiguous()
         cached = self.causal and cache is not NO_CACHE
-        pasts = self._find_pasts(cache, x.shape[1]) if cached else None
+        pasts = self._find_pasts(cache, x.shape[1]) if cached else ()
         spans = find_spans_in_cache(text, cache, window=self.window) if cached else find_spans_of_texts(text)
         places = place_rows(spans, causal=self.causal, window=self.window)
         source_places = place_sources(text, memory, [span.tokens for span in spans]) if memory.layers else None
@@ -93,6 +97,7 @@ class NativeStack(nn.Module):
             self.library,
             rows,
             places=places,
+            pieces=None if cached else split_into_pieces(spans),
             source_places=source_places,
             pasts=pasts,
             sources=[make_past_fields(layer) for layer in memory.layers],
@@ -133,10 +138,14 @@ def make_past_fields(layer: tuple[Tensor, Tensor]) -> PastFields:
     return PastFields(keys.data_ptr(), values.data_ptr(), *keys.stride()[:3])
 
 
+def find_width(stack: Stack, table: VD) -> int:
+    """Of the residual stream; embeddings may be narrower and are projected to it."""
+    project = stack.entry.project
+    return table.shape[1] if type(project) is nn.Identity else cast(nn.Linear, project).out_features
+
+
 def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     """Whether a token sees only the past, and how many positions of it."""
-    if isinstance(stack.blocks, SharedBlocks) or type(stack.entry.project) is not nn.Identity:
-        raise NoNativeTwin("shared layers and narrow embeddings")
     if len(stack.patterns) > 1:
         raise NoNativeTwin("layers of different kinds")
     (pattern,) = stack.patterns
@@ -145,6 +154,16 @@ def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     if isinstance(pattern, BothSides) and pattern.window is None:
         return False, None
     raise NoNativeTwin("this pattern of keys that are seen")
+
+
+def copy_with_native_linears(module: Module) -> Module:
+    """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
+    same = copy.copy(module)
+    same._modules = {
+        name: NativeLinear(*find_weights(child)) if child is not None and type(child) in (Linear, WideLinear) else child
+        for name, child in module._modules.items()
+    }
+    return same
 
 
 def copy_cross_projection(block: nn.Module) -> nn.Module:
@@ -162,6 +181,22 @@ def copy_cross_projection(block: nn.Module) -> nn.Module:
 
 _NATIVE_COPIES: WeakKeyDictionary[Network, tuple[object, Network | None]] = WeakKeyDictionary()
 _REPORTED: set[str] = set()
+
+
+def choose_network(network: AnyNetwork, *, pack: bool | None = None) -> tuple[AnyNetwork, bool]:
+    """The fastest network with the same answers, and whether its rows have the same bits in any number: native kernels,
+    matrices packed by oneDNN, or the network as it is. `pack` None: where that is faster; False: as it is. A network
+    with hooks stays as it is: its copies have none."""
+    if packed_linear.has_hooks(network):
+        return network, False
+    if pack or (pack is None and is_worth_native(network)):
+        native = native_network(network)
+        if native is not None:
+            return native, True
+    pack = packed_linear.is_worth_packing(network) if pack is None else pack
+    if pack and not packed_linear.can_pack(network):
+        raise InputError(f"pack=True is for float32 on the CPU; this model is {network.dtype}")
+    return (packed_linear.pack_network(network), True) if pack else (network, False)
 
 
 def is_worth_native(network: Network) -> bool:
@@ -189,10 +224,9 @@ def free_native_copy(network: Network) -> None:
 
 
 def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
-    width = network.token.table.shape[1]
     try:
         stacks = {
-            name: NativeStack(module, library, width=width)
+            name: NativeStack(module, library, width=find_width(module, network.token.table))
             for name, module in network._modules.items()
             if isinstance(module, Stack)
         }
@@ -203,6 +237,7 @@ def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
         return None
     copied = copy.copy(network)
     copied._modules = network._modules | stacks
-    if isinstance(network.readout, LanguageHead):
-        copied.readout = NativeHead(network.readout, network.token.table)
+    copied.readout = copy_with_native_linears(network.readout)
+    if isinstance(copied.readout, LanguageHead):
+        copied.readout = NativeHead(copied.readout, network.token.table)
     return copied

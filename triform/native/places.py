@@ -11,7 +11,9 @@ import numpy as np
 
 from triform.core.cache import Cache, CacheRows, SourceMemory
 from triform.core.texts import PackedText, Text, UnequalRows
-from triform.native.program import Places
+from triform.native.program import Pieces, Places
+
+PIECE_ROWS = 256  # queries of a text that one thread computes with the same packed keys
 
 
 class TokenSpan(NamedTuple):
@@ -55,6 +57,16 @@ def place_rows(spans: Sequence[TokenSpan], *, causal: bool, window: int | None) 
     begins = np.zeros_like(ends) if window is None else np.maximum(ends - window, 0)
     places = np.stack((rows, positions, origins + positions, origins + begins, origins + ends), axis=1)
     return np.ascontiguousarray(places, dtype=np.int32)
+
+
+def split_into_pieces(spans: Sequence[TokenSpan]) -> Pieces:
+    """Texts that are read as a whole in parts of at most `PIECE_ROWS` tokens, which depend on each text alone."""
+    parts = [
+        (span.origin + at, min(PIECE_ROWS, span.tokens - at))
+        for span in spans
+        for at in range(0, span.tokens, PIECE_ROWS)
+    ]
+    return np.array(parts, dtype=np.int32).reshape(-1, 2)
 
 
 def place_sources(text: Text, memory: SourceMemory, counts: Sequence[int]) -> Places:

@@ -4,13 +4,13 @@ A program never changes once it is made, and belongs to no thread: each pass bri
 """
 
 import ctypes
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triform.kernels.library import KernelLibrary
 from triform.kernels.operations import (
@@ -32,7 +32,9 @@ from triform.kernels.packed_matrix import PackedMatrix, pad_vector
 # what a norm reads before it is added to the stream.
 STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
 BUFFERS = 5
+Weights: TypeAlias = tuple[PackedMatrix, Tensor | None]  # and a bias
 Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
+Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text whose keys are all in the pass
 
 
 class HeadCounts(NamedTuple):
@@ -49,11 +51,18 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self.operations: list[OperationFields] = []
         self.kept: list[object] = []
+        self.weights: dict[nn.Module, Weights] = {}
         self.widths = [0] * BUFFERS
         self.pasts = 0  # of self-attention, one per layer
         self.source_pasts = 0
         self.rotated_width = 0  # of heads that are rotated
         self.heads = 0
+
+    def find_once(self, find: Callable[[nn.Module], Weights], module: nn.Module) -> Weights:
+        """What `find` makes of a module, made once for all layers that share it."""
+        if module not in self.weights:
+            self.weights[module] = find(module)
+        return self.weights[module]
 
     def make_norm(self, kind: int, *, epsilon: float, gain: Tensor, shift: Tensor | None) -> NormFields:
         return NormFields(kind, epsilon, self._hold_vector(gain), None if shift is None else self._hold_vector(shift))
@@ -162,17 +171,18 @@ class Program:
         x: Tensor,
         *,
         places: Places,
+        pieces: Pieces | None,
         source_places: Places | None,
-        pasts: Sequence[PastFields] | None,
+        pasts: Sequence[PastFields],
         sources: Sequence[PastFields],
         tables: PassTables,
     ) -> None:
-        """Changes x [rows, width] in place. Without pasts, keys and values stay where they are projected."""
+        """Changes x [rows, width] in place. Texts that are read as a whole come in pieces and need no pasts."""
         rows = len(x)
         buffers = self._take_buffers(rows)
         try:
             fields = (BufferFields * BUFFERS)(*(BufferFields(b.data_ptr(), b.stride(0)) for b in (x, *buffers)))
-            own_pasts = self._pasts_in(buffers[PROJECTED - 1]) if pasts is None else pasts
+            own_pasts = pasts or [PastFields()] * self.pasts
             past_array = (PastFields * (len(own_pasts) + len(sources)))(*own_pasts, *sources)
             cosines, sines, bias, center = tables
             frame = FrameFields(
@@ -185,6 +195,8 @@ class Program:
                 bias=None if bias is None else bias.data_ptr(),
                 bias_length=0 if bias is None else bias.shape[-1],
                 bias_center=center,
+                pieces=None if pieces is None else pieces.ctypes.data,
+                piece_count=0 if pieces is None else len(pieces),
             )
             library.run(ctypes.addressof(self.operations), len(self.operations), frame, rows=rows)
         finally:
@@ -199,14 +211,3 @@ class Program:
         if not buffers or len(buffers[0]) < rows:
             buffers = [torch.zeros(rows, max(width, 1)) for width in self.widths[1:]]
         return buffers
-
-    def _pasts_in(self, projected: Tensor) -> list[PastFields]:
-        """Each layer finds keys and values in its own projection [q k v]: texts that are read as a whole."""
-        fields = []
-        for operation in self.operations:
-            if operation.kind == ATTENTION and operation.writes:
-                width = operation.head_width
-                keys = projected.data_ptr() + 4 * operation.heads * width
-                values = keys + 4 * operation.kv_heads * width
-                fields.append(PastFields(keys, values, 0, width, projected.stride(0)))
-        return fields

@@ -77,12 +77,14 @@ def cross_validate(
         progress(f"cross-validating: fold {number} of {len(folds)}")
         parts.append(_train_fold(task, fold, model=start(fold.train), config=config.replace(**length)))
         if number == 1:
-            best = _find_best({step: task.judged(some, fold.valid, model=model) for step, some in parts[0].items()})
+            best = _find_best(
+                {step: task.judge_answers(some, fold.valid, model=model) for step, some in parts[0].items()}
+            )
             last = min((step for step in parts[0] if step > best), default=best)
             length = {"steps": last, "epochs": None, "minutes": None, "patience": 0}
     rows = [row for fold in folds for row in fold.valid]
     together = {step: [answer for part in parts for answer in part[step]] for step in sorted(parts[-1])}
-    scores = {step: task.judged(some, rows, model=model) for step, some in together.items()}
+    scores = {step: task.judge_answers(some, rows, model=model) for step, some in together.items()}
     best = _find_best(scores)
     share = sum(len(fold.train) for fold in folds) / len(folds) / len(rows)
     return CrossValidated(
@@ -113,7 +115,7 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
     def evaluate(network: Network) -> Score:
         current = model.replace(network=network)
         answers.append(list(task.run(questions, model=current, options=task.whole_answers(model))))
-        scores = task.judged(answers[-1], fold.valid, model=current)
+        scores = task.judge_answers(answers[-1], fold.valid, model=current)
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 
     def watch(event: AnyEvent) -> None:

@@ -82,7 +82,8 @@ def write_card(name: str, report: QualityReport, *, calibrated_on: str | None) -
             "",
             *report.lines(),
             "",
-            'KL in nats per position, "same top" the share of positions with the same likeliest token. '
+            'KL in nats per position, "same top" the share of positions with the same likeliest token or label, '
+            '"same nearest" the share of sentences whose nearest other sentence stays the same. '
             f"`{Hint.CHECK} --weights KIND --text FILE` measures it on a text of your own.",
             "",
         ]

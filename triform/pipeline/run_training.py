@@ -189,7 +189,7 @@ def _prepare(
     base = make_base(task, material.train, config=config, known=known)
     progress("making examples from rows")
     fingerprint = _fingerprint_examples(material, task=task, model=base.model)
-    examples = task.kept(material.train, model=base.model, cache=cache, fingerprint=fingerprint)
+    examples = task.keep_examples(material.train, model=base.model, cache=cache, fingerprint=fingerprint)
     check_examples(examples, spec=base.model.spec)
     objective = task.objective(model=base.model, config=config)
     if decided is None:
@@ -471,7 +471,7 @@ def finish_run(
     samples: tuple[Sample, ...] = ()
     progress("evaluating the model as it is" if outcome.stopped else "evaluating the finished model")
     validated, baselines = prepared.validated, dict[str, float]()
-    model = task.finished(rows, model=model) if validated is None else task.with_last_fit(model, validated.last_fit)
+    model = task.finish_model(rows, model=model) if validated is None else task.with_last_fit(model, validated.last_fit)
     if not outcome.stopped:
         if validated is not None:
             scores, samples = validated.scores, validated.samples
@@ -496,6 +496,6 @@ def _make_samples(task: Task[Any, Any, Any], rows: list[Any], model: Model) -> t
     samples: list[Sample] = []
     for row in rows:
         with suppress(TriformError):
-            question, answer = task.tried(row, model=model)
+            question, answer = task.try_sample(row, model=model)
             samples.append(Sample(question, str(answer), msgspec.Raw(msgspec.json.encode(answer))))
     return tuple(samples)

@@ -135,10 +135,10 @@ class AnswerTask(TextToText[AnsweredQuestionRow, ContextQuestion, ExtractedAnswe
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return AnswerSpan() if model.spec.form == "encoder" else super().objective(model=model, config=config)
 
-    def finished(self, rows: Sequence[AnsweredQuestionRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[AnsweredQuestionRow], *, model: Model) -> Model:
         """How much likelier "no answer" must be than the best answer, so that the validation rows' F1 is highest."""
         if model.spec.form != "encoder":
-            return super().finished(rows, model=model)
+            return super().finish_model(rows, model=model)
         if not any(not row.answers for row in rows) or model.memo.get("no_answer", 0.0) is None:
             return model
         threshold = find_best_threshold(

@@ -99,7 +99,7 @@ class ChatTask(GeneratingTask[Conversation, Messages, ChatReply]):
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return NextToken(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[Conversation], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[Conversation], *, model: Model) -> Model:
         return model.replace(template=get_template(model))
 
     def question(self, row: Conversation) -> Messages:

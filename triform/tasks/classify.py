@@ -268,7 +268,7 @@ class ClassifyTask(Task[LabelledRow, ClassifyQuestion, Classification]):
             return SeveralLabels(labels=len(model.labels))
         return OneLabel(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[LabelledRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[LabelledRow], *, model: Model) -> Model:
         answers = list(self.run([row.text for row in rows], model=model, options=self.whole_answers(model)))
         return self.with_last_fit(model, self.fit_last(answers, rows, model=model))
 
@@ -336,7 +336,7 @@ class ClassifyTask(Task[LabelledRow, ClassifyQuestion, Classification]):
             counts=count_confusions([x[0] for x in right], [x[0] for x in answered]) if single else {},
         )
 
-    def judged(self, answers: Sequence[Classification], rows: Sequence[LabelledRow], *, model: Model) -> Scores:
+    def judge_answers(self, answers: Sequence[Classification], rows: Sequence[LabelledRow], *, model: Model) -> Scores:
         if gives_number(model.spec, model.memo):
             raise CannotDo("this model's head gives a number, not labels, so its answers cannot be judged by labels")
         return self.score(answers, rows).add_unseen(rows, known=list_text_labels(model))

@@ -143,7 +143,9 @@ class CompleteTask(GeneratingTask[DocumentRow, api.Prompt, Continuation]):
         ids = np.concatenate([np.zeros(0, np.int64), *texts])
         return make_stream_examples(ids, np.cumsum([0, *map(len, texts)]), model=model)
 
-    def kept(self, rows: Sequence[DocumentRow], *, model: Model, cache: FolderCache, fingerprint: str) -> Examples[Any]:
+    def keep_examples(
+        self, rows: Sequence[DocumentRow], *, model: Model, cache: FolderCache, fingerprint: str
+    ) -> Examples[Any]:
         """The same, from a file of all tokens that is not read into memory."""
         tokenizer = model.require_tokenizer()
         end = [] if tokenizer.eos is None else [tokenizer.eos]

@@ -136,7 +136,7 @@ class EmbedTask(Task[ScoredPairRow, str, EmbeddingVector]):
         check_trainable(model)
         return InBatchNegatives() if model.memo.get("only_alike") else CosineScores()
 
-    def finished(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
         return add_pooling(model)
 
     # --- running and scoring ------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class EmbedTask(Task[ScoredPairRow, str, EmbeddingVector]):
     def question(self, row: ScoredPairRow) -> str:
         return row.first
 
-    def tried(self, row: ScoredPairRow, *, model: Model) -> tuple[str, Similarity]:
+    def try_sample(self, row: ScoredPairRow, *, model: Model) -> tuple[str, Similarity]:
         return compare_texts(row.first, row.second, model=model)
 
     def run(

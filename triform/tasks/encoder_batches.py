@@ -15,10 +15,10 @@ from triform.cluster.shared_work import map_batches
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly
 from triform.core.inputs import sort_by_length
-from triform.core.packed_linear import is_worth_packing, pack_network
 from triform.core.texts import Text
 from triform.errors import ALL_EQUAL, InputError, InvalidScores
 from triform.model import Model
+from triform.native.native_network import choose_network
 from triform.precision import at_least_float32, check_finite
 from triform.text.tokenizer import Encoding
 from triform.train.objectives import batch_texts, split_by_text
@@ -49,7 +49,7 @@ def run_batches(
     if not isinstance(network, EncoderOnly | DecoderOnly):
         raise InputError(f"this model is the form {model.spec.form!r}; reading needs an encoder or a decoder")
     _check_ids(rows, model)
-    reader = pack_network(network) if is_worth_packing(network) else network
+    reader, _ = choose_network(network)
     device = network.device
     found: list[Tensor | None] = [None] * len(rows)
 

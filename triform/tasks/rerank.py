@@ -194,7 +194,7 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         return SeveralLabels(labels=1)
 
-    def finished(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
         """The folder says that a sigmoid belongs behind the head, where every other program looks for it."""
         return model.replace(config=dict(model.config) | SIGMOID)
 

@@ -166,7 +166,7 @@ class SearchTask(Task[PairRow, str, SearchHits]):
         check_trainable(model)
         return InBatchNegatives()
 
-    def finished(self, rows: Sequence[PairRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[PairRow], *, model: Model) -> Model:
         return add_pooling(model)
 
     # --- running and scoring ------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class SearchTask(Task[PairRow, str, SearchHits]):
     def question(self, row: PairRow) -> str:
         return row.source
 
-    def tried(self, row: PairRow, *, model: Model) -> tuple[str, Similarity]:
+    def try_sample(self, row: PairRow, *, model: Model) -> tuple[str, Similarity]:
         """There is no index to search in yet: how near a query and its passage lie."""
         return compare_texts(row.source, row.target, model=model)
 

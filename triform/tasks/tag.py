@@ -154,7 +154,7 @@ class TagTask(Task[TaggedRow, Question, TaggedText]):
         found = score_entities(right, answered)
         return Scores(main="f1", values=found._asdict(), rows=len(rows), signature="entities, micro, as seqeval")
 
-    def judged(self, answers: Sequence[TaggedText], rows: Sequence[TaggedRow], *, model: Model) -> Scores:
+    def judge_answers(self, answers: Sequence[TaggedText], rows: Sequence[TaggedRow], *, model: Model) -> Scores:
         return self.score(answers, rows).add_unseen(rows, known=model.labels)
 
     def baselines(self, rows: Sequence[TaggedRow], *, train: Sequence[TaggedRow]) -> Mapping[str, Scores]:

@@ -282,14 +282,14 @@ class Task(ABC, Generic[R, Q, A]):
     def examples(self, rows: Sequence[R], *, model: Model) -> Examples[Any]:
         """Rows as the objective reads them, long ones cut into windows where the task has windows."""
 
-    def kept(self, rows: Sequence[R], *, model: Model, cache: FolderCache, fingerprint: str) -> Examples[Any]:
+    def keep_examples(self, rows: Sequence[R], *, model: Model, cache: FolderCache, fingerprint: str) -> Examples[Any]:
         """`examples` on disk, made some rows at a time; those of an earlier run if the fingerprint is the same."""
         return store_examples(rows, lambda some: self.examples(some, model=model), cache=cache, fingerprint=fingerprint)
 
     @abstractmethod
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]: ...
 
-    def finished(self, rows: Sequence[R], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[R], *, model: Model) -> Model:
         """After training, with validation rows: what is fitted last (a temperature)."""
         return model
 
@@ -313,7 +313,7 @@ class Task(ABC, Generic[R, Q, A]):
         """A question that shows what a model can do, where the row's own does not."""
         return self.question(row)
 
-    def tried(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
+    def try_sample(self, row: R, *, model: Model) -> tuple[str, msgspec.Struct]:
         """A sample question for the report of a training, as text, and the model's answer."""
         question = self.sample(row, model=model)
         return as_text(question), next(self.run([question], model=model))
@@ -330,9 +330,9 @@ class Task(ABC, Generic[R, Q, A]):
     def evaluate(self, rows: Sequence[R], *, model: Model, options: Any = None) -> Scores:
         """The scores of the answers to the rows' questions."""
         answers = list(self.run([self.question(row) for row in rows], model=model, options=options))
-        return self.judged(answers, rows, model=model)
+        return self.judge_answers(answers, rows, model=model)
 
-    def judged(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
+    def judge_answers(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
         """The score, with labels that this model does not have counted."""
         return self.score(answers, rows)
 

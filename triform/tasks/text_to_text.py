@@ -194,7 +194,7 @@ class TextToText(GeneratingTask[R, Q, A]):
             return SequenceToSequence(start=get_first_token(model), smoothing=config.label_smoothing)
         return NextToken(smoothing=config.label_smoothing)
 
-    def finished(self, rows: Sequence[R], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[R], *, model: Model) -> Model:
         """The generation defaults know how a target begins and ends."""
         if model.spec.form != "encoder-decoder" or model.generation.first is not None:
             return model

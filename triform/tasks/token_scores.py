@@ -13,10 +13,10 @@ from torch import Tensor
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly, Form
 from triform.core.inputs import sort_by_length
-from triform.core.packed_linear import is_worth_packing, pack_network
 from triform.core.texts import Text
 from triform.errors import InputError
 from triform.model import Model
+from triform.native.native_network import choose_network
 from triform.precision import at_least_float32, check_scores
 from triform.tasks.encoder_batches import MAX_PASS_TOKENS
 from triform.train.examples import Ids
@@ -114,8 +114,8 @@ def score_targets(network: Form, x: Tensor, targets: Tensor) -> tuple[Tensor, Te
 
 
 def get_network(model: Model) -> Form:
-    """The network, with packed matrices where that is faster."""
-    return pack_network(model.network) if is_worth_packing(model.network) else model.network
+    """The network, or a copy of it that is faster."""
+    return choose_network(model.network)[0]
 
 
 def split_passes(*lengths: Sequence[int]) -> Iterator[list[int]]:

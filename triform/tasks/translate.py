@@ -121,10 +121,10 @@ class TranslateTask(PairTask[Translation]):
     def examples(self, rows: Sequence[PairRow], *, model: Model) -> Examples[Any]:
         return super().examples(rows, model=set_configured_languages(model))
 
-    def finished(self, rows: Sequence[PairRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[PairRow], *, model: Model) -> Model:
         """The first token of a target stays its language."""
         forced = set_configured_languages(model).generation.forced_first
-        finished = super().finished(rows, model=model)
+        finished = super().finish_model(rows, model=model)
         return finished.replace(generation=msgspec.structs.replace(finished.generation, forced_first=forced))
 
     def generate(self, questions: Sequence[str], *, model: Model, options: Options) -> Iterator[Translation]:

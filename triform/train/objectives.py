@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from triform.core.forms import Form
 from triform.core.inputs import sort_by_length
@@ -84,13 +85,12 @@ def pack_texts(rows: Sequence[Ids], *, device: Device) -> Text:
 
 
 def mean_vectors(text: Text, x: Tensor) -> Tensor:
-    """[B, D]: the mean vector per text, in float32 at least."""
-    x = at_least_float32(x)
-    if not text.lengths:
-        return x.mean(1)
-    lengths = torch.tensor(text.lengths, device=x.device)
-    owner = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)
-    return x.new_zeros(len(lengths), x.shape[-1]).index_add(0, owner, x[0]) / lengths[:, None]
+    """[B, D]: the mean vector per text, in float32 at least; added up in one order, however many texts there are."""
+    flat = at_least_float32(x).flatten(0, 1)
+    lengths = torch.tensor(text.lengths or [x.shape[1]] * len(x), device=x.device)
+    order = torch.arange(len(flat), device=x.device)
+    sums = F.embedding_bag(order, flat, lengths.cumsum(0) - lengths, mode="sum")
+    return sums / lengths[:, None]
 
 
 def split_by_text(text: Text, x: Tensor) -> list[Tensor]:

@@ -191,6 +191,30 @@ inline void add_group(const Block& block, const int8_t* codes, int64_t stride, I
 
 #endif
 
+// The same of P blocks, which lie `apart` structures from each other.
+template <int R, int P, class Block>
+inline void add_groups(const Block* blocks, int64_t apart, const int8_t* codes, int64_t stride, Ints (&sums)[P][R][kParts]) {
+    UNROLL for (int p = 0; p < P; p++) add_group<R>(blocks[p * apart], codes, stride, sums[p]);
+}
+
+#if TRIFORM_AVX512
+
+// Four codes of a row are spread once for both blocks: loading them, not multiplying, is what takes time.
+template <int R, int P>
+inline void add_groups(const Int8Block* blocks, int64_t apart, const int8_t* codes, int64_t stride, Ints (&sums)[P][R][1]) {
+    UNROLL for (int j = 0; j < kGroup / 4; j++) {
+        __m512i weights[P];
+        UNROLL for (int p = 0; p < P; p++)
+            weights[p] = _mm512_xor_si512(_mm512_loadu_si512(blocks[p * apart].codes[j]), _mm512_set1_epi8(-128));
+        UNROLL for (int r = 0; r < R; r++) {
+            __m512i four = spread_four(codes + r * stride + 4 * j);
+            UNROLL for (int p = 0; p < P; p++) sums[p][r][0] = (Ints)_mm512_dpbusd_epi32((__m512i)sums[p][r][0], weights[p], four);
+        }
+    }
+}
+
+#endif
+
 // --- the tile ---------------------------------------------------------------------------------------------------------
 
 constexpr int find_shift(const Int8Block*) { return kShift; }
@@ -202,34 +226,33 @@ constexpr int kFetchAhead = 2048;  // bytes
 
 // totals[row][output] += Σ over groups of scale · (scale of the activations) · (exact sum) [+ minimum · Σ activations]
 template <int R, int P, class Block>
-NOT_INLINED void add_tile(const Block* blocks, int64_t, const Rows& rows, int64_t first, int64_t count, float* totals, int64_t totals_stride) {
-    static_assert(P == 1, "one block at a time");
-    Floats total[R][kParts];
+NOT_INLINED void add_tile(const Block* blocks, int64_t apart, const Rows& rows, int64_t first, int64_t count, float* totals, int64_t totals_stride) {
+    Floats total[R][P * kParts];
     UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int p = 0; p < kParts; p++) total[r][p] = load(totals + r * totals_stride + p * kLanes);
+        UNROLL for (int p = 0; p < P * kParts; p++) total[r][p] = load(totals + r * totals_stride + p * kLanes);
     for (int64_t g = first / kGroup; g * kGroup < first + count; g++) {
-        const Block& block = blocks[g];
         if (R == 1)
-            UNROLL for (int at = 0; at < (int)sizeof(Block); at += 64) prefetch((const char*)&block + at + kFetchAhead);
-        Ints sums[R][kParts];
+            UNROLL for (int at = 0; at < (int)sizeof(Block); at += 64) prefetch((const char*)&blocks[g] + at + kFetchAhead);
+        Ints sums[P][R][kParts];
         UNROLL for (int r = 0; r < R; r++)
-            UNROLL for (int p = 0; p < kParts; p++)
-                sums[r][p] = spread_int(-find_shift(&block) * rows.sums[r * rows.group_stride + g]);
-        add_group<R>(block, rows.codes + g * kGroup, rows.code_stride, sums);
-        UNROLL for (int p = 0; p < kParts; p++) {
-            Floats scales = load_halves(block.scales + p * kLanes);
+            UNROLL for (int p = 0; p < P * kParts; p++)
+                sums[p / kParts][r][p % kParts] = spread_int(-find_shift(blocks) * rows.sums[r * rows.group_stride + g]);
+        add_groups<R, P>(blocks + g, apart, rows.codes + g * kGroup, rows.code_stride, sums);
+        UNROLL for (int p = 0; p < P * kParts; p++) {
+            const Block& block = blocks[g + p / kParts * apart];
+            Floats scales = load_halves(block.scales + p % kParts * kLanes);
             UNROLL for (int r = 0; r < R; r++) {
                 float scale = rows.scales[r * rows.group_stride + g];
-                total[r][p] = fma(to_floats(sums[r][p]), scales * scale, total[r][p]);
+                total[r][p] = fma(to_floats(sums[p / kParts][r][p % kParts]), scales * scale, total[r][p]);
                 if (const Half* minimums = find_minimums(block)) {
                     float of_codes = scale * (float)rows.sums[r * rows.group_stride + g];
-                    total[r][p] = fma(load_halves(minimums + p * kLanes), spread(of_codes), total[r][p]);
+                    total[r][p] = fma(load_halves(minimums + p % kParts * kLanes), spread(of_codes), total[r][p]);
                 }
             }
         }
     }
     UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int p = 0; p < kParts; p++) store(totals + r * totals_stride + p * kLanes, total[r][p]);
+        UNROLL for (int p = 0; p < P * kParts; p++) store(totals + r * totals_stride + p * kLanes, total[r][p]);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The library of one instruction set, called through ctypes. Needs no header of torch or Python.
 //
 //     c++ -std=c++17 -O3 -ffp-contract=off -fPIC -shared -pthread -march=… -o kernels-….so kernels.cpp
-#include "attention.h"
+#include "look_up.h"
+#include "text_attention.h"
 
 namespace {
 
@@ -84,10 +85,16 @@ void triform_run(const Operation* operations, int64_t count, const Frame* frame,
             const Operation& op = operations[at];
             if (op.kind == kLinear) run_linear(op, *frame, rows, me);
             else if (op.kind == kNorm) run_norm(op, *frame, rows, me);
+            else if (frame->piece_count && !op.from_source) run_text_attention(op, *frame, me);
             else run_attention(op, *frame, rows, me);
         }
     });
     free_workers().give_back(std::move(workers));
+}
+
+// Rows `ids` of a packed matrix in float32, each `inputs` wide: what an embedding looks up.
+void triform_look_up(int kind, const void* matrix, int64_t inputs, const int64_t* ids, int64_t count, float* to) {
+    for (int64_t at = 0; at < count; at++) look_up((WeightKind)kind, matrix, inputs, ids[at], to + at * inputs);
 }
 
 // 8-bit codes of rows [rows, inputs], inputs a multiple of 32: for tests.

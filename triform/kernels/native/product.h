@@ -52,7 +52,11 @@ struct IntegerShape {
     static constexpr int64_t chain = INT64_MAX;
     static constexpr int blocks_of_one_row = 1;
 };
-template <> struct TileShape<Int8Block> : IntegerShape {};
+template <> struct TileShape<Int8Block> : IntegerShape {
+#if TRIFORM_AVX512
+    static constexpr int blocks = 2;
+#endif
+};
 template <> struct TileShape<Int4Block> : IntegerShape {};
 
 // --- before ---------------------------------------------------------------------------------------------------------

@@ -93,13 +93,13 @@ inline float fold(const Floats (&sums)[kParts]) {
 #endif
 }
 
-// The largest of the 16 lanes.
+// The largest of the 16 lanes, by halves.
 inline float fold_largest(const Floats (&parts)[kParts]) {
-    float lanes[kWidth], top;
+    alignas(64) float lanes[kWidth];
     memcpy(lanes, parts, sizeof lanes);
-    top = lanes[0];
-    for (int lane = 1; lane < kWidth; lane++) top = lanes[lane] > top ? lanes[lane] : top;
-    return top;
+    for (int half = kWidth / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++) lanes[lane] = lanes[lane] > lanes[lane + half] ? lanes[lane] : lanes[lane + half];
+    return lanes[0];
 }
 
 // --- 16 bits --------------------------------------------------------------------------------------------------------
