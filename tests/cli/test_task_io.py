@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from triform.cli import progress, task_io
+from triform.cli import main, progress, task_io
 from triform.cli.task_io import FIRST_CHUNK, MAX_CHUNK_ROWS, CommandInput, answer_input
 from triform.data import chunks, line_reader
 from triform.data.columns import Layout
@@ -320,3 +320,15 @@ def test_long_texts_go_through_in_small_portions(tmp_path: Path, monkeypatch: py
 
     ask(counted, file=str(tmp_path / "long.txt"))
     assert sizes == [2, 2, 2]
+
+
+@pytest.mark.parametrize("option", ["--adapter", "--weights"])
+def test_what_a_service_has_chosen_is_refused_with_its_address(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["triform", "complete", "stories", "Once", "--url", "http://127.0.0.1:9", option, "q8"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main(command[1:])
+    assert ended.value.code == 2
+    assert f"{option} is for models that are loaded here" in capsys.readouterr().err

@@ -60,23 +60,40 @@ void run_product(WeightKind kind, int64_t outputs, int64_t inputs, int64_t rows,
     print(y);
 }
 
-void run_heads(int heads, int kv_heads, int width, int rows, int past, int threads) {
+// A token of each of `rows` texts; or, `together`, the next tokens of one text in pieces.
+void run_heads(int heads, int kv_heads, int width, int rows, int past, int threads, bool together) {
     int64_t step = (heads + 2 * kv_heads) * width, capacity = past + rows;
     auto x = floats(rows * step), keys = floats(rows * kv_heads * capacity * width), values = keys;
     auto cosines = floats(capacity * (width / 2)), sines = floats(capacity * (width / 2)), bias = floats(heads * capacity);
     auto gain = floats(round_up(width, kWidth));
     std::vector<float> y(rows * heads * width);
     std::vector<Place> places;
-    for (int r = 0; r < rows; r++) places.push_back({r, past, past, r % 3, past + 1});
+    for (int r = 0; r < rows; r++) {
+        int at = together ? past + r : past;
+        places.push_back({together ? 0 : r, at, at, r % 3 * !together, at + 1});
+    }
+    std::vector<Piece> pieces;
+    for (int r = 0; together && r < rows; r += 50) pieces.push_back({r, rows - r < 50 ? rows - r : 50});
     Operation op = {};
     op.kind = kAttention, op.source = 0, op.target = 1, op.heads = heads, op.kv_heads = kv_heads, op.head_width = width;
     op.writes = 1, op.rotary = width % 2 == 0, op.biased = 1, op.score_scale = 0.3f;
     op.query_norm = op.key_norm = {kRmsNorm, 1e-6f, gain.data(), nullptr};
     Buffer buffers[] = {{x.data(), step}, {y.data(), heads * width}};
     Past pasts[] = {{keys.data(), values.data(), kv_heads * capacity * width, capacity * width, width}};
-    Frame frame = {buffers, pasts, places.data(), nullptr, cosines.data(), sines.data(), bias.data(), capacity, past};
+    Frame frame = {buffers, pasts, places.data(), nullptr, cosines.data(), sines.data(), bias.data(), capacity, together ? capacity - 1 : past, pieces.data(), (int64_t)pieces.size()};
     triform_run(&op, 1, &frame, rows, threads);
     print(y), print(keys), print(values);
+}
+
+void run_summary(int64_t count) {
+    auto x = floats(3 * count);
+    std::vector<double> found(3 * 4);
+    triform_summarize(x.data(), 3, count, found.data());
+    int64_t wanted = count < 7 ? count : 7;
+    std::vector<float> top(3 * wanted);
+    std::vector<int64_t> places(3 * wanted);
+    triform_find_top(x.data(), 3, count, wanted, top.data(), places.data());
+    print({found.begin(), found.end()}), print(top), print({places.begin(), places.end()});
 }
 
 }  // namespace
@@ -87,6 +104,8 @@ int main() {
             run_product((WeightKind)kind, 37, 77, rows, false, kIdentity, 1 + rows % 3);
             run_product((WeightKind)kind, 160, 300, rows, true, (Activation)(1 + rows % 5), 2);
         }
-    for (int width : {4, 5, 16, 20, 80}) run_heads(6, width % 3 ? 2 : 3, width, 5, 21, 2);
+    for (int width : {4, 5, 16, 20, 80})
+        for (bool together : {false, true}) run_heads(6, width % 3 ? 2 : 3, width, together ? 105 : 5, 21, 2, together);
+    for (int64_t count : {1, 15, 16, 5000}) run_summary(count);
     return 0;
 }

@@ -17,10 +17,12 @@ from triform.core.texts import PackedText, Pair, Text
 from triform.families import gpt2
 from triform.generate.engine import Engine
 from triform.generate.model_runner import ModelRunner
+from triform.generate.row_attention import FreshRows
 from triform.generate.settings import Request, Settings
+from triform.kernels import packed_matrix
 from triform.kernels.library import VARIABLE, find_kernels
 from triform.native.native_network import AnyNetwork, NativeStack, choose_network, free_native_copy, native_network
-from triform.native.places import TokenSpan, split_into_pieces
+from triform.native.places import TokenSpan, split_chunks, split_into_pieces
 from triform.weight_kinds import KINDS, WeightKind
 
 pytestmark = pytest.mark.skipif(find_kernels() is None, reason="no native kernels for this machine")
@@ -113,6 +115,27 @@ def test_a_planted_mistake_is_noticed(name: str) -> None:
     free_native_copy(network)
 
 
+@pytest.mark.parametrize("kind", ["q8", "q4"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "alibi decoder", "bert", "t5", "bart", "marian"])
+def test_few_bits_compute_what_torch_does_with_the_same_numbers(
+    name: str, kind: WeightKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The torch road multiplies de-quantised weights with activations rounded to 8 bits. Where a number lies on the
+    edge between two codes, the last bit of a sum decides, and a token may come out a whole step apart: few do."""
+    network = change_weights(enlarge_weights(build_network(EVERY[name], seed=1)), EVERY[name], kind=kind)
+    native, text = native_or_skip(network), some_text(name, *[3] * 40, packed=True)
+    got = native(text)[0]
+    monkeypatch.setenv(VARIABLE, "off")
+    assert share_within(BOUND, got, network(text)[0]) > 0.9
+    monkeypatch.setattr(packed_matrix, "round_activations", lambda x: x)
+    assert share_within(BOUND, got, network(text)[0]) < 0.1
+
+
+def share_within(bound: float, got: Tensor, want: Tensor) -> float:
+    """The share of the tokens whose every score is that near, relative to the largest."""
+    return float(((got - want).abs().amax(-1) < bound * want.abs().max()).double().mean())
+
+
 LENGTHS = (7, 33, 1, 70, 16, 129, 20)
 
 
@@ -177,6 +200,41 @@ def test_cached_is_uncached_at_every_split(name: str) -> None:
         assert distance(again, want[:, 5:]) < BOUND
         cache.reorder([2, 0, 1])
         assert cache.lengths == (9, 9, 9)
+
+
+CHUNKED = ["llama", "mistral", "qwen3", "gpt2", "alibi decoder", "single key head with a window", "no positions"]
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_chunks_of_prompts_are_those_of_torch_and_the_same_bits_amid_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two chunks that fill no piece, one, and several; whole prompts side by side; a mistake in a piece is noticed."""
+    spec, lengths = EVERY[name], (20, 3, 70, 9, 1)
+    network = enlarge_weights(build_network(spec, seed=1))
+    native = native_or_skip(network)
+    ids = torch.randint(0, 29, (2, 120), generator=torch.Generator().manual_seed(3))
+    want = network.decode(Text.of(ids))
+
+    def read_chunks(rows: Tensor) -> Tensor:
+        cache = make_cache(spec, rows=len(rows), capacity=4)
+        return torch.cat([native.decode(Text.of(part), cache) for part in torch.split(rows, [30, 79, 11], dim=1)], 1)
+
+    found = read_chunks(ids)
+    assert distance(found, want) < BOUND
+    assert torch.equal(read_chunks(ids[1:]), found[1:])
+    prompts = [ids[0, :length] for length in lengths]
+
+    def read_prompts(texts: list[Tensor]) -> Tensor:
+        cache = make_cache(spec, rows=len(texts), capacity=128)
+        return native.decode(PackedText.join(texts), FreshRows(cache, 0, tuple(map(len, texts))))[0]
+
+    together = torch.split(read_prompts(prompts), list(lengths))
+    for part, prompt in zip(together, prompts, strict=True):
+        assert torch.equal(part, read_prompts([prompt]))
+        assert distance(part, want[0, : len(prompt)]) < BOUND
+    monkeypatch.setattr("triform.native.native_network.split_chunks", lambda spans: split_chunks(spans)[:-1])
+    assert distance(read_chunks(ids), want) > 10 * BOUND
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -78,10 +78,14 @@ def add_url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--url", help=says, callback=check_url)(add_adapter_option(command))
 
 
+SERVED = {"--adapter": "name the adapter as MODEL", "--weights": "the service has chosen: start it with --weights"}
+
+
 def check_url(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
-    """A service has its own adapters."""
-    if url is not None and any(name == "--adapter" or name.startswith("--adapter=") for name in sys.argv):
-        raise TriformError("--adapter is for models that are loaded here; with --url, name the adapter as MODEL")
+    """A service has its own adapters and kinds of weights."""
+    for option, instead in () if url is None else SERVED.items():
+        if any(name == option or name.startswith(f"{option}=") for name in sys.argv):
+            raise TriformError(f"{option} is for models that are loaded here; with --url, {instead}")
     return url
 
 

@@ -137,11 +137,15 @@ class Cache:
         return self.open_rows(0, self.rows, count)
 
     def open_rows(self, first: int, last: int, count: int) -> "CacheWriter":
+        self.reserve_rows(first, last, count)
+        return CacheWriter.at(self, first, last, count)
+
+    def reserve_rows(self, first: int, last: int, count: int) -> None:
+        """Slots for `count` new positions in each of these rows."""
         self.reserve(max(self._lengths[first:last]) + count)
         for window in self._dropped:
             if window is not None:
                 self._make_space(window, range(first, last), count)
-        return CacheWriter.at(self, first, last, count)
 
     def _make_space(self, window: int, rows: range, count: int) -> None:
         """Slots for new positions: rows that would have too many drop what their window has left behind. When a row

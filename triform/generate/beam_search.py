@@ -21,6 +21,7 @@ from triform.generate.model_runner import ModelRunner
 from triform.generate.sampling import History, PlainHistory
 from triform.generate.settings import BeamSettings, Request, Settings
 from triform.generate.validate import PromptTokens, check_settings, split_prompt
+from triform.kernels.row_summary import find_top, summarize_rows
 from triform.precision import check_scores
 from triform.spec import ModelSpec
 
@@ -140,13 +141,16 @@ def _search_batch(
 
 def _rank_continuations(logits: Tensor, searches: Sequence[PromptBeams]) -> list[list[Continuation]]:
     """The `keep` most likely continuations per search."""
-    logprobs = logits.log_softmax(-1)
     check_scores(logits)
     beams = [beam for one in searches for beam in one.beams]
-    if not all(one.settings.keeps_logits for one in searches):
-        rows = zip(beams, logprobs, strict=True)
-        logprobs = torch.stack([beam.history.change_logits(row) for beam, row in rows])
-    values, tokens = logprobs.topk(min(max(one.keep for one in searches), logprobs.shape[-1]))
+    keep = min(max(one.keep for one in searches), logits.shape[-1])
+    if all(one.settings.keeps_logits for one in searches):
+        scores, tokens = find_top(logits, keep)
+        sums = [log_sum for *_, log_sum in summarize_rows(logits)]
+        values = scores - torch.tensor(sums, dtype=torch.float64, device=logits.device)[:, None]
+    else:
+        rows = zip(beams, logits.log_softmax(-1), strict=True)
+        values, tokens = torch.stack([beam.history.change_logits(row) for beam, row in rows]).topk(keep)
     so_far = torch.tensor([beam.logprob for beam in beams], dtype=torch.float64, device=logits.device)
     return [*_merge_beams(so_far[:, None] + values, tokens, searches)]
 

@@ -153,11 +153,10 @@ class Engine:
         pairs = [*zip(sequences, drafts, strict=True)]
         ids = [(one.last, *draft, *(0,) * (width - 1 - len(draft))) for one, draft in pairs]
         logits = self.runner.decode(ids)
-        values, tokens, lowest = (x.tolist() for x in (*logits.max(-1), logits.amin(-1)))
+        extremes = Extremes.find(logits.flatten(0, 1))
         events = []
         for row, (sequence, draft) in enumerate(pairs):
-            extremes = [Extremes(*each) for each in zip(values[row], tokens[row], lowest[row], strict=True)]
-            taken = take(sequence, logits[row], extremes, draft)
+            taken = take(sequence, logits[row], extremes[row * width : (row + 1) * width], draft)
             self.runner.drop_last_tokens(row, width - len(taken))
             events += taken
         self._clear_finished()
@@ -303,8 +302,7 @@ class Engine:
         sequences = [self._make_sequence(group, sample=group.samples[at], like=logits) for at in range(count)]
         for more in range(1, count):
             self.runner.copy_row(row, row + more)
-        value, token = logits.max(-1)
-        extremes = Extremes(float(value), int(token), float(logits.amin(-1)))
+        (extremes,) = Extremes.find(logits[None])
         self.prefilling = None
         self.running += [(group, sequence) for sequence in sequences]
         for _ in sequences:

@@ -58,6 +58,8 @@ class ModelRunner:
         sources = padded if beams == 1 else rows // beams
         self.sources = self._make_cache(sources, of_source=True) if isinstance(network, EncoderDecoder) else None
         self.biases = DistanceBiases(self.cache.capacity)
+        self._known_memory = NO_MEMORY
+        self._memory_key: tuple[int, int, tuple[int, ...], int] = (0, 0, (), 0)
 
     @property
     def can_batch_prompts(self) -> bool:
@@ -165,10 +167,15 @@ class ModelRunner:
     def _memory(self, first: int, last: int) -> SourceMemory:
         if self.sources is None:
             return NO_MEMORY
-        lengths = self.sources.lengths[first:last]
-        longest = max(lengths)
-        layers = tuple((k[first:last, :, :longest], v[first:last, :, :longest]) for k, v in keys_values(self.sources))
-        return SourceMemory(layers, SourceRows(lengths))
+        lengths, layers = self.sources.lengths[first:last], keys_values(self.sources)
+        key = (first, last, lengths, layers[0][0].data_ptr())
+        if key != self._memory_key:  # the steps of a text slice the same sources
+            longest = max(lengths)
+            self._memory_key = key
+            self._known_memory = SourceMemory(
+                tuple((k[first:last, :, :longest], v[first:last, :, :longest]) for k, v in layers), SourceRows(lengths)
+            )
+        return self._known_memory
 
     def _ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(ids, device=self.device)

@@ -153,7 +153,7 @@ class FreshRows(NoCache):
     counts: tuple[int, ...]
 
     def open(self, count: int) -> "FreshRows":
-        self.cache.open_rows(self.first, self.first + len(self.counts), max(self.counts))  # reserves their slots
+        self.cache.reserve_rows(self.first, self.first + len(self.counts), max(self.counts))
         return self
 
     def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:

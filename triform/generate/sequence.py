@@ -15,6 +15,7 @@ from triform.generate.prompt_lookup import PromptLookup
 from triform.generate.sampling import History, PlainHistory
 from triform.generate.settings import Settings
 from triform.generate.stop_strings import StopStrings
+from triform.kernels.row_summary import summarize_rows
 
 NUMBERS_AHEAD = 64  # random numbers drawn at a time; the number of a position does not depend on it
 
@@ -46,11 +47,17 @@ class NoText:
 
 
 class Extremes(NamedTuple):
-    """The largest logit of a position, its token, and the smallest logit; computed for the whole batch at once."""
+    """The largest logit of a position, its token, the smallest logit, and log Σ exp; computed for a batch at once."""
 
     largest: float
     token: int
     smallest: float
+    log_sum: float
+
+    @staticmethod
+    def find(logits: Tensor) -> list["Extremes"]:
+        """Of every row of [rows, V]."""
+        return [Extremes(top, int(token), low, total) for top, token, low, total in summarize_rows(logits)]
 
     def check(self, position: int, *, vocab: int) -> None:
         """If the smallest and the largest logit are finite and differ, all logits are finite and not constant."""
@@ -108,7 +115,7 @@ class RunningSequence:
     def _take(self, logits: Tensor, extremes: Extremes) -> Event:
         extremes.check(self.written, vocab=len(logits))
         token = self._choose(logits, extremes)
-        logprobs = logits.log_softmax(-1)
+        logit = extremes.largest if token == extremes.token else float(logits[token])
         self.tokens.append(token)
         self.last = token
         self.history.add(token)
@@ -120,8 +127,8 @@ class RunningSequence:
             sample=self.sample,
             token=token,
             text=text,
-            logprob=float(logprobs[token]),
-            alternatives=top_alternatives(logprobs, self.settings.logprobs),
+            logprob=logit - extremes.log_sum,
+            alternatives=top_alternatives(logits, extremes.log_sum, self.settings.logprobs),
             finish=finish,
         )
 
@@ -168,9 +175,9 @@ def failure_event(error: Exception, *, request: int, sample: int) -> Event:
     return Event(request=request, sample=sample, token=None, finish="error", error=message, param=param)
 
 
-def top_alternatives(logprobs: Tensor, count: int) -> tuple[Alternative, ...]:
+def top_alternatives(logits: Tensor, log_sum: float, count: int) -> tuple[Alternative, ...]:
     """The most likely tokens and their log-probabilities."""
     if not count:
         return ()
-    values, tokens = logprobs.topk(count)
-    return tuple(Alternative(token, value) for token, value in zip(tokens.tolist(), values.tolist(), strict=True))
+    values, tokens = (x.tolist() for x in logits.topk(count))
+    return tuple(Alternative(token, value - log_sum) for token, value in zip(tokens, values, strict=True))

@@ -36,6 +36,10 @@ class KernelLibrary:
                 raise OSError(f"{path} was compiled from other sources")
         self._run = functions.triform_run
         self._run.argtypes, self._run.restype = [pointer, long, pointer, long, ctypes.c_int], None
+        self.summarize = functions.triform_summarize
+        self.summarize.argtypes, self.summarize.restype = [pointer, long, long, pointer], None
+        self.find_top = functions.triform_find_top
+        self.find_top.argtypes, self.find_top.restype = [pointer, long, long, long, pointer, pointer], None
         self.look_up = functions.triform_look_up
         self.look_up.argtypes, self.look_up.restype = [ctypes.c_int, pointer, long, pointer, long, pointer], None
         self.quantize = functions.triform_quantize

@@ -87,7 +87,7 @@ class PackedMatrix:
         if library is None or rows.device.type != "cpu" or self.data.device.type != "cpu":
             product = self.matmul_in_torch(rows, bias)
         else:
-            product = self._matmul_natively(library, rows.contiguous(), bias)
+            product = NativeProduct(self, bias, library).multiply(rows)
         return product.view(*x.shape[:-1], self.shape[0])
 
     def matmul_in_torch(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -100,23 +100,10 @@ class PackedMatrix:
         product = torch.cat(parts, dim=1)[:, : self.shape[0]]
         return product if bias is None else product + bias
 
-    def _matmul_natively(self, library: KernelLibrary, x: Tensor, bias: Tensor | None) -> Tensor:
-        (outputs, inputs), rows = self.shape, len(x)
-        product = torch.empty(rows, outputs)
-        padded = None if bias is None else pad_vector(bias)
-        operation = OperationFields(
-            kind=LINEAR, source=0, target=1, factor=1.0, matrix=self.data.data_ptr(), weights=KIND_NUMBERS[self.kind],
-            outputs=outputs, inputs=inputs, bias=None if padded is None else padded.data_ptr(),
-        )  # fmt: skip
-        buffers = (BufferFields * 2)(BufferFields(x.data_ptr(), inputs), BufferFields(product.data_ptr(), outputs))
-        frame = FrameFields(buffers=ctypes.addressof(buffers))
-        library.run(ctypes.addressof(operation), 1, frame, rows=rows)
-        return product
-
     def _look_up_natively(self, library: KernelLibrary, ids: Tensor) -> Tensor:
-        low, high = ids.aminmax()
-        if int(low) < 0 or int(high) >= self.shape[0]:
-            raise IndexError(f"rows {int(low)} to {int(high)} are asked for; the matrix has {self.shape[0]}")
+        wanted = ids.tolist()
+        if min(wanted) < 0 or max(wanted) >= self.shape[0]:
+            raise IndexError(f"rows {min(wanted)} to {max(wanted)} are asked for; the matrix has {self.shape[0]}")
         found = torch.empty(len(ids), self.shape[1])
         library.look_up(
             KIND_NUMBERS[self.kind], self.data.data_ptr(), self.shape[1], ids.data_ptr(), len(ids), found.data_ptr()
@@ -150,6 +137,29 @@ class PackedMatrix:
             packed = torch.cat((packed & 15, packed >> 4), dim=2)
         codes = packed.permute(0, 3, 1, 2, 4).reshape(len(blocks) * WIDTH, -1)[:, : self.shape[1]].contiguous()
         return Codes(codes.view(torch.int8) if self.kind == "q8" else codes, *of_groups)
+
+
+class NativeProduct:
+    """x Wᵀ + b by the native library, prepared once for many calls."""
+
+    def __init__(self, matrix: PackedMatrix, bias: Tensor | None, library: KernelLibrary) -> None:
+        self.shape, self.library = matrix.shape, library
+        self.kept = (matrix, None if bias is None else pad_vector(bias))
+        (outputs, inputs), padded = matrix.shape, self.kept[1]
+        self.operation = OperationFields(
+            kind=LINEAR, source=0, target=1, factor=1.0, matrix=matrix.data.data_ptr(),
+            weights=KIND_NUMBERS[matrix.kind], outputs=outputs, inputs=inputs,
+            bias=None if padded is None else padded.data_ptr(),
+        )  # fmt: skip
+
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Of rows [rows, in] in float32: [rows, out]."""
+        (outputs, inputs), x = self.shape, rows.detach().contiguous()
+        product = torch.empty(len(x), outputs)
+        buffers = (BufferFields * 2)(BufferFields(x.data_ptr(), inputs), BufferFields(product.data_ptr(), outputs))
+        frame = FrameFields(buffers=ctypes.addressof(buffers))
+        self.library.run(ctypes.addressof(self.operation), 1, frame, rows=len(x))
+        return product
 
 
 def pack_numbers(numbers: Tensor) -> Tensor:

@@ -13,21 +13,29 @@ import torch
 from torch import Tensor, nn
 
 from triform.core import packed_linear
-from triform.core.blocks import BothSides, PastOnly, Stack
+from triform.core.blocks import BothSides, EmbeddingLayer, NoSegments, PastOnly, Stack
 from triform.core.build import Linear, WideLinear
 from triform.core.cache import NO_CACHE, NO_MEMORY, AnyCache, Cache, CacheRows, SourceMemory
 from triform.core.forms import Network
 from triform.core.masks import QueryKeyView
 from triform.core.output_heads import LanguageHead
+from triform.core.positions import LearnedPositions, NoAddedPosition
 from triform.core.quantized_network import is_quantized
 from triform.core.texts import Text
 from triform.errors import InputError
 from triform.kernels.library import KernelLibrary, find_kernels
 from triform.kernels.operations import PastFields
-from triform.kernels.packed_matrix import PackedMatrix
+from triform.kernels.packed_matrix import NativeProduct, PackedMatrix
 from triform.native.compile_stack import NoNativeTwin, compile_stack, find_weights
-from triform.native.places import find_spans_in_cache, find_spans_of_texts, place_rows, place_sources, split_into_pieces
-from triform.native.program import PassTables
+from triform.native.places import (
+    find_spans_in_cache,
+    find_spans_of_texts,
+    place_rows,
+    place_sources,
+    split_chunks,
+    split_into_pieces,
+)
+from triform.native.program import STREAM, PassTables, Places
 from triform.shapes import BTD, VD, XD, XV
 
 # Parameters: below, a network is so small that nobody waits for it, and its torch road shows every detail.
@@ -39,23 +47,22 @@ Module = TypeVar("Module", bound=nn.Module)
 class NativeLinear(nn.Module):
     """x Wᵀ + b"""
 
-    def __init__(self, matrix: PackedMatrix, bias: Tensor | None) -> None:
+    def __init__(self, matrix: PackedMatrix, bias: Tensor | None, library: KernelLibrary) -> None:
         super().__init__()
         self.out_features, self.in_features = matrix.shape
-        self.matrix = matrix
-        self.bias = None if bias is None else bias.detach()
+        self.product = NativeProduct(matrix, bias, library)
 
     def forward(self, x: XD) -> XV:
-        return self.matrix.matmul(x, self.bias)
+        return self.product.multiply(x.reshape(-1, self.in_features)).view(*x.shape[:-1], self.out_features)
 
 
 class NativeHead(nn.Module):
     """logits = ready(x) Wᵀ + b"""
 
-    def __init__(self, head: LanguageHead, table: VD) -> None:
+    def __init__(self, head: LanguageHead, table: VD, library: KernelLibrary) -> None:
         super().__init__()
         self.head = head
-        self.linear = NativeLinear(find_head_matrix(head, table), head.bias())
+        self.linear = NativeLinear(find_head_matrix(head, table), head.bias(), library)
 
     def forward(self, x: XD, table: VD) -> XV:
         return self.linear(self.head.ready(x))
@@ -73,54 +80,69 @@ class NativeStack(nn.Module):
     def __init__(self, stack: Stack, library: KernelLibrary, *, width: int) -> None:
         super().__init__()
         self.stack = stack
-        self.entry = copy_with_native_linears(stack.entry)
+        self.entry = copy_with_native_linears(stack.entry, library)
         self.library = library
         self.causal, self.window = read_pattern(stack)
+        self.embeds = type(stack.entry.kinds) is NoSegments and type(stack.entry.project) is nn.Identity
         self.program = compile_stack(stack, width=width)
-        self.blocks = nn.ModuleList(copy_cross_projection(block) for block in stack.blocks)
-        self.tables, self.positions = PassTables(), 0
+        self.blocks = nn.ModuleList(copy_cross_projection(block, library) for block in stack.blocks)
+        self.tables: PassTables | None = None
         self._pasts: tuple[ref[Cache] | None, int, list[PastFields]] = (None, 0, [])  # of the cache last used
         self._extend_tables(64)
 
     def forward(self, x: BTD, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
-        stream = self.entry(x, text.segment_ids, text.positions(cache.lengths))
-        if stream.data_ptr() == x.data_ptr():
-            stream = stream.clone()
-        rows = stream.reshape(-1, stream.shape[-1]).contiguous()
         cached = self.causal and cache is not NO_CACHE
         pasts = self._find_pasts(cache, x.shape[1]) if cached else ()
         spans = find_spans_in_cache(text, cache, window=self.window) if cached else find_spans_of_texts(text)
         places = place_rows(spans, causal=self.causal, window=self.window)
+        tables = self._extend_tables(max((span.start + span.tokens for span in spans), default=0))
+        rows = self._embed(x, text, cache, places, tables)
         source_places = place_sources(text, memory, [span.tokens for span in spans]) if memory.layers else None
-        self._extend_tables(1 + int(places[:, 1].max(initial=0)))
         self.program.run(
             self.library,
             rows,
             places=places,
-            pieces=None if cached else split_into_pieces(spans),
+            pieces=split_chunks(spans) if cached else split_into_pieces(spans),
             source_places=source_places,
             pasts=pasts,
             sources=[make_past_fields(layer) for layer in memory.layers],
-            tables=self.tables,
+            tables=tables,
         )
         cache.advance(x.shape[1])
-        return rows.view(stream.shape)
+        return rows.view(*x.shape[:2], -1)
+
+    def _embed(self, x: BTD, text: Text, cache: AnyCache, places: Places, tables: PassTables) -> Tensor:
+        """The embedding layer; the rows that the blocks read and change, [rows, D]. x is nobody else's."""
+        entry = self.entry
+        if not self.embeds:
+            stream = entry(x, text.segment_ids, text.positions(cache.lengths))
+            return stream.reshape(-1, stream.shape[-1]).contiguous()
+        rows = x.view(-1, x.shape[-1])
+        if entry.scale != 1.0:
+            rows = rows * entry.scale
+        if tables.added is not None:
+            rows = rows + tables.added[torch.from_numpy(places[:, 1])]
+        return entry.norm(rows)
 
     def _find_pasts(self, cache: AnyCache, count: int) -> list[PastFields]:
         """Keys and values of every layer where the cache holds them now; it grows here if it must."""
-        cache.open(count)
         owner = cache if isinstance(cache, Cache) else cast(CacheRows, cache).cache
+        if isinstance(cache, CacheRows | Cache):
+            first = cache.first if isinstance(cache, CacheRows) else 0
+            owner.reserve_rows(first, first + len(cache.lengths), count)
+        else:
+            cache.open(count)
         known, allocations, fields = self._pasts
         if known is None or known() is not owner or allocations != owner.allocations:
             fields = [make_past_fields((keys, values)) for keys, values in owner.store]
             self._pasts = (ref(owner), owner.allocations, fields)
         return fields
 
-    def _extend_tables(self, positions: int) -> None:
-        """Angles and biases of at least so many positions."""
-        if positions <= self.positions:
-            return
-        count = max(positions, 2 * self.positions)
+    def _extend_tables(self, positions: int) -> PassTables:
+        """Angles, biases and added positions, of at least so many positions."""
+        if self.tables is not None and positions <= self.tables.positions:
+            return self.tables
+        count = max(positions, 64 if self.tables is None else 2 * self.tables.positions)
         counted = torch.arange(count)
         (angles,) = self.stack.angles(counted[None], torch.float32)
         cosines, sines = (part[0, :, 0].contiguous() for part in angles)
@@ -129,7 +151,23 @@ class NativeStack(nn.Module):
         middle = QueryKeyView(counted[None, -1:], torch.arange(2 * count - 1))
         added = self.stack.score_bias(middle, torch.float32).added
         bias = None if added is None else added[0, :, 0].contiguous()
-        self.tables, self.positions = PassTables(cosines, sines, bias, count - 1), count
+        self.tables = PassTables(
+            cosines,
+            sines,
+            bias=bias,
+            bias_center=count - 1,
+            added=find_added(self.stack.entry, count, width=self.program.widths[STREAM]),
+        )
+        return self.tables
+
+
+def find_added(entry: EmbeddingLayer, count: int, *, width: int) -> Tensor | None:
+    """What is added to the embeddings at each position; learned ones have as many as they were trained for."""
+    if isinstance(entry.position, NoAddedPosition):
+        return None
+    if isinstance(entry.position, LearnedPositions):
+        return entry.position.weight.detach()[entry.position.reserved :]
+    return entry.position(torch.zeros(1, count, width), torch.arange(count)[None])[0]
 
 
 def make_past_fields(layer: tuple[Tensor, Tensor]) -> PastFields:
@@ -156,23 +194,25 @@ def read_pattern(stack: Stack) -> tuple[bool, int | None]:
     raise NoNativeTwin("this pattern of keys that are seen")
 
 
-def copy_with_native_linears(module: Module) -> Module:
+def copy_with_native_linears(module: Module, library: KernelLibrary) -> Module:
     """The same module with the same tensors, except its own linear layers: torch's give a row other bits in a batch."""
     same = copy.copy(module)
     same._modules = {
-        name: NativeLinear(*find_weights(child)) if child is not None and type(child) in (Linear, WideLinear) else child
+        name: NativeLinear(*find_weights(child), library)
+        if isinstance(child, Linear) and type(child) in (Linear, WideLinear)
+        else child
         for name, child in module._modules.items()
     }
     return same
 
 
-def copy_cross_projection(block: nn.Module) -> nn.Module:
+def copy_cross_projection(block: nn.Module, library: KernelLibrary) -> nn.Module:
     """Of a block only the projection of the source, which an encoder-decoder finds by its path `cross.f`."""
     same = nn.Module()
     if "cross" in block._modules:
         cross = block.get_submodule("cross.f")
         projection = copy.copy(cross)
-        projection._modules = cross._modules | {"kv": NativeLinear(*find_weights(cross.get_submodule("kv")))}
+        projection._modules = cross._modules | {"kv": NativeLinear(*find_weights(cross.get_submodule("kv")), library)}
         same.add_module("cross", nn.ModuleDict({"f": projection}))
     return same
 
@@ -237,7 +277,7 @@ def _copy_native(network: Network, library: KernelLibrary) -> Network | None:
         return None
     copied = copy.copy(network)
     copied._modules = network._modules | stacks
-    copied.readout = copy_with_native_linears(network.readout)
+    copied.readout = copy_with_native_linears(network.readout, library)
     if isinstance(copied.readout, LanguageHead):
-        copied.readout = NativeHead(copied.readout, network.token.table)
+        copied.readout = NativeHead(copied.readout, network.token.table, library)
     return copied

@@ -5,6 +5,7 @@ more tokens each, a chunk of a prompt, several whole prompts, and texts that are
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,6 +14,8 @@ from triform.core.cache import Cache, CacheRows, SourceMemory
 from triform.core.texts import PackedText, Text, UnequalRows
 from triform.native.program import Pieces, Places
 
+FEW_ROWS = 8  # so many tokens of a row are always computed one by one: drafts have the bits of single steps
+CHUNK_ROWS = 64  # queries of a chunk of a prompt
 PIECE_ROWS = 256  # queries of a text that one thread computes with the same packed keys
 
 
@@ -49,6 +52,21 @@ def list_lengths(text: Text) -> Sequence[int]:
 
 def place_rows(spans: Sequence[TokenSpan], *, causal: bool, window: int | None) -> Places:
     """One place per token: causal ones see themselves and the past (at most `window` positions), others the text."""
+    if causal and all(span.tokens == 1 for span in spans):  # a step of generation: numpy would take ten times as long
+        ends = [(span, span.start + 1) for span in spans]
+        return np.array(
+            [
+                (
+                    span.row,
+                    span.start,
+                    span.origin + span.start,
+                    span.origin + max(0, end - (window or end)),
+                    span.origin + end,
+                )
+                for span, end in ends
+            ],
+            dtype=np.int32,
+        )
     counts = np.array([span.tokens for span in spans])
     rows, starts, origins = (np.repeat([span[at] for span in spans], counts) for at in (0, 1, 3))
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -69,17 +87,29 @@ def split_into_pieces(spans: Sequence[TokenSpan]) -> Pieces:
     return np.array(parts, dtype=np.int32).reshape(-1, 2)
 
 
+def split_chunks(spans: Sequence[TokenSpan]) -> Pieces | None:
+    """The tokens that are appended to each cache row, in parts of at most `CHUNK_ROWS`; None where all are few, as in
+    a step of generation."""
+    if all(span.tokens <= FEW_ROWS for span in spans):
+        return None
+    starts = accumulate((span.tokens for span in spans), initial=0)
+    parts = [
+        (start + at, min(CHUNK_ROWS, span.tokens - at))
+        for span, start in zip(spans, starts, strict=False)
+        for at in range(0, span.tokens, CHUNK_ROWS)
+    ]
+    return np.array(parts, dtype=np.int32).reshape(-1, 2)
+
+
 def place_sources(text: Text, memory: SourceMemory, counts: Sequence[int]) -> Places:
     """Which source each token sees; `counts` are the tokens of each target. The beams of a prompt share its source."""
     source = memory.source
     lengths = list_lengths(source) if isinstance(source, Text) else cast(UnequalRows, source).lengths
-    packed = isinstance(source, PackedText)
-    origins = np.cumsum([0, *lengths])[:-1] if packed else np.zeros(len(lengths), dtype=np.int64)
-    rows = np.zeros(len(lengths), dtype=np.int64) if packed else np.arange(len(lengths))
-    sources = np.repeat(np.arange(len(lengths)), getattr(text, "beams", 1))
-    places = np.zeros((sum(counts), 5), dtype=np.int32)
-    chosen = np.repeat(sources, counts)
-    places[:, 0] = rows[chosen]
-    places[:, 3] = origins[chosen]
-    places[:, 4] = origins[chosen] + np.asarray(lengths)[chosen]
-    return places
+    packed, starts = isinstance(source, PackedText), accumulate(lengths, initial=0)
+    table = [
+        (0, 0, 0, start, start + length) if packed else (row, 0, 0, 0, length)
+        for row, (length, start) in enumerate(zip(lengths, starts, strict=False))
+    ]
+    beams = getattr(text, "beams", 1)
+    repeated = np.repeat(np.array(table, dtype=np.int32), beams, axis=0)
+    return repeated if max(counts) == 1 else np.repeat(repeated, counts, axis=0)

@@ -34,7 +34,7 @@ STREAM, PROJECTED, MIXED, INNER, BRANCH = range(5)
 BUFFERS = 5
 Weights: TypeAlias = tuple[PackedMatrix, Tensor | None]  # and a bias
 Places = npt.NDArray[np.int32]  # [rows, 5]: past, position, slot, first and last key seen
-Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text whose keys are all in the pass
+Pieces = npt.NDArray[np.int32]  # [pieces, 2]: first row and rows of a part of a text
 
 
 class HeadCounts(NamedTuple):
@@ -145,13 +145,29 @@ class ProgramBuilder:
         return padded.data_ptr()
 
 
-class PassTables(NamedTuple):
-    """Rotary angles by position, and the score bias by distance."""
+class PassTables:
+    """Rotary angles and what is added to embeddings by position, and the score bias by distance."""
 
-    cosines: Tensor | None = None
-    sines: Tensor | None = None
-    bias: Tensor | None = None
-    bias_center: int = 0
+    def __init__(
+        self, cosines: Tensor, sines: Tensor, *, bias: Tensor | None, bias_center: int, added: Tensor | None
+    ) -> None:
+        self.positions = len(cosines)
+        self.added = added
+        self.kept = (cosines, sines, bias)
+        found = None if bias is None else bias.data_ptr()
+        length = 0 if bias is None else bias.shape[-1]
+        self.addresses = (cosines.data_ptr(), sines.data_ptr(), found, length, bias_center)
+
+
+class Workspace:
+    """The buffers of a pass but the stream, for so many rows, and the frame that says where they are."""
+
+    def __init__(self, widths: Sequence[int], rows: int) -> None:
+        self.rows = rows
+        self.buffers = [torch.zeros(rows, max(width, 1)) for width in widths]
+        own = (BufferFields(each.data_ptr(), each.stride(0)) for each in self.buffers)
+        self.fields = (BufferFields * BUFFERS)(BufferFields(), *own)
+        self.frame = FrameFields(buffers=ctypes.addressof(self.fields))
 
 
 class Program:
@@ -163,7 +179,7 @@ class Program:
         self.widths = tuple(builder.widths)
         self.pasts, self.source_pasts = builder.pasts, builder.source_pasts
         self.heads, self.rotated_width = builder.heads, builder.rotated_width
-        self._free: list[list[Tensor]] = []  # buffers that no pass uses now
+        self._free: list[Workspace] = []  # that no pass uses now
 
     def run(
         self,
@@ -177,37 +193,27 @@ class Program:
         sources: Sequence[PastFields],
         tables: PassTables,
     ) -> None:
-        """Changes x [rows, width] in place. Texts that are read as a whole come in pieces and need no pasts."""
+        """Changes x [rows, width] in place. Texts that are read as a whole need no pasts."""
         rows = len(x)
-        buffers = self._take_buffers(rows)
+        space = self._take_workspace(rows)
         try:
-            fields = (BufferFields * BUFFERS)(*(BufferFields(b.data_ptr(), b.stride(0)) for b in (x, *buffers)))
+            space.fields[STREAM] = BufferFields(x.data_ptr(), x.stride(0))
             own_pasts = pasts or [PastFields()] * self.pasts
             past_array = (PastFields * (len(own_pasts) + len(sources)))(*own_pasts, *sources)
-            cosines, sines, bias, center = tables
-            frame = FrameFields(
-                buffers=ctypes.addressof(fields),
-                pasts=ctypes.addressof(past_array),
-                places=places.ctypes.data,
-                source_places=None if source_places is None else source_places.ctypes.data,
-                cosines=None if cosines is None else cosines.data_ptr(),
-                sines=None if sines is None else sines.data_ptr(),
-                bias=None if bias is None else bias.data_ptr(),
-                bias_length=0 if bias is None else bias.shape[-1],
-                bias_center=center,
-                pieces=None if pieces is None else pieces.ctypes.data,
-                piece_count=0 if pieces is None else len(pieces),
-            )
+            frame = space.frame
+            frame.pasts, frame.places = ctypes.addressof(past_array), places.ctypes.data
+            frame.source_places = None if source_places is None else source_places.ctypes.data
+            frame.pieces = None if pieces is None else pieces.ctypes.data
+            frame.piece_count = 0 if pieces is None else len(pieces)
+            frame.cosines, frame.sines, frame.bias, frame.bias_length, frame.bias_center = tables.addresses
             library.run(ctypes.addressof(self.operations), len(self.operations), frame, rows=rows)
         finally:
-            self._free.append(buffers)
+            self._free.append(space)
 
-    def _take_buffers(self, rows: int) -> list[Tensor]:
+    def _take_workspace(self, rows: int) -> Workspace:
         """Of at least so many rows; kept for the next pass."""
         try:
-            buffers = self._free.pop()
+            space = self._free.pop()
         except IndexError:
-            buffers = []
-        if not buffers or len(buffers[0]) < rows:
-            buffers = [torch.zeros(rows, max(width, 1)) for width in self.widths[1:]]
-        return buffers
+            return Workspace(self.widths[1:], rows)
+        return space if space.rows >= rows else Workspace(self.widths[1:], rows)

@@ -3,9 +3,9 @@
     Q8_0, IQ4_NL, Q5_0   q8: their whole numbers and scales
     Q4_0                 q4: the minimum is −8 · scale
     Q4_1                 q4: as it is
-    BF16                 bfloat16
 
-Blocks of other types have scales that float16 cannot hold, or more values than our codes: they become float32.
+Other types, BF16 too, become float32: they have scales that float16 cannot hold, more values than our codes, or
+no blocks.
 """
 
 from collections.abc import Callable, Sequence

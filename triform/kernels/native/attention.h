@@ -114,22 +114,28 @@ inline void attend(const Operation& op, const Frame& frame, const Past& past, in
     if (i < width) mix_rest(scores, count, values + i, past.position_stride, factor, to + i, width - i);
 }
 
-inline void run_attention(const Operation& op, const Frame& frame, int64_t row_count, Member& me) {
+// The keys and values of all rows of the pass.
+inline void write_pasts(const Operation& op, const Frame& frame, const Past& past, int64_t row_count, Member& me) {
+    const Buffer& source = frame.buffers[op.source];
+    for (int64_t item; (item = me.team->take_next()) < row_count * op.kv_heads;) {
+        int64_t row = item / op.kv_heads;
+        write_past(op, frame, past, source.data + row * source.stride, row, item % op.kv_heads);
+    }
+    me.team->meet();
+}
+
+inline void attend_in_buffers(const Operation& op, const Frame& frame, const Past& past, int64_t row, int64_t head, Scratch& own) {
     const Buffer &source = frame.buffers[op.source], &target = frame.buffers[op.target];
+    const Place& place = op.from_source ? frame.source_places[row] : frame.places[row];
+    float* scores = (float*)own.reserve((place.last > 0 ? place.last + 2 * kWidth : kWidth) * sizeof(float));
+    attend(op, frame, past, row, head, source.data + row * source.stride, target.data + row * target.stride + head * op.head_width, scores);
+}
+
+inline void run_attention(const Operation& op, const Frame& frame, int64_t row_count, Member& me) {
     const Past& past = frame.pasts[op.past];
-    if (op.writes) {
-        for (int64_t item; (item = me.team->take_next()) < row_count * op.kv_heads;) {
-            int64_t row = item / op.kv_heads;
-            write_past(op, frame, past, source.data + row * source.stride, row, item % op.kv_heads);
-        }
-        me.team->meet();
-    }
-    for (int64_t item; (item = me.team->take_next()) < row_count * op.heads;) {
-        int64_t row = item / op.heads, head = item % op.heads;
-        const Place& place = op.from_source ? frame.source_places[row] : frame.places[row];
-        float* scores = (float*)me.own->reserve((place.last > 0 ? place.last + 2 * kWidth : kWidth) * sizeof(float));
-        attend(op, frame, past, row, head, source.data + row * source.stride, target.data + row * target.stride + head * op.head_width, scores);
-    }
+    if (op.writes) write_pasts(op, frame, past, row_count, me);
+    for (int64_t item; (item = me.team->take_next()) < row_count * op.heads;)
+        attend_in_buffers(op, frame, past, item / op.heads, item % op.heads, *me.own);
     me.team->meet();
 }
 

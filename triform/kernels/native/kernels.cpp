@@ -1,6 +1,7 @@
 // The library of one instruction set, called through ctypes. Needs no header of torch or Python.
 //
 //     c++ -std=c++17 -O3 -ffp-contract=off -fPIC -shared -pthread -march=… -o kernels-….so kernels.cpp
+#include "summary.h"
 #include "look_up.h"
 #include "text_attention.h"
 
@@ -85,11 +86,24 @@ void triform_run(const Operation* operations, int64_t count, const Frame* frame,
             const Operation& op = operations[at];
             if (op.kind == kLinear) run_linear(op, *frame, rows, me);
             else if (op.kind == kNorm) run_norm(op, *frame, rows, me);
-            else if (frame->piece_count && !op.from_source) run_text_attention(op, *frame, me);
+            else if (frame->piece_count && !op.from_source) run_text_attention(op, *frame, rows, me);
             else run_attention(op, *frame, rows, me);
         }
     });
     free_workers().give_back(std::move(workers));
+}
+
+// Of each row of scores [rows, count]: largest, its place, smallest, log Σ exp.
+void triform_summarize(const float* x, int64_t rows, int64_t count, double* to) {
+    for (int64_t r = 0; r < rows; r++) {
+        RowSummary found = summarize(x + r * count, count);
+        memcpy(to + 4 * r, &found, sizeof found);
+    }
+}
+
+// Of each row of scores [rows, count]: the `wanted` largest, the largest first, and their places.
+void triform_find_top(const float* x, int64_t rows, int64_t count, int64_t wanted, float* scores, int64_t* places) {
+    for (int64_t r = 0; r < rows; r++) find_top(x + r * count, count, wanted, scores + r * wanted, places + r * wanted);
 }
 
 // Rows `ids` of a packed matrix in float32, each `inputs` wide: what an embedding looks up.

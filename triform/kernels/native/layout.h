@@ -72,7 +72,7 @@ struct Place {  // of one row of the pass
     int32_t first, last;  // slots that it sees: first … last − 1
 };
 
-struct Piece { int32_t first, rows; };  // some rows of one text that is read as a whole: its keys are in this pass
+struct Piece { int32_t first, rows; };  // some rows of one text, whose keys are in this pass or in its past
 
 struct Frame {  // what a pass works on
     const Buffer* buffers;
@@ -83,7 +83,7 @@ struct Frame {  // what a pass works on
     const float* sines;
     const float* bias;     // [heads, bias_length]; that of a key is at bias_center + its slot − the query's slot
     int64_t bias_length, bias_center;
-    const Piece* pieces;   // where there are some, self-attention needs no past
+    const Piece* pieces;   // where there are some they are all rows; of texts that are read as a whole, pasts are empty
     int64_t piece_count;
 };
 
