@@ -143,6 +143,7 @@ CASTS = {
 CASES: dict[str, Case] = {
     "bert": Case("BertModel", BERT),
     "bert-masked": Case("BertForMaskedLM", BERT | {"hidden_act": "gelu_new"}),
+    "bert-next-sentence": Case("BertForNextSentencePrediction", BERT),
     "bert-pretraining": Case("BertForPreTraining", BERT),
     "bert-classify": Case("BertForSequenceClassification", BERT | {"num_labels": 3}),
     "bert-tag": Case("BertForTokenClassification", BERT | {"num_labels": 5}),
@@ -300,7 +301,7 @@ COMPUTED_TABLES = ("Marian", "Pegasus")  # their sinusoids, which no file needs 
 
 # Heads of the reference that read column 0, padding or not: they are asked with the padding on the right.
 FIRST = (
-    "bert", "bert-classify", "distilbert-classify", "roberta", "roberta-classify", "xlm-roberta",
+    "bert", "bert-classify", "bert-next-sentence", "distilbert-classify", "roberta", "roberta-classify", "xlm-roberta",
     "xlm-roberta-classify", "electra-classify", "roformer-classify", "nomic-bert-classify",
     "modernbert-classify", "mpnet", "mpnet-classify", "albert", "albert-classify", "gte-classify",
 )  # fmt: skip
