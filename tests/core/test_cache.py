@@ -165,7 +165,7 @@ def test_across_the_edge_of_a_window_a_cache_changes_nothing(name: str) -> None:
     for layer, kind in enumerate(EVERY[name].layer_kinds("decoder")):
         slots = cache.store[layer].shape[3]
         assert slots == held_positions(kind.window, cache.capacity)
-        assert (cache.dropped(layer, 0) > 0) == (kind.window is not None)
+        assert (cache.count_dropped(layer, 0) > 0) == (kind.window is not None)
     assert cache.bytes == 3 * cache_bytes(EVERY[name], cache.capacity, bytes_per_number=8)
 
 
@@ -176,7 +176,7 @@ def test_what_a_window_has_left_behind_cannot_be_gone_back_to() -> None:
     with torch.no_grad():
         for _ in range(8):
             model.network.decode(Text.of(torch.ones(2, 10, dtype=torch.long)), cache)
-        assert cache.dropped(0, 1) > 0
+        assert cache.count_dropped(0, 1) > 0
         assert not cache.can_remove(1, 60)
         with pytest.raises(
             InputError, match=r"cannot roll back 60 of 80 positions of row 1: layers with a window have"
@@ -184,7 +184,7 @@ def test_what_a_window_has_left_behind_cannot_be_gone_back_to() -> None:
             cache.roll_back([1, 60])
         assert cache.lengths == (80, 80)  # nothing half done
         cache.roll_back([80, ROLL_BACK_POSITIONS])  # a row may always begin again
-        assert (cache.dropped(0, 0), cache.lengths) == (0, (0, 64))
+        assert (cache.count_dropped(0, 0), cache.lengths) == (0, (0, 64))
         assert not cache.store[0][:, 0].any()
 
 

@@ -87,7 +87,7 @@ def test_positions_that_windows_leave_behind_change_no_token(
         while engine.busy:
             for event in engine.step():
                 written.setdefault((event.request, event.sample), []).append((event.token, event.logprob))
-            dropped = max(dropped, max(engine.runner.cache.dropped(1, row) for row in range(3)))
+            dropped = max(dropped, max(engine.runner.cache.count_dropped(1, row) for row in range(3)))
         assert engine.runner.bytes <= engine.runner.max_bytes
         return [written[key] for key in sorted(written)], dropped
 

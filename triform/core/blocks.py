@@ -165,7 +165,7 @@ class PastOnly:
         self.window = window
 
     def __call__(self, text: Text, cache: AnyCache) -> AnyView:
-        return text.past_only(cache.held(self.window), self.window)
+        return text.past_only(cache.count_held(self.window), self.window)
 
 
 class SharedBlocks(nn.ModuleList):

@@ -24,7 +24,7 @@ class NoCache:
 
     lengths: tuple[int, ...] = (0,)
 
-    def held(self, window: int | None) -> tuple[int, ...]:
+    def count_held(self, window: int | None) -> tuple[int, ...]:
         return self.lengths
 
     def open(self, count: int) -> "NoCache":
@@ -103,13 +103,13 @@ class Cache:
     def count_slots(self, window: int | None, capacity: int) -> int:
         return capacity if window is None else min(capacity, window + self._spare)
 
-    def held(self, window: int | None) -> tuple[int, ...]:
+    def count_held(self, window: int | None) -> tuple[int, ...]:
         """How many positions, the last ones, layers with this window hold of each row: slot 0 is the first of them."""
         if window is None:
             return tuple(self._lengths)
         return tuple(length - gone for length, gone in zip(self._lengths, self._dropped[window], strict=True))
 
-    def dropped(self, layer: int, row: int) -> int:
+    def count_dropped(self, layer: int, row: int) -> int:
         """How many positions of a row, the first ones, this layer no longer holds."""
         return self._dropped[self.windows[layer]][row]
 
@@ -150,11 +150,11 @@ class Cache:
     def _make_space(self, window: int, rows: range, count: int) -> None:
         """Slots for new positions: rows that would have too many drop what their window has left behind. When a row
         does so depends on its own length alone, not on draft tokens and chunks of others."""
-        kept, held = window - 1 + ROLL_BACK_POSITIONS, self.held(window)
+        kept, held = window - 1 + ROLL_BACK_POSITIONS, self.count_held(window)
         for row in rows:
             if held[row] > kept and held[row] + max(count, ROLL_BACK_POSITIONS) > window + self._spare:
                 self._drop_first(window, row, held[row], kept)
-        held = self.held(window)
+        held = self.count_held(window)
         self._grow(window, max(self._slots[window], *(held[row] + count for row in rows)))
 
     def _drop_first(self, window: int, row: int, held: int, kept: int) -> None:
@@ -213,7 +213,7 @@ class Cache:
             self._check_removal(row, count)
         for window in self._dropped:
             first = 0
-            for (count, held), same in groupby(zip(per_row, self.held(window), strict=True)):
+            for (count, held), same in groupby(zip(per_row, self.count_held(window), strict=True)):
                 last = first + len(list(same))  # neighbours that remove the same slots
                 for layer, kv in enumerate(self._store) if count else ():
                     if self.windows[layer] == window:
@@ -229,7 +229,7 @@ class Cache:
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
         for kv, window in zip(self._store, self.windows, strict=True) if moved else ():
-            held = self.held(window)
+            held = self.count_held(window)
             used = max(held[origin] for origin in origins)
             kv[:, moved, :, :used] = kv[:, origins, :, :used]
         self._lengths = [self._lengths[source] for source in sources]
@@ -247,8 +247,8 @@ class CacheRows(NamedTuple):
     def lengths(self) -> tuple[int, ...]:
         return self.cache.lengths[self.first : self.last]
 
-    def held(self, window: int | None) -> tuple[int, ...]:
-        return self.cache.held(window)[self.first : self.last]
+    def count_held(self, window: int | None) -> tuple[int, ...]:
+        return self.cache.count_held(window)[self.first : self.last]
 
     def open(self, count: int) -> "CacheWriter":
         return self.cache.open_rows(self.first, self.last, count)
@@ -278,7 +278,7 @@ class CacheWriter(NamedTuple):
     @staticmethod
     def at(cache: Cache, first: int, last: int, count: int) -> "CacheWriter":
         def plan(window: int | None) -> SlotPlan:
-            starts = cache.held(window)[first:last]
+            starts = cache.count_held(window)[first:last]
             start, end = starts[0], max(starts) + count
             slots = slice(start, start + count)
             if min(starts) == max(starts):

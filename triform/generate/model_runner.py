@@ -218,7 +218,7 @@ class ModelRunner:
     def copy_prefix(self, row: int, first: int, last: int) -> Tensor:
         """A copy of a row's keys and values at some positions, [L, 2, G, positions, K]: those of the last pass, which
         layers with a window hold too."""
-        starts = (first - self.cache.dropped(layer, row) for layer in range(len(self.cache.store)))
+        starts = (first - self.cache.count_dropped(layer, row) for layer in range(len(self.cache.store)))
         layers = zip(self.cache.store, starts, strict=True)
         return torch.stack([kv[:, row, :, start : start + last - first] for kv, start in layers])
 
