@@ -9,12 +9,14 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from reference_models import VOCAB, reference
 from torch import Tensor
 
 from triform.inspect.changes import patch
+from triform.inspect.labelled_array import LabelledArray
 from triform.inspect.view import View, look
 from triform.model import Model
 
@@ -66,9 +68,16 @@ class HookedReference:
         return found | weights | {"logits": output.logits[0]}
 
 
+def to_tensor(found: Any) -> Tensor:
+    """Of a view's labelled array, an array or a tensor."""
+    if isinstance(found, Tensor):
+        return found.double()
+    return torch.tensor(np.array(found.values if isinstance(found, LabelledArray) else found)).double()
+
+
 def distance(ours: Any, theirs: Tensor) -> float:
     """max |a − b| / max |b|"""
-    a = torch.as_tensor(getattr(ours, "values", ours)).double()
+    a = to_tensor(ours)
     assert a.shape == theirs.shape, (a.shape, theirs.shape)
     return float((a - theirs.double()).abs().max() / theirs.double().abs().max())
 
@@ -130,8 +139,7 @@ def read_table() -> dict[str, str]:
 
 def evaluate(expression: str, view: View) -> Tensor:
     """A row's expression, as it stands in the table."""
-    found = eval(expression, {"view": view})
-    return torch.as_tensor(getattr(found, "values", found)).double()
+    return to_tensor(eval(expression, {"view": view}))
 
 
 def test_every_row_of_the_table_can_be_written(name: str, ours: Any) -> None:
