@@ -34,7 +34,7 @@ class HookedReference:
         self.model.set_attn_implementation("eager")
         body = self.model.transformer if name == "gpt2" else self.model.gpt_neox
         self.layers, self.final = (body.h, body.ln_f) if name == "gpt2" else (body.layers, body.final_layer_norm)
-        self.head = self.model.lm_head if name == "gpt2" else self.model.embed_out
+        self.head = self.model.lm_head
         self.attention = "attn" if name == "gpt2" else "attention"
 
     @torch.no_grad()
