@@ -46,7 +46,8 @@ def test_a_changed_cell_finds_something_else() -> None:
     code = write_code(registry.find_lesson("2.5"))
     assert run_cell(code).done.evidence.verdict == "mistake on the slide"
     assert "slides.LINEAR" in code
-    changed = run_cell(code.replace("slides.LINEAR", '("0.585", "0.415")'))
+    other = 'printed = ("0.585", "0.415")\n' + code.replace("slides.LINEAR", "printed")
+    changed = run_cell(other)
     assert changed.done.evidence.verdict == "holds"
 
 
