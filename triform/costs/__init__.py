@@ -9,7 +9,8 @@ __all__ = [
     "overview",
     "predict",
     "roofline",
-    "scaling",
+    "scale_plan",
     "stack_rows",
+    "time_growth",
     "workload",
 ]
