@@ -141,12 +141,14 @@ def _search_batch(
 
 def _rank_continuations(logits: Tensor, searches: Sequence[PromptBeams]) -> list[list[Continuation]]:
     """The `keep` most likely continuations per search."""
-    check_scores(logits)
+    summaries = summarize_rows(logits)
+    # Of each row the two that decide; a vocabulary of one token has no second.
+    check_scores(torch.tensor([(low, top) for top, _, low, _ in summaries])[:, : logits.shape[-1]])
     beams = [beam for one in searches for beam in one.beams]
     keep = min(max(one.keep for one in searches), logits.shape[-1])
     if all(one.settings.keeps_logits for one in searches):
         scores, tokens = find_top(logits, keep)
-        sums = [log_sum for *_, log_sum in summarize_rows(logits)]
+        sums = [log_sum for *_, log_sum in summaries]
         values = scores - torch.tensor(sums, dtype=torch.float64, device=logits.device)[:, None]
     else:
         rows = zip(beams, logits.log_softmax(-1), strict=True)
