@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triform.core.texts import DecoderSource, NoSource
 from triform.errors import InputError
+from triform.kernels.move_rows import move_rows
 from triform.shapes import BGTK
 
 KeysValues = tuple[Tensor, Tensor]
@@ -127,8 +128,8 @@ class Cache:
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
         used = max((self._lengths[origin] for origin in origins), default=0)
-        for kv in self._store if moved else ():
-            kv[:, moved, :, :used] = kv[:, origins, :, :used]
+        if moved:
+            move_rows(self._store, moved, origins, used=used)
         self._lengths = [self._lengths[source] for source in sources]
 
 
