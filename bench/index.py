@@ -29,7 +29,7 @@ from triform.tasks.passage_splitter import Passage
 from triform.tasks.search_ranking import rank_passages
 from triform.tasks.vector_index import FolderStore
 
-CENTRES, NOISE, BATCH, FILE_PASSAGES = 100, 1.0, 1 << 16, 100
+CENTRES, NOISE, BATCH, FILE_PASSAGES = 100, 1.0, 65_000, 100
 WORDS, TEXT_WORDS, QUERIES, K = 50_000, 20, 50, 10
 CHANGED = 1000
 
@@ -51,6 +51,8 @@ def main() -> None:
         for number, (name, run, settings) in enumerate(runs):
             place = Path(folder) / str(number)
             figures = run_alone(run, place, given.passages, given.width, *settings)
+            if run is run_folder:
+                figures |= run_alone(search_alone, place, given.width)
             print(f"{name}: {json.dumps(figures)}", flush=True)
             shutil.rmtree(place, ignore_errors=True)
 
@@ -125,7 +127,17 @@ def change_and_search(store: Any, note: IndexNote, count: int, width: int) -> di
         "vector p50 ms": quantile(vectors, 50), "vector p99 ms": quantile(vectors, 99),
         "hybrid p50 ms": quantile(hybrid, 50), "hybrid p99 ms": quantile(hybrid, 99),
         "recall": measure_recall(found, exact), "peak MiB of building": peak // 1024,
-    } | measure_memory()  # fmt: skip
+    }  # fmt: skip
+
+
+def search_alone(place: Path, width: int) -> dict[str, Any]:
+    """Memory of a process that only opens an index and searches it."""
+    index = FolderStore(place).read()
+    before = measure_memory()
+    for query in make_vectors(QUERIES, width, seed=-1):
+        list(rank_passages(index, ["w7 w99 w1234"], query[None], k=K))  # type: ignore[arg-type]
+    after = measure_memory()
+    return {f"{name}, opened and searched": [before[name], after[name]] for name in after}
 
 
 def run_usearch(place: Path, count: int, width: int) -> dict[str, Any]:

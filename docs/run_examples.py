@@ -23,7 +23,7 @@ TASKS = Path(__file__).resolve().parent / "tasks"
 BLOCK = re.compile(r"```(sh|python)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.S)
 MAX_LINES = 40
 PORT = 8000
-SECONDS = 600.0  # for one command
+SECONDS = 3600.0  # for one command
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
 
 

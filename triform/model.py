@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from triform.inspect.parse_changes import ChangeSources
     from triform.inspect.sweeps import MakeChange, Over
     from triform.inspect.view import View
+    from triform.page.notebook import PageFrame
     from triform.tasks.answer import ExtractedAnswer
     from triform.tasks.chat import ChatReply
     from triform.tasks.classify import Classification
@@ -602,7 +603,16 @@ class Model:
         """Every tensor of one forward pass: `q, k, v = model.look("the fat ginger cat").qkv(3)`"""
         from triform.inspect.view import look
 
-        return look(self, text, target, start=self.generation.first)
+        view = look(self, text, target, start=self.generation.first)
+        if isinstance(text, str) and (target is None or isinstance(target, str)):
+            return dataclasses.replace(view, frame=lambda: self.page(text, target or "")._repr_html_())
+        return view
+
+    def page(self, text: str, target: str = "") -> PageFrame:
+        """The page of this run: a notebook shows it in one self-contained frame, `.save("page.html")` writes it."""
+        from triform.page.notebook import make_page_frame
+
+        return make_page_frame(self, text, target)
 
     def without_heads(self, heads: Iterable[tuple[int, int]]) -> AbstractContextManager[None]:
         """`with model.without_heads({(0, 1), (3, 2)}): …` switches attention heads (layer, head) off."""

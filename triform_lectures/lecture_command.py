@@ -1,7 +1,7 @@
 """`triform lecture`"""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -10,11 +10,18 @@ from rich.console import Console
 from triform.cli import progress
 from triform.hints import Hint
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from triform_lectures.quiz import QuizQuestion
+
 
 @click.command()
 @click.argument("chapter", required=False)
 @click.option("--all", "every", is_flag=True, help="Run all lessons; print one line per lesson.")
-@click.option("--quiz", is_flag=True, help="Ask the quiz questions of the slides; the answers are computed.")
+@click.option(
+    "--quiz", is_flag=True, help="Ask the slides' quiz questions; with CHAPTER or --all also one per lesson. q quits."
+)
 @click.option("--experiment", metavar="NAME", help="Run an experiment: train small models, at most a few minutes.")
 @click.option(
     "--book",
@@ -42,6 +49,7 @@ def lecture(ctx: click.Context, /, chapter: str | None, **options: Any) -> None:
       triform lecture mask
       triform lecture E17
       triform lecture --quiz
+      triform lecture mask --quiz
       triform lecture --experiment mask-after
       triform lecture --all --json > lectures.json
       triform lecture --book docs/lecture --again 4.2,rnn-multi30k
@@ -49,7 +57,10 @@ def lecture(ctx: click.Context, /, chapter: str | None, **options: Any) -> None:
     if options["book"]:
         ctx.exit(write_book(options["book"], again=options["again"]))
     if options["quiz"]:
-        ctx.exit(run_quiz(as_json=options["as_json"]))
+        from triform_lectures.quiz import QUESTIONS, list_questions
+
+        asked = list_questions(chapter) if chapter or options["every"] else QUESTIONS
+        ctx.exit(run_quiz(asked, as_json=options["as_json"]))
     if options["experiment"]:
         ctx.exit(run_experiment(options["experiment"], as_json=options["as_json"]))
     if options["every"]:
@@ -125,32 +136,39 @@ def run_all(*, as_json: bool) -> int:
     return 1 if broken else 0
 
 
-def run_quiz(*, as_json: bool) -> int:
+def run_quiz(questions: "Sequence[QuizQuestion]", *, as_json: bool) -> int:
+    """Asks on a terminal, says at once what the run gives, and scores by chapter; elsewhere prints the answers."""
     from triform_lectures import terminal
-    from triform_lectures.quiz import QUESTIONS, answer_question
+    from triform_lectures.quiz import answer_question, score_by_chapter
 
-    screen, answered, right = Console(), [], 0
+    screen, answered, guessed = Console(), [], []
     interactive = sys.stdin.isatty() and screen.is_terminal and not as_json
-    for question in QUESTIONS:
-        guess: set[str] = set()
+    for number, question in enumerate(questions, start=1):
         if not as_json:
             screen.print(terminal.render_question(question))
-        if interactive:
-            typed = click.prompt(
-                "Your answer (several: separate with commas; empty: show the answer)", default="", show_default=False
-            )
-            guess = {part.strip().lower() for part in typed.split(",") if part.strip()}
+        typed = ask_guess(number, len(questions)) if interactive else ""
+        if typed.lower() == "q":
+            break
         with progress.status() as status:
             status.update("computing the answer")
             answered.append(answer_question(question))
-        right += bool(guess) and guess == {letter.lower() for letter in answered[-1].derived}
+        guess = {part.strip() for part in typed.split(",") if part.strip()}
+        if guess:
+            guessed.append((answered[-1], answered[-1].is_right(guess)))
+            screen.print("[bold green]Right.[/]" if guessed[-1][1] else "[bold red]Not what the run gives.[/]")
         if not as_json:
             screen.print(terminal.render_answer(answered[-1]))
     if as_json:
         print_json([msgspec.to_builtins(each) | {"agrees": each.agrees} for each in answered])
     if interactive:
-        click.echo(f"{right} of {len(answered)} correct")
+        screen.print(terminal.render_score(score_by_chapter(guessed)))
     return 0 if all(each.agrees for each in answered) else 1
+
+
+def ask_guess(number: int, count: int) -> str:
+    """Letters; empty: the answer is shown; q: no more questions."""
+    asked = f"{number} of {count}. Your answer (several: A,C; Enter: show it; q: quit)"
+    return str(click.prompt(asked, default="", show_default=False)).strip()
 
 
 def run_experiment(name: str, *, as_json: bool) -> int:

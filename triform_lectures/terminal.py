@@ -23,7 +23,7 @@ from triform_lectures.lesson import (
     LessonTable,
     Verdict,
 )
-from triform_lectures.quiz import AnsweredQuestion, QuizQuestion
+from triform_lectures.quiz import AnsweredQuestion, ChapterScore, QuizQuestion
 
 COLOURS: dict[Verdict, str] = {HOLDS: "green", CONDITION: "yellow", NOT_SETTLED: "magenta", MISTAKE: "red"}
 SHADES = " ░▒▓█"
@@ -192,5 +192,16 @@ def render_answer(given: AnsweredQuestion) -> RenderableType:
     for letter in given.options:
         found = given.evidence[letter]
         table.add_row("✓" if found.holds else " ", letter, Text(found.found, style="dim"))
-    says = "as the slide says" if given.agrees else f"but the slide says {', '.join(given.printed)}"
-    return Group(table, Text(f"Answer: {', '.join(given.derived)}, {says}.", style="bold green"))
+    says = ", as the slide says" if given.agrees else f", but the slide says {', '.join(given.printed)}"
+    told = f"Answer: {', '.join(given.derived)}{says if given.printed else ''}."
+    return Group(table, Text(told, style="bold green"))
+
+
+def render_score(scores: list[ChapterScore]) -> RenderableType:
+    """Right answers by chapter, and what to read again."""
+    table = RichTable("chapter", "right", "read again", box=None, padding=(0, 2, 0, 0))
+    for each in scores:
+        again = ", ".join(f"triform lecture {lesson}" for lesson in each.again)
+        table.add_row(each.chapter, f"{each.right} of {each.asked}", again)
+    right, asked = sum(each.right for each in scores), sum(each.asked for each in scores)
+    return Group("", table, Text(f"{right} of {asked} right", style="bold"))

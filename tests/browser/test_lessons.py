@@ -31,6 +31,52 @@ def test_a_chapter_is_opened_and_read(browser: Any, page: str) -> None:
         assert not reader.wide()
 
 
+def test_the_quiz_hides_the_verdict_until_it_is_guessed(browser: Any, page: str) -> None:
+    with reading(browser, f"{page}#lessons/mask") as reader:
+        reader.press("[data-key=quiz]")
+        assert "added" not in lesson(reader, "4.6").locator(".claims").all_inner_texts()
+        assert lesson(reader, "4.6").locator(".claims, .verdict").count() == 0
+        reader.press("[data-key='guess-4.6-mistake']")
+        assert "Right" in lesson(reader, "4.6").inner_text()
+        assert lesson(reader, "4.6").locator(".claims").count() > 0
+        reader.press("[data-key='guess-4.5-mistake']")
+        assert "Not what the run gives" in lesson(reader, "4.5").inner_text()
+        assert "1 of 2 right" in reader.text()
+        assert "Read again: 4.5" in reader.text()
+        check_no_barrier(reader)
+        reader.press("[data-key=quiz]")
+        assert reader.page.locator("[data-key^=guess]").count() == 0
+
+
+def test_a_lecture_goes_by_the_keys_one_lesson_per_screen(browser: Any, page: str) -> None:
+    with reading(browser, f"{page}#lessons/mask") as reader:
+        count = reader.page.locator(".lesson").count()
+        reader.press("[data-key=lecture]")
+        assert reader.page.locator(".lesson").count() == 0  # the chapter's opening
+        assert not reader.page.locator("#tabs").is_visible()
+        for _ in range(count + 2):
+            before = reader.now()
+            reader.page.keyboard.press("ArrowRight")
+            reader.settle(before=before)
+        assert f"{count} of {count}" in reader.text()
+        assert reader.page.locator(".lesson").count() == 1
+        check_no_barrier(reader)
+        reader.press("[data-key=slide-end]")
+        assert reader.page.locator("#tabs").is_visible()
+        assert reader.page.locator(".lesson").count() == count
+
+
+def test_a_chapter_is_printed_as_a_handout(browser: Any, page: str) -> None:
+    with reading(browser, f"{page}#lessons/mask", color_scheme="dark") as reader:
+        reader.page.emulate_media(media="print")
+        assert not reader.page.locator("#tabs").is_visible()
+        assert lesson(reader, "4.5").is_visible()
+        assert (
+            reader.page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+        )
+        assert reader.page.pdf().startswith(b"%PDF")
+
+
 def test_the_12_by_12_table_is_the_attention_view(browser: Any, page: str) -> None:
     """The lecture's row 11, with the two cells that its text has lost: .27 and .16."""
     with reading(browser, f"{page}#lessons/mask") as reader:

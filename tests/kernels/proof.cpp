@@ -1,4 +1,4 @@
-// Runs products of every kind, norms and attention on numbers from a fixed generator, and prints all results as bytes:
+// Runs products of every kind, norms, attention and look-ups on numbers from a fixed generator, and prints all results as bytes:
 // builds for other processors, and with sanitizers, must print the same. Compiled by test_library.py with the library.
 #include "kernels.cpp"
 
@@ -85,6 +85,42 @@ void run_heads(int heads, int kv_heads, int width, int rows, int past, int threa
     print(y), print(keys), print(values);
 }
 
+// Texts that are read as a whole, in pieces of at most `most` queries; causal ones see a window.
+void run_texts(int heads, int kv_heads, int width, const std::vector<int>& lengths, int most, bool causal, int threads) {
+    int64_t step = (heads + 2 * kv_heads) * width, rows = 0, longest = 0;
+    std::vector<Place> places;
+    std::vector<Piece> pieces;
+    for (int length : lengths) {
+        for (int at = 0; at < length; at += most) pieces.push_back({(int32_t)rows + at, length - at < most ? length - at : most});
+        for (int at = 0; at < length; at++) {
+            int start = (int)rows, first = causal && at > 20 ? at - 20 : 0, last = causal ? at + 1 : length;
+            places.push_back({0, at, start + at, start + first, start + last});
+        }
+        rows += length, longest = length > longest ? length : longest;
+    }
+    auto x = floats(rows * step), cosines = floats(longest * (width / 2)), sines = floats(longest * (width / 2));
+    auto bias = floats(heads * 2 * longest), gain = floats(round_up(width, kWidth));
+    std::vector<float> y(rows * heads * width);
+    Operation op = {};
+    op.kind = kAttention, op.source = 0, op.target = 1, op.heads = heads, op.kv_heads = kv_heads, op.head_width = width;
+    op.writes = 1, op.rotary = width % 2 == 0, op.biased = 1, op.score_scale = 0.3f;
+    op.query_norm = op.key_norm = {kRmsNorm, 1e-6f, gain.data(), nullptr};
+    Buffer buffers[] = {{x.data(), step}, {y.data(), heads * width}};
+    Past pasts[] = {{}};  // their keys are in the pass
+    Frame frame = {buffers, pasts, places.data(), nullptr, cosines.data(), sines.data(), bias.data(), 2 * longest, longest};
+    frame.pieces = pieces.data(), frame.piece_count = (int64_t)pieces.size();
+    triform_run(&op, 1, &frame, rows, threads);
+    print(y);
+}
+
+void run_look_up(WeightKind kind, int64_t outputs, int64_t inputs) {
+    auto matrix = matrix_of(kind, outputs, inputs);
+    std::vector<int64_t> ids = {outputs - 1, 0, outputs / 2};
+    std::vector<float> found(ids.size() * inputs);
+    triform_look_up(kind, matrix.data(), inputs, ids.data(), (int64_t)ids.size(), found.data());
+    print(found);
+}
+
 void run_summary(int64_t count) {
     auto x = floats(3 * count);
     std::vector<double> found(3 * 4);
@@ -107,5 +143,10 @@ int main() {
     for (int width : {4, 5, 16, 20, 80})
         for (bool together : {false, true}) run_heads(6, width % 3 ? 2 : 3, width, together ? 105 : 5, 21, 2, together);
     for (int64_t count : {1, 15, 16, 5000}) run_summary(count);
+    for (int width : {4, 5, 16, 20, 80}) {
+        run_texts(6, width % 3 ? 2 : 3, width, {1, 17, 33, 150, 5}, 64, false, 2);
+        run_texts(6, width % 3 ? 2 : 3, width, {40, 3, 131}, 50, true, 3);
+    }
+    for (int kind = kFloat32; kind <= kInt4; kind++) run_look_up((WeightKind)kind, 37, 77);
     return 0;
 }

@@ -19,6 +19,7 @@ from triform.serve.routes import ROUTES
 from triform.tasks import get_task
 from triform.tasks.answer_spans import ContextQuestion
 from triform.tasks.vector_index import read_index as read_index
+from triform.weights.model_hash import hash_model
 
 TEXTS = ["the cat", "a mole digs", "apples are fruit", "lions", "the fat ginger cat sat on a mat and sat"]
 
@@ -245,6 +246,28 @@ def test_a_long_context_is_read_to_its_end_as_offline() -> None:
     for name, answers in run(ask()).items():
         offline = get_task("answer").run([ContextQuestion(question, context)], model=models[name])
         assert all(map(alike, answers, map(plain, offline)))
+
+
+def test_answers_say_which_weights_gave_them() -> None:
+    """Whole, as a stream, as an error of the model; not what no model answered."""
+
+    async def ask() -> list[str | None]:
+        async with serving({"cat": decoder(), "embed": encoder("embed")}) as (_, client):
+            body = {"model": "cat", "prompt": "the", "max_tokens": 2}
+            answers = [
+                await client.post("/v1/completions", json=body),
+                await client.post("/v1/completions", json=body | {"stream": True}),
+                await client.post("/v1/completions", json=body | {"prompt": "the " * 5000}),
+                await client.post("/v1/embeddings", json={"model": "embed", "input": "cat"}),
+                await client.post("/v1/look", json={"model": "cat", "ask": {"view": "start", "run": {"text": "the"}}}),
+                await client.get("/health"),
+                await client.post("/v1/completions", json=body | {"model": "dog"}),
+            ]
+            return [answer.headers.get("x-triform-model") for answer in answers]
+
+    cat, embed = hash_model(decoder()), hash_model(encoder("embed"))
+    assert cat != embed
+    assert run(ask()) == [cat, cat, cat, embed, cat, None, None]
 
 
 def test_embeddings_and_search(folders: Path) -> None:

@@ -1,6 +1,7 @@
 """`triform lecture`, as a person meets it."""
 
 import json
+import re
 
 import pytest
 
@@ -66,6 +67,23 @@ def test_the_quiz_without_a_terminal_asks_nobody(capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, "--quiz")
     assert code == 0
     assert "Answer: A, B, C, as the slide says" in out
+
+
+def test_the_quiz_on_a_terminal_says_at_once_what_the_run_gives_and_ends_with_q(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["a, b,C", "a", "q"])
+    monkeypatch.setattr("triform_lectures.lecture_command.ask_guess", lambda number, count: next(typed))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, out, _ = run(capsys, "--quiz")
+    plain = re.sub("\x1b[^m]*m", "", out)
+    assert code == 0
+    assert plain.count("Right.") == 1
+    assert plain.count("Not what the run gives.") == 1
+    assert "1 of 2 right" in plain
+    assert "triform lecture 3.3" in plain or "triform lecture 1.12" in plain
+    assert plain.count("Answer:") == 2  # none is computed after q
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,19 @@ def test_the_list_here_is_the_checklist(shared: Path) -> None:
     assert tuple(re.findall(r"^\| (E\d+) \|", text, re.MULTILINE)) == registry.MISTAKES
 
 
+def test_the_printed_table_maps_every_item_and_mistake_to_its_lesson() -> None:
+    """Both ways: no item without a line, no line without a lesson of that title in that chapter's page."""
+    book = Path(__file__).resolve().parents[2] / "docs" / "lecture"
+    front = (book / "README.md").read_text(encoding="utf-8")
+    items = dict(re.findall(r"^\| (\d\.\d+) \| \[(.*)\]\(", front, re.MULTILINE))
+    mistakes = dict(re.findall(r"^\| (E\d+) \| [^|]* \| \[(.*)\]\(", front, re.MULTILINE))
+    assert items == {item: lesson.title for item, lesson in registry.lessons_by_item().items()}
+    assert mistakes == {mistake: lesson.title for mistake, lesson in registry.lessons_by_mistake().items()}
+    assert len(items) + len(mistakes) == 114
+    for _, file in re.findall(r"^\| (\d\.\d+|E\d+) \|.*\]\(([^#)]+)#", front, re.MULTILINE):
+        assert (book / file).is_file()
+
+
 def test_lectures_are_named_as_their_files_are(shared: Path) -> None:
     assert sorted(slides.LECTURES) == sorted(path.name for path in (shared.parent / "lectures").iterdir())
 

@@ -9,7 +9,7 @@
 The taps change nothing: the logits are bit-identical to those of a plain pass.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,7 @@ class View:
     texts: dict[str, LabelledTokens]
     record: CallRecord
     scores: Tensor | None  # the network's own logits; None if the pass ended earlier
+    frame: Callable[[], str] | None = None  # makes the page of this run, for a notebook
 
     # --- attention --------------------------------------------------------------------------------------------------
 
@@ -313,6 +314,10 @@ class View:
         outputs |= {} if self.scores is None else {"logits": self.scores}
         tensors = {path: x for path, x in outputs.items() if isinstance(x, Tensor)}
         write_tensors(path, tensors, metadata={"view": self.to_json()})
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the page of this run, where its texts are known."""
+        return None if self.frame is None else self.frame()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {len(tokens.ids)} tokens" for name, tokens in self.texts.items())

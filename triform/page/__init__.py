@@ -3,4 +3,4 @@
 Plain HTML, CSS and ES modules in `static/` draw it.
 """
 
-__all__ = ["answer_requests", "export_html", "requests", "rounding", "session"]
+__all__ = ["answer_requests", "export_html", "notebook", "requests", "rounding", "session"]

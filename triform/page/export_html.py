@@ -38,13 +38,15 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class|let) (\w+)", re.MULTILINE)
 
 
-def render_file(session: InspectionSession, run: PageRun, *, lessons: dict[str, Any] | None = None) -> str:
-    """The page of one run as one HTML file, with `lessons` if given."""
+def render_file(
+    session: InspectionSession, run: PageRun, *, lessons: dict[str, Any] | None = None, most: int | None = None
+) -> str:
+    """The page of one run as one HTML file, with `lessons` if given; `most`: bytes of answers."""
     style, script = read_static("style.css"), bundle_modules("main.js")
     sources = f"script-src {csp_hash(script)}; style-src {csp_hash(style)}"
     policy = f"default-src 'none'; {sources}; img-src data:; base-uri 'none'"
     held: dict[str, Any] = {"name": session.name, "text": run.text, "target": run.target, "lessons": lessons}
-    held["answers"] = list(list_answers(session, run))
+    held["answers"] = list(list_answers(session, run, most=MAX_ANSWER_BYTES if most is None else most))
     data = msgspec.json.encode(held).decode()
     inert = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     head = (
@@ -105,9 +107,9 @@ def resolve_import(name: str, path: str) -> str:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def list_answers(session: InspectionSession, run: PageRun) -> Iterator[tuple[Any, Any]]:
+def list_answers(session: InspectionSession, run: PageRun, *, most: int) -> Iterator[tuple[Any, Any]]:
     """Requests with their answers, until the file is full; without the text, which is the same in all."""
-    left = MAX_ANSWER_BYTES
+    left = most
     for request in list_requests(session, run):
         try:
             result = answer_request(session, request)

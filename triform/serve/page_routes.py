@@ -149,8 +149,9 @@ async def look(call: "RequestContext", posted: LookRequest) -> dict[str, Any]:
     if call.service.stopping:
         raise unavailable_error("stopping")
     session = find_session(call.service.page_sessions, posted.model)
-    call.notes["model"] = session.name
-    return await call.service.models[session.name].queues.views.run(lambda: answer_request(session, posted.ask))
+    served = call.service.models[session.name]
+    call.note_model(served)
+    return await served.queues.views.run(lambda: answer_request(session, posted.ask))
 
 
 # --- the small server of `triform look` -----------------------------------------------------------------------------

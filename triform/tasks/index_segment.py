@@ -42,7 +42,7 @@ class VectorCodes(NamedTuple):
 
     def decode(self, start: int, end: int) -> Tensor:
         numbers = self.codes[start:end].float()
-        return numbers if self.scales is None else numbers * self.scales[start:end, None]
+        return numbers if self.scales is None else numbers.mul_(self.scales[start:end, None])
 
 
 def encode_vectors(vectors: Tensor, kind: VectorKind) -> VectorCodes:

@@ -60,7 +60,7 @@ function refresh(what) {
 function write() {
   const parts = page.view === "lessons" ? [page.view, page.chapter] : [page.view, page.stack, page.kind, page.layer, page.head];
   const hash = `#${parts.join("/")}`;
-  if (location.hash !== hash) history.replaceState(null, "", hash);
+  if (location.hash !== hash && location.protocol !== "about:") history.replaceState(null, "", hash);
 }
 
 function read() {
@@ -219,6 +219,7 @@ async function show() {
   forgetPointers();
   let drawn;
   try {
+    document.documentElement.classList.remove("lecturing");
     drawn = (await view.show(draw)).filter(Boolean);
   } catch (error) {
     drawn = [note(error.message, error instanceof NotHere ? "note" : "note alert")];

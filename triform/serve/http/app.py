@@ -70,7 +70,7 @@ def make_app(service: Service, *, access: Access | None = None) -> Starlette:
                 allow_origins=list(access.origins),
                 allow_methods=["GET", "POST"],
                 allow_headers=["authorization", "content-type", "x-request-id"],
-                expose_headers=["x-request-id", "retry-after"],
+                expose_headers=["x-request-id", "x-triform-model", "retry-after"],
             ),
         )
     made = Starlette(
@@ -120,6 +120,8 @@ class RequestMiddleware:
                 status = message["status"]
                 response_headers = MutableHeaders(scope=message)
                 response_headers["x-request-id"] = call.id
+                if call.model_hash:
+                    response_headers["x-triform-model"] = call.model_hash
                 for name, value in SECURITY_HEADERS.items():
                     response_headers.setdefault(name, value)
             await send(message)

@@ -20,11 +20,16 @@ class RequestContext:
     def __init__(self, service: Service, id: str) -> None:
         self.service, self.id = service, id
         self.notes: dict[str, Any] = {}
+        self.model_hash = ""  # of the model that answers
 
     def find_model(self, name: str, *, task: str) -> ServedModel:
         served = self.service.find_ready_model(name, task=task)
-        self.notes["model"] = name
+        self.note_model(served)
         return served
+
+    def note_model(self, served: ServedModel) -> None:
+        """For the log, and for the header that says which weights gave the answer."""
+        self.notes["model"], self.model_hash = served.name, served.hash
 
     async def compute_answers(
         self, served: ServedModel, questions: Sequence[TaskInput], *, admitted: bool = False

@@ -24,6 +24,7 @@ from triform.serve.worker.served_indexes import find_owners
 from triform.tasks import own_task_of, tasks_of
 from triform.tasks.task_specific_params import get_params, prepare
 from triform.tasks.vector_index import Index, hash_weights
+from triform.weights.model_hash import hash_model
 
 WATCH_SECONDS = 0.25  # between two checks of the workers
 
@@ -61,6 +62,7 @@ class ServedModel:
         prefix_folder: Path | None,
     ) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
+        self.hash = hash_model(model)
         self.tasks = tasks_of(model)
         own = own_task_of(model)
         self.task = own if own in self.tasks else None  # that `triform run` runs

@@ -11,7 +11,12 @@ const KINDS = { holds: "holds", "holds with a condition": "condition", "mistake 
 
 export const lessons = { id: "lessons", title: "Lessons", bar: false, here: () => page.hasLessons, show };
 
+let mode = "read"; // or "quiz", or "lecture": one lesson per screen
+let at = 0; // the lesson of the lecturer's mode
+const guesses = new Map(); // lesson → the verdict that was guessed
+
 async function show(draw) {
+  if (mode === "lecture") return lecture();
   const all = await contents();
   const open = all.find(({ name }) => name === page.chapter);
   const list = h("ol", { class: "chapters" }, all.map(({ name, title, lessons: each }) => h("li", {}, h("button", {
@@ -27,7 +32,57 @@ async function show(draw) {
 async function chapterOf(name) {
   const found = await chapter(name);
   const see = found.seen_in && button(`See it in ${shown(page.start.name)}`, () => change({ view: found.seen_in, given: null }), { class: "go" });
-  return [panel(found.title, found.opening, see && h("div", { class: "row" }, see)), ...found.lessons.map((one) => lesson(one, name))];
+  const asked = found.lessons.filter((one) => one.verdict);
+  const turn = (to) => () => { mode = to; at = 0; change({}); };
+  const modes = h("div", { class: "row", "data-unsaved": true }, see,
+    mode === "read" ? button("Quiz me", turn("quiz"), { "data-key": "quiz" }) : button("End the quiz", turn("read"), { "data-key": "quiz" }),
+    button("Lecture", () => { turn("lecture")(); document.documentElement.requestFullscreen?.().catch(() => {}); }, { "data-key": "lecture", title: "full screen, one lesson at a time; arrow keys, Escape ends" }),
+    button("Print", () => print(), { "data-key": "print", title: "a handout on paper or as PDF" }));
+  return [panel(found.title, found.opening, modes, mode === "quiz" && score(asked)), ...found.lessons.map((one) => (mode === "quiz" && one.verdict ? riddle(one, name) : lesson(one, name)))];
+}
+
+// --- quiz: the verdict is hidden until it is guessed; it comes from the lesson's run --------------------------------------
+
+function riddle(one, chapterName) {
+  if (guesses.has(one.id)) {
+    const right = guesses.get(one.id) === one.verdict;
+    const drawn = lesson(one, chapterName);
+    drawn.querySelector(".head").after(h("p", { class: right ? "verdict holds" : "verdict mistake", role: "status" }, right ? "Right: the run agrees with you." : `Not what the run gives: you said “${guesses.get(one.id)}”.`));
+    return drawn;
+  }
+  return h("section", { class: "panel lesson", "data-lesson": one.id },
+    h("div", { class: "head" }, h("h2", {}, `${one.items.join(", ")} · ${one.title}`)),
+    h("p", {}, h("strong", {}, "The slide: "), one.slide, " ", h("span", { class: "soft" }, one.where)),
+    h("p", {}, "Does a run agree?"),
+    h("div", { class: "row" }, Object.keys(SIGNS).map((verdict) => button(verdict, () => { guesses.set(one.id, verdict); change({}); }, { "data-key": `guess-${one.id}-${KINDS[verdict]}` }))));
+}
+
+function score(asked) {
+  const done = asked.filter((one) => guesses.has(one.id));
+  const wrong = done.filter((one) => guesses.get(one.id) !== one.verdict);
+  return h("p", { class: "lead", role: "status" }, `${done.length - wrong.length} of ${done.length} right, ${asked.length - done.length} to go.`, wrong.length > 0 && ` Read again: ${wrong.map((one) => `${one.id} ${one.title}`).join("; ")}.`);
+}
+
+// --- lecturer's mode: full screen, one lesson per screen, keys ------------------------------------------------------------
+
+async function lecture() {
+  const { title, opening, lessons: each } = await chapter(page.chapter);
+  document.documentElement.classList.add("lecturing");
+  const go = (by) => { at = Math.max(0, Math.min(each.length, at + by)); change({}); };
+  const end = () => { mode = "read"; document.exitFullscreen?.().catch(() => {}); change({}); };
+  const keys = (event) => {
+    if (!slide.isConnected) return removeEventListener("keydown", keys);
+    const act = { ArrowRight: () => go(1), PageDown: () => go(1), ArrowLeft: () => go(-1), PageUp: () => go(-1), Escape: end }[event.key];
+    if (!act || event.target instanceof HTMLCanvasElement) return;
+    event.preventDefault();
+    removeEventListener("keydown", keys);
+    act();
+  };
+  const slide = h("div", { class: "slide" }, at === 0 ? panel(title, opening) : lesson(each[at - 1], page.chapter),
+    h("div", { class: "row", "data-unsaved": true }, button("←", () => go(-1), { "aria-label": "previous lesson", "data-key": "slide-back" }), h("span", { class: "soft" }, `${at} of ${each.length}`),
+      button("→", () => go(1), { "aria-label": "next lesson", "data-key": "slide-next" }), button("End (Esc)", end, { "data-key": "slide-end" })));
+  addEventListener("keydown", keys);
+  return [slide];
 }
 
 function lesson(one, chapterName) {
