@@ -77,7 +77,7 @@ def seeds(rows: int, count: int) -> range:
 def measure(case: Case, *, data: Path, base: str) -> Result:
     from triform.data.input_paths import find_splits
     from triform.data.rows import LabelledRow
-    from triform.pipeline.eval_rows import read_rows
+    from triform.pipeline.evaluation_rows import read_rows
     from triform.pipeline.run_training import TrainingRequest, train
     from triform.tasks import get_task
 

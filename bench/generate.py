@@ -142,7 +142,7 @@ def copying(scratch: Path, sizes: Sizes) -> Row:
 
 
 def growth(sizes: Sizes) -> Claim:
-    from triform.costs.scaling import fit_exponent
+    from triform.costs.time_growth import fit_exponent
 
     racers = [contender(str(n), "ours_growth", tokens=n) for n in sizes.growth]
     points = {one.name: one.median for one in race(racers, rounds=min(2, sizes.rounds))}

@@ -202,7 +202,7 @@ def start(scratch: Path, sizes: Sizes) -> list[Row]:
 
 def growth(sizes: Sizes) -> Claim:
     """The exponent of the time to write n tokens."""
-    from triform.costs.scaling import fit_exponent
+    from triform.costs.time_growth import fit_exponent
 
     racers = [contender(str(count), "ours_growth", tokens=count) for count in sizes.growth]
     points = {one.name: one.best for one in race(racers, rounds=min(2, sizes.rounds))}

@@ -2,6 +2,8 @@
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jaxtyping
@@ -40,6 +42,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture, so that models made for a whole session are made with or without checks too."""
     room = item.path.relative_to(TESTS).parts[0]
     jaxtyping.config.update("jaxtyping_disable", room not in SHAPES_CHECKED)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads what is pulled on this machine, or writes beside it; only compiled kernels are the machine's."""
+    from triform.kernels.build_library import find_cache_folder
+
+    root = tmp_path_factory.getbasetemp()
+    home = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "home"  # one for all workers
+    home.mkdir(exist_ok=True)
+    kernels = find_cache_folder().absolute()
+    with suppress(OSError):  # where it cannot be written, they are compiled again
+        kernels.mkdir(parents=True, exist_ok=True)
+        (home / "kernels").symlink_to(kernels, target_is_directory=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIFORM_HOME", str(home))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 import triform
 from triform.cli import main
-from triform.costs import machine, scaling
+from triform.costs import machine, time_growth
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "MATRIX_SIDES", (32,))
     monkeypatch.setattr(machine, "READ_BYTES", 2**16)
     monkeypatch.setattr(machine, "SECONDS_PER_LIMIT", 0.0)
-    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
+    monkeypatch.setattr(time_growth, "SECONDS_PER_POINT", 0.0)
     machine.measure.cache_clear()
 
 
@@ -99,7 +99,7 @@ def test_a_model_is_run_beside_its_prediction(capsys: pytest.CaptureFixture[str]
 def test_growth_as_table_json_and_picture(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "LONG", triform.spec.replace(scaling.LONG, context=256))
+    monkeypatch.setattr(time_growth, "LONG", triform.spec.replace(time_growth.LONG, context=256))
     path = tmp_path / "growth.svg"
     code, out, _ = run(capsys, "--growth", "--plot", str(path))
     assert code == 0

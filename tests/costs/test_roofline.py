@@ -13,7 +13,7 @@ from tiny_models import EVERY
 
 from triform.core.initial_weights import build_network
 from triform.core.texts import Text
-from triform.costs import machine, scaling
+from triform.costs import machine, time_growth
 from triform.costs.fit_memory import find_largest, fit, parse_bytes
 from triform.costs.flop_counter import count_flops, count_seconds
 from triform.costs.machine import Machine
@@ -21,7 +21,7 @@ from triform.costs.measure import compare_costs
 from triform.costs.overview import plot_crossover, plot_flops, plot_roofline
 from triform.costs.predict import cost
 from triform.costs.roofline import find_turning_batch, roofline
-from triform.costs.scaling import fit_exponent, measure_growth
+from triform.costs.time_growth import fit_exponent, measure_growth
 from triform.errors import InputError
 from triform.families import named
 
@@ -141,7 +141,7 @@ def test_predicted_counted_and_measured_side_by_side() -> None:
 
 def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least time of a prefill grows faster than n, that of a cached token slower; the plot has all three."""
-    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
+    monkeypatch.setattr(time_growth, "SECONDS_PER_POINT", 0.0)
     spec = EVERY["gpt2"]
     sizes = (1, 16, 128)
     found = measure_growth(build_network(spec), spec=spec, lengths=sizes, contexts=sizes, machine=FAST)
@@ -155,7 +155,7 @@ def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_growth_goes_only_as_far_as_the_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "SECONDS_PER_POINT", 0.0)
+    monkeypatch.setattr(time_growth, "SECONDS_PER_POINT", 0.0)
     spec, heard = EVERY["gpt2"], []
     found = measure_growth(
         build_network(spec), spec=spec, machine=FAST, lengths=(8, 64), contexts=(8, 64, 512), on_progress=heard.append

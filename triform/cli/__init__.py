@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from triform.cli.device_options import DEVICE, DTYPE
-from triform.cli.generation_options import DRAFT, GENERATING, KEEPING_PREFIXES, PREFIX_CACHE
+from triform.cli.draft_and_cache_options import DRAFT, GENERATING, KEEPING_PREFIXES, PREFIX_CACHE
 from triform.cli.streams import (
     describe_encoding_error,
     open_streams,

@@ -11,7 +11,7 @@ import click
 
 from triform.cli import task_io
 from triform.cli.complete import STATS_HELP, Meter, over_http, write_as_it_comes
-from triform.cli.generation_options import chosen_prefix_folder
+from triform.cli.draft_and_cache_options import chosen_prefix_folder
 from triform.cli.input_rows import check_text, read_stdin_rows
 from triform.cli.logs import remember
 from triform.cli.models import open_model

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from triform.cli import task_io
-from triform.cli.generation_options import chosen_prefix_folder
+from triform.cli.draft_and_cache_options import chosen_prefix_folder
 from triform.cli.input_rows import read_whole_text
 from triform.cli.models import open_model
 from triform.cli.task_command import add_flags, answer_questions, finish_command, take_options

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from triform.costs.fit_memory import Fit
     from triform.costs.measure import MeasuredCost
     from triform.costs.overview import CostOverview
-    from triform.costs.scaling import TimeGrowths
+    from triform.costs.time_growth import TimeGrowths
 
 Answer: TypeAlias = "CostOverview | Fit | TimeGrowths | MeasuredCost | Machine"
 WIDE = 110  # columns of the tables where there is no terminal
@@ -161,7 +161,7 @@ def run(model: str, phase: Phase | None, machine: Machine | None, **sizes: Any) 
 
 def measure_growth(model: str | None, machine: Machine | None) -> "TimeGrowths":
     """Measures how time grows with the number of positions."""
-    from triform.costs.scaling import LONG, measure_growth
+    from triform.costs.time_growth import LONG, measure_growth
     from triform.model import build
 
     machine = machine or measure_here()

@@ -53,7 +53,7 @@ def evaluate(
       triform eval models/sst2 data/test.tsv --baseline --train data/train.tsv
       triform eval models/stories book.txt --task complete --json
     """
-    from triform.pipeline.eval_rows import read_rows, read_training_rows
+    from triform.pipeline.evaluation_rows import read_rows, read_training_rows
     from triform.tasks.task_of_model import choose_task
 
     loaded = open_model(model)
@@ -84,7 +84,7 @@ def baselines(
 ) -> "dict[str, Scores]":
     """Simpler means, the frozen model it began with among them, where that is still here."""
     from triform.errors import TriformError
-    from triform.pipeline.eval_rows import score_frozen_baseline
+    from triform.pipeline.evaluation_rows import score_frozen_baseline
 
     found = dict(task.baselines(rows, train=train))
     try:

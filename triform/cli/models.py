@@ -13,7 +13,7 @@ from rich.text import Text
 import triform
 from triform.cli import progress
 from triform.cli.device_options import chosen_device, chosen_dtype
-from triform.cli.generation_options import chosen_draft
+from triform.cli.draft_and_cache_options import chosen_draft
 from triform.cli.weights_option import chosen_weights
 from triform.families import NAMED
 from triform.parameters import count_parameters

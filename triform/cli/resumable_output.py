@@ -14,7 +14,7 @@ import msgspec
 from triform.cli.run_identity import show_fact
 from triform.errors import TriformError
 from triform.files.atomic_file import put_in_place
-from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_version
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, read_run_note
 from triform.files.locks import lock_beside
 
 BLOCK = 1 << 20
@@ -60,11 +60,7 @@ class OutFile:
             raise TriformError(f"{self.part} is left of a run that was stopped; go on with --resume, or remove it")
 
     def _check_same_run(self) -> None:
-        try:
-            then = msgspec.json.decode(self.note.read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):
-            raise TriformError(f"{self.note} cannot be read, so {self.part} cannot go on; remove it") from None
-        check_version(then.pop(FORMAT_KEY, 1), what=self.note, otherwise="give another --out")
+        then = read_run_note(self.note, part=self.part)
         other = [
             f"{name} was {show_fact(then.get(name))}, is {show_fact(self.about.get(name))}"
             for name in sorted({*then, *self.about})

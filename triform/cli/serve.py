@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triform.cli.device_options import add_place_options
-from triform.cli.generation_options import chosen_draft, chosen_prefix_folder
+from triform.cli.draft_and_cache_options import chosen_draft, chosen_prefix_folder
 from triform.cli.index_store import read_stored_index, store_option
 from triform.cli.weights_option import chosen_weights
 from triform.errors import TriformError

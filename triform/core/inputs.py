@@ -5,7 +5,7 @@ of unequal length are packed one after another into a single row, so that nothin
 token is ever seen.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -174,3 +174,18 @@ def sort_by_length(*lengths: Iterable[int]) -> list[int]:
     """An order in which rows of equal length are neighbours, so that attention batches them."""
     sizes = list(zip(*lengths, strict=True))
     return sorted(range(len(sizes)), key=sizes.__getitem__)
+
+
+def split_by_tokens(*lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Rows of like lengths, about `most` tokens together; the longest first, so that memory is known at once."""
+    some: list[int] = []
+    tokens = 0
+    for at in reversed(sort_by_length(*lengths)):
+        size = sum(each[at] for each in lengths)
+        if some and tokens + size > most:
+            yield some
+            some, tokens = [], 0
+        some.append(at)
+        tokens += size
+    if some:
+        yield some

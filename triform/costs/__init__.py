@@ -9,7 +9,7 @@ __all__ = [
     "overview",
     "predict",
     "roofline",
-    "scaling",
     "stack_rows",
+    "time_growth",
     "workload",
 ]

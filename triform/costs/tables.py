@@ -20,7 +20,7 @@ from triform.hints import Hint
 
 if TYPE_CHECKING:  # they import torch
     from triform.costs.measure import MeasuredCost
-    from triform.costs.scaling import TimeGrowths
+    from triform.costs.time_growth import TimeGrowths
 
 PLAIN: dict[str, Any] = {
     "title_justify": "left",

@@ -34,6 +34,16 @@ def check_format(content: bytes, *, what: str | Path, otherwise: str, newest: in
         return
 
 
+def read_run_note(note: Path, *, part: Path) -> dict[str, Any]:
+    """What a run that was stopped has noted beside its unfinished file, so that the next one may go on."""
+    try:
+        then = msgspec.json.decode(note.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        raise TriformError(f"{note} cannot be read, so {part} cannot go on; remove it") from None
+    check_version(then.pop(FORMAT_KEY, 1), what=note, otherwise="give another --out")
+    return then
+
+
 def check_version(version: object, *, what: str | Path, otherwise: str, newest: int = CURRENT_FORMAT) -> None:
     """`otherwise`: what to do without a newer Triform; `newest`: the last format of this kind of file."""
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= newest:

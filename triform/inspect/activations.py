@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triform.cooperative import pause
 from triform.core.forms import EncoderDecoder, Form
-from triform.core.inputs import sort_by_length
+from triform.core.inputs import split_by_tokens
 from triform.core.texts import PackedText, Pair, Text
 from triform.errors import InputError
 from triform.inspect.activations_file import Activations, ActivationsWriter, join_activations
@@ -143,25 +143,11 @@ def read_rows(network: Form, rows: Sequence[TextIds], location: Location, pooled
     """The vectors of each row, in order; one forward pass for rows of like length."""
     found: list[Tensor] = [torch.empty(0)] * len(rows)
     lengths = [len(row.ids) + len(row.target) for row in rows]
-    for batch in split_passes(lengths):
+    for batch in split_by_tokens(lengths, most=PASS_TOKENS):
         pause()
         for i, vectors in zip(batch, run_pass(network, [rows[i] for i in batch], location, pooled), strict=True):
             found[i] = vectors
     return found
-
-
-def split_passes(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of rows of like length, about PASS_TOKENS together."""
-    batch: list[int] = []
-    tokens = 0
-    for i in reversed(sort_by_length(lengths)):
-        if batch and tokens + lengths[i] > PASS_TOKENS:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(i)
-        tokens += lengths[i]
-    if batch:
-        yield batch
 
 
 def run_pass(network: Form, rows: Sequence[TextIds], location: Location, pooled: Pooled) -> list[Tensor]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from triform.errors import InputError, TriformError
 from triform.files.atomic_file import put_in_place
-from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, check_version
+from triform.files.format_version import CURRENT_FORMAT, FORMAT_KEY, read_run_note
 from triform.files.locks import lock_beside
 from triform.files.safe_folder import SafeFolder
 from triform.files.safetensors_header import read_header
@@ -164,11 +164,7 @@ class ActivationsWriter:
 
     def count_done(self) -> None:
         """The whole rows of an earlier run; half a row at the end is cut off."""
-        try:
-            then = msgspec.json.decode(self.note.read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):
-            raise TriformError(f"{self.note} cannot be read, so {self.part} cannot be continued; remove it") from None
-        check_version(then.pop(FORMAT_KEY, 1), what=self.note, otherwise="give another --out")
+        then = read_run_note(self.note, part=self.part)
         self.width, self.dtype = then.pop("width"), NUMPY_TYPES[then.pop("dtype")]
         if then != self.about:
             raise TriformError(f"{self.part} is of another run ({then}, now {self.about}); give another --out")

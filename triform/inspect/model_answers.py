@@ -15,7 +15,7 @@ from triform.model import Model
 from triform.pooling import PoolingKind
 from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
 from triform.text.tokenizer import Tokenizer
-from triform.weights.label_heads import compute_label_probabilities
+from triform.weights.label_scores import compute_label_probabilities
 
 AnswerKind: TypeAlias = Literal["tokens", "labels", "vector"]
 

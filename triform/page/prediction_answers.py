@@ -14,7 +14,7 @@ from triform.page import requests
 from triform.page.rounding import check_position, round_to_lists
 from triform.page.session import UNCHANGED, InspectionSession, stream_modules
 from triform.spec import Classify, Own, Span, Tag, Tied, Transformed
-from triform.weights.label_heads import compute_label_probabilities, compute_number, gives_number
+from triform.weights.label_scores import compute_label_probabilities, compute_number, gives_number
 
 CANDIDATES = 10
 

@@ -1,3 +1,11 @@
 """From a data file to a finished model folder: rows, base model, splits, training run, evaluation, report."""
 
-__all__ = ["base_model", "eval_rows", "memory_forecast", "quantize_model", "ray_rows", "run_training", "splits"]
+__all__ = [
+    "base_model",
+    "evaluation_rows",
+    "memory_forecast",
+    "quantize_model",
+    "ray_rows",
+    "run_training",
+    "splits",
+]

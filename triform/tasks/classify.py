@@ -45,7 +45,7 @@ from triform.train.examples import LabelExample as Example
 from triform.train.label_objectives import OneLabel, SeveralLabels
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.weights.label_heads import (
+from triform.weights.label_scores import (
     compute_label_probabilities,
     compute_number,
     divide_head,

@@ -4,17 +4,17 @@ Nothing is computed on padding, and memory does not grow with the number of text
 text (labels, spans, vectors).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from triform.cluster.shared_work import map_batches
+from triform.cluster.shared_evaluation import map_batches
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly
-from triform.core.inputs import sort_by_length
+from triform.core.inputs import split_by_tokens
 from triform.core.texts import Text
 from triform.errors import ALL_EQUAL, InputError, InvalidScores
 from triform.model import Model
@@ -62,7 +62,7 @@ def run_batches(
         check_values(values, each)
         return each
 
-    batches = list(_passes([len(row) for row in rows]))
+    batches = list(split_by_tokens([len(row) for row in rows], most=MAX_PASS_TOKENS))
     for some, each in zip(batches, map_batches(read_batch, batches), strict=True):
         for i, value in zip(some, each, strict=True):
             found[i] = value
@@ -81,20 +81,6 @@ def says_nothing(values: Tensor) -> bool:
     """All are the same number. Two labels may have the same score in 16 bits by chance, unless both are 0."""
     lowest, highest = values.aminmax()
     return bool(lowest == highest) and (values.numel() > 2 or (values.numel() == 2 and float(lowest) == 0.0))
-
-
-def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of like length, about PASS_TOKENS at once; the longest first, so that memory is known at once."""
-    some: list[int] = []
-    tokens = 0
-    for i in reversed(sort_by_length(lengths)):
-        if some and tokens + lengths[i] > MAX_PASS_TOKENS:
-            yield some
-            some, tokens = [], 0
-        some.append(i)
-        tokens += lengths[i]
-    if some:
-        yield some
 
 
 def _check_ids(rows: Sequence[Ids], model: Model) -> None:

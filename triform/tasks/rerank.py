@@ -34,7 +34,7 @@ from triform.train.examples import ExampleList, Examples, LabelExample
 from triform.train.label_objectives import SeveralLabels
 from triform.train.objectives import Objective
 from triform.train.run_config import Config
-from triform.weights.label_heads import compute_number
+from triform.weights.label_scores import compute_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

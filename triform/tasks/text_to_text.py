@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from triform.cluster.shared_work import map_values
+from triform.cluster.shared_evaluation import map_values
 from triform.costs.predict import cache_bytes_per_position
 from triform.data.chunks import split_chunks
 from triform.data.rows import PairRow

@@ -3,7 +3,7 @@
 Many rows share a pass, and nothing is computed on padding. Refuses to know texts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triform.cooperative import pause
 from triform.core.forms import DecoderOnly, EncoderOnly, Form
-from triform.core.inputs import sort_by_length
+from triform.core.inputs import split_by_tokens
 from triform.core.texts import Text
 from triform.errors import InputError
 from triform.model import Model
@@ -45,7 +45,9 @@ def score_rows(rows: Sequence[TokenRow], *, model: Model) -> list[TokenLogprobs]
     """The log-probabilities of each row's tokens, in the order of the rows."""
     network, device = get_network(model), model.device
     found: dict[int, TokenLogprobs] = {}
-    for some in split_passes([len(row.source) for row in rows], [len(row.ids) for row in rows]):
+    for some in split_by_tokens(
+        [len(row.source) for row in rows], [len(row.ids) for row in rows], most=MAX_PASS_TOKENS
+    ):
         sources, inputs = [rows[at].source for at in some], [rows[at].ids[:-1] for at in some]
         text = batch_pairs(sources, inputs, device=device) if sources[0] else batch_texts(inputs, device=device)
         pause()
@@ -65,7 +67,7 @@ def score_next(rows: Sequence[Ids], wanted: Sequence[Sequence[int]], *, model: M
     if not isinstance(network, DecoderOnly):
         raise InputError(f"this model is the form {model.spec.form!r}; next tokens need a decoder")
     found: dict[int, Tensor] = {}
-    for some in split_passes([len(row) for row in rows]):
+    for some in split_by_tokens([len(row) for row in rows], most=MAX_PASS_TOKENS):
         text = batch_texts([rows[at] for at in some], device=device)
         pause()
         logits = at_least_float32(network.head(text.last(network.hidden(text))))
@@ -116,18 +118,3 @@ def score_targets(network: Form, x: Tensor, targets: Tensor) -> tuple[Tensor, Te
 def get_network(model: Model) -> Form:
     """The network, or a copy of it that is faster."""
     return choose_network(model.network)[0]
-
-
-def split_passes(*lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of like lengths, about MAX_PASS_TOKENS tokens together."""
-    some: list[int] = []
-    tokens = 0
-    for at in sort_by_length(*lengths):
-        size = sum(each[at] for each in lengths)
-        if some and tokens + size > MAX_PASS_TOKENS:
-            yield some
-            some, tokens = [], 0
-        some.append(at)
-        tokens += size
-    if some:
-        yield some

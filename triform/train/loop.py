@@ -18,7 +18,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from triform.cluster.shared_work import share_work
+from triform.cluster.shared_evaluation import share_work
 from triform.cluster.team import Team
 from triform.core.forms import Form
 from triform.core.packed_linear import free_packed_copy

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from triform.cluster.shared_work import map_batches
+from triform.cluster.shared_evaluation import map_batches
 from triform.cooperative import pause
 from triform.core.forms import Form
 from triform.data.shuffle import Indices

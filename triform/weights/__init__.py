@@ -9,7 +9,7 @@ __all__ = [
     "generation_config",
     "gguf",
     "input_importance",
-    "label_heads",
+    "label_scores",
     "llama2c",
     "low_rank",
     "model_card",

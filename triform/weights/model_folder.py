@@ -41,7 +41,7 @@ from triform.weights import (
 from triform.weights.architectures import Architecture, choose_architecture
 from triform.weights.config_fields import Config, read_labels, write_labels
 from triform.weights.family_table import NOTHING
-from triform.weights.label_heads import TEMPERATURE, divide_head, find_label_indexes
+from triform.weights.label_scores import TEMPERATURE, divide_head, find_label_indexes
 from triform.weights.low_rank import find_adapted, merge_adapters
 from triform.weights.model_hash import hash_files
 from triform.weights.model_store import MEMO, TOKENIZER_FILES

@@ -12,7 +12,7 @@ from triform.costs.machine import measure
 from triform.costs.operations import SCORES
 from triform.costs.predict import cost
 from triform.costs.roofline import crossovers
-from triform.costs.scaling import fit_exponent
+from triform.costs.time_growth import fit_exponent
 from triform.families import gpt2, named
 from triform.spec import ModelSpec, replace
 from triform_lectures import slides

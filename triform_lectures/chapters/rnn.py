@@ -9,7 +9,7 @@ from triform.charts import curve, lines
 from triform.core.forms import Form
 from triform.core.initial_weights import build_network
 from triform.core.texts import Pair, Text
-from triform.costs.scaling import fit_exponent
+from triform.costs.time_growth import fit_exponent
 from triform.families import vaswani
 from triform.train.examples import ExamplePlace, SourceTarget
 from triform.train.token_objectives import SequenceToSequence

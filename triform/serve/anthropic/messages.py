@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from triform.generate.events import Event
 from triform.serve.anthropic import message_types as types
 from triform.serve.anthropic.message_types import (
     ClientMessage,
@@ -29,8 +28,8 @@ from triform.serve.openai.chat_types import (
     TextPart,
     ToolFunction,
 )
-from triform.serve.openai.choices import AnswerBuilder
 from triform.serve.openai.completions import answer_chat, render_chat, tokenize_chat
+from triform.serve.openai.parts_builder import PartsBuilder
 from triform.serve.openai.request_types import ChatRequest, NamedSchema, SchemaFormat
 from triform.text.response_parser import ResponsePiece
 
@@ -157,54 +156,33 @@ def join_texts(content: str | list[Any] | None) -> str:
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 
-class MessageBuilder(AnswerBuilder):
+class MessageBuilder(PartsBuilder):
     """Blocks in the order of the text: thinking, text, calls."""
 
-    kind = "msg"
+    kind, reasoning, content = "msg", "thinking", "text"
 
     def __init__(self, *given: Any, body: MessagesRequest, **named: Any) -> None:
         super().__init__(*given, **named)
         self.body = body
-        self.id = self.id.replace("-", "_", 1)
         self.blocks: list[types.AnswerBlock] = []
-        self.open: str | None = None  # "thinking" or "text"
-        self.text = ""  # of the open block
         self.finish: str | None = None
 
-    def build_whole(self, written: list[list[Event]]) -> ModelMessage:
-        for _ in self.make_events(self.make_reader().read(written[0]), written[0][-1].finish):
-            pass
-        return self.make_message()
+    def begin(self) -> Iterator[MessageEvent]:
+        yield MessageEvent(type="message_start", message=self.make_body(ended=False))
 
-    async def stream_chunks(self, events: AsyncIterator[tuple[int, list[Event]]]) -> AsyncIterator[bytes]:
-        reader, began = self.make_reader(), False
-        async for _, new in events:
-            if not began:
-                began = True
-                yield encode(MessageEvent(type="message_start", message=self.make_message()))
-            for event in self.make_events(reader.read(new), new[-1].finish):
-                yield encode(event)
-        ended = self.make_message()
+    def end(self) -> Iterator[MessageEvent]:
+        ended = self.make_body(ended=True)
         delta = types.MessageDelta(stop_reason=ended.stop_reason, stop_sequence=ended.stop_sequence)
-        yield encode(MessageEvent(type="message_delta", delta=delta, usage=ended.usage))
-        yield encode(MessageEvent(type="message_stop"))
+        yield MessageEvent(type="message_delta", delta=delta, usage=ended.usage)
+        yield MessageEvent(type="message_stop")
 
-    def make_events(self, pieces: list[ResponsePiece], finish: str | None) -> Iterator[MessageEvent]:
-        for piece in pieces:
-            if piece.reasoning:
-                yield from self.add_text("thinking", piece.reasoning)
-            if piece.content:
-                yield from self.add_text("text", piece.content)
-            if piece.call is not None:
-                yield from self.close_block()
-                yield from self.add_call(piece)
-        if finish is not None:
-            self.finish = finish
-            yield from self.close_block()
+    def finish_parts(self, finish: str) -> Iterator[MessageEvent]:
+        self.finish = finish
+        yield from self.close_part()
 
     def add_text(self, kind: str, text: str) -> Iterator[MessageEvent]:
         if self.open != kind:
-            yield from self.close_block()
+            yield from self.close_part()
             self.open, self.text = kind, ""
             yield MessageEvent(type="content_block_start", index=len(self.blocks), content_block=self.make_block())
         self.text += text
@@ -212,7 +190,7 @@ class MessageBuilder(AnswerBuilder):
         delta = msgspec.convert({"type": f"{kind}_delta"} | added, types.MessageDelta)
         yield MessageEvent(type="content_block_delta", index=len(self.blocks), delta=delta)
 
-    def close_block(self) -> Iterator[MessageEvent]:
+    def close_part(self) -> Iterator[MessageEvent]:
         if self.open is not None:
             yield MessageEvent(type="content_block_stop", index=len(self.blocks))
             self.blocks.append(self.make_block())
@@ -232,7 +210,7 @@ class MessageBuilder(AnswerBuilder):
         yield MessageEvent(type="content_block_stop", index=index)
         self.blocks.append(msgspec.structs.replace(empty, input=json.loads(call.arguments)))
 
-    def make_message(self) -> ModelMessage:
+    def make_body(self, *, ended: bool) -> ModelMessage:
         stops = self.body.stop_sequences or []
         stopped = self.finish == "stop" and len(stops) == 1
         usage = types.MessageUsage(
@@ -254,7 +232,3 @@ class MessageBuilder(AnswerBuilder):
             return "tool_use"
         reasons: dict[str, types.StopReason] = {"length": "max_tokens", "stop": "stop_sequence"}
         return reasons.get(self.finish, "end_turn")
-
-
-def encode(event: MessageEvent) -> bytes:
-    return b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"

@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from triform.generate.events import Event
 from triform.serve.http.http_errors import RequestError
 from triform.serve.http.request_context import RequestContext
 from triform.serve.openai import responses_types as types
@@ -21,8 +20,8 @@ from triform.serve.openai.chat_types import (
     TextPart,
     ToolFunction,
 )
-from triform.serve.openai.choices import AnswerBuilder
 from triform.serve.openai.completions import answer_chat
+from triform.serve.openai.parts_builder import PartsBuilder
 from triform.serve.openai.request_types import ChatRequest, JsonFormat, NamedSchema, SchemaFormat
 from triform.serve.openai.responses_types import InputPart, ResponseBody, ResponseEvent, ResponsesItem, ResponsesRequest
 from triform.text.response_parser import ResponsePiece
@@ -152,56 +151,35 @@ def join_parts(content: str | list[InputPart] | None) -> str:
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 
-class ResponsesBuilder(AnswerBuilder):
+class ResponsesBuilder(PartsBuilder):
     """Items of the output, in the order of the text: reasoning, a message, calls."""
 
-    kind = "resp"
+    kind, reasoning, content = "resp", "reasoning", "message"
 
     def __init__(self, *given: Any, body: ResponsesRequest, **named: Any) -> None:
         super().__init__(*given, **named)
         self.body = body
-        self.id = self.id.replace("-", "_", 1)
         self.items: list[types.OutputItem] = []
-        self.open: Literal["reasoning", "message"] | None = None
-        self.text = ""  # of the open item
         self.sent = -1  # the last event's number
         self.truncated = False
 
-    def build_whole(self, written: list[list[Event]]) -> ResponseBody:
-        for _ in self.make_events(self.make_reader().read(written[0]), written[0][-1].finish):
-            pass
-        return self.make_body(ended=True)
+    def begin(self) -> Iterator[ResponseEvent]:
+        for name in ("response.created", "response.in_progress"):
+            yield self.event(name, response=self.make_body(ended=False))
 
-    async def stream_chunks(self, events: AsyncIterator[tuple[int, list[Event]]]) -> AsyncIterator[bytes]:
-        reader, began = self.make_reader(), False
-        async for _, new in events:
-            if not began:
-                began = True
-                for name in ("response.created", "response.in_progress"):
-                    yield encode(self.event(name, response=self.make_body(ended=False)))
-            for event in self.make_events(reader.read(new), new[-1].finish):
-                yield encode(event)
+    def end(self) -> Iterator[ResponseEvent]:
         name = "response.incomplete" if self.truncated else "response.completed"
-        yield encode(self.event(name, response=self.make_body(ended=True)))
+        yield self.event(name, response=self.make_body(ended=True))
 
-    def make_events(self, pieces: list[ResponsePiece], finish: str | None) -> Iterator[ResponseEvent]:
-        for piece in pieces:
-            if piece.reasoning:
-                yield from self.add_text("reasoning", piece.reasoning)
-            if piece.content:
-                yield from self.add_text("message", piece.content)
-            if piece.call is not None:
-                yield from self.close_item()
-                yield from self.add_call(piece)
-        if finish is not None:
-            self.truncated = finish == "length"
-            if not self.items and self.open is None:
-                yield from self.add_text("message", "")
-            yield from self.close_item()
+    def finish_parts(self, finish: str) -> Iterator[ResponseEvent]:
+        self.truncated = finish == "length"
+        if not self.items and self.open is None:
+            yield from self.add_text("message", "")
+        yield from self.close_part()
 
-    def add_text(self, kind: Literal["reasoning", "message"], text: str) -> Iterator[ResponseEvent]:
+    def add_text(self, kind: str, text: str) -> Iterator[ResponseEvent]:
         if self.open != kind:
-            yield from self.close_item()
+            yield from self.close_part()
             self.open, self.text = kind, ""
             yield self.item_event("added", self.make_item("", "in_progress", empty=True))
             if kind == "message":
@@ -213,7 +191,7 @@ class ResponsesBuilder(AnswerBuilder):
         else:
             yield self.event("response.reasoning_text.delta", delta=text, content_index=0, **self.place)
 
-    def close_item(self) -> Iterator[ResponseEvent]:
+    def close_part(self) -> Iterator[ResponseEvent]:
         if self.open is None:
             return
         text, kind = self.text, self.open
@@ -288,7 +266,3 @@ class ResponsesBuilder(AnswerBuilder):
             tools=tuple(body.tools or ()),
             reasoning={"effort": None if body.reasoning is None else body.reasoning.effort},
         )
-
-
-def encode(event: ResponseEvent) -> bytes:
-    return b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
