@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import takewhile
 
 BENCHES = ("forward", "load", "generate", "train", "shakespeare", "tasks", "look", "busy", "peers", "encoders")
-ON_REQUEST = ("index",)  # half an hour, and gigabytes on disk
+ON_REQUEST = ("index", "train_processes")  # half an hour and gigabytes on disk; all cores
 
 # What begins with a dash, and all behind it, is for the benches themselves.
 names = [*takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:])]

@@ -225,8 +225,9 @@ def test_the_command_line_is_frozen() -> None:
             *("--url", "-f", "model", "texts"),
         ],
         "cost": [
-            *("--bandwidth", "--batch", "--context", "--dtype", "--fit", "--growth", "--json", "--measure", "--new"),
-            *("--peak", "--phase", "--plot", "--source", "model"),
+            *("--bandwidth", "--batch", "--context", "--devices", "--dtype", "--fit", "--growth", "--interconnect"),
+            *("--json", "--latency", "--measure", "--new", "--peak", "--phase", "--plot", "--processes"),
+            *("--requests-per-second", "--source", "model"),
         ],
         "data": ["--count", "--label", "--out", "--seed", "--split", "--task", "name"],
         "decide": sorted([*asked, "--url", "--question", "--choices", "--levels", "--uncalibrated", "model"]),

@@ -175,3 +175,36 @@ def test_few_bits_neither_train_nor_have_another_precision(capsys: pytest.Captur
     code, _, err = run(capsys, "gpt2-small", "--weights", "q5")
     assert code == 2
     assert "unknown kind of weights 'q5'" in err
+
+
+def test_a_plan_for_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("gpt2-xl", "--devices", "8", "--interconnect", "50GB/s", "--peak", "312e12", "--bandwidth", "2e12")
+    code, out, _ = run(capsys, *asked, "--requests-per-second", "100", "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert [each["way"] for each in plan["training"]] == ["replicated", "sharded"]
+    assert plan["training"][0]["traffic"][1]["name"] == "all-to-all: gradients"
+    assert plan["replicas"]["replicas"] >= 1
+    code, out, _ = run(capsys, *asked)
+    assert code == 0
+    assert "reduce-scatter" in out
+    code, out, _ = run(capsys, "gpt2-xl", "--processes", "2")
+    assert code == 0
+    assert "for times, give --peak and --bandwidth of a device and --interconnect" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (("--devices", "8"), "there is no model to plan for"),
+        (("gpt2-xl", "--devices", "0", "--processes", "0"), "out of range"),
+        (("gpt2-xl", "--devices", "2", "--interconnect", "quick"), "'quick' is no speed"),
+        (("gpt2-xl", "--latency", "1"), "give its --interconnect too"),
+        (("gpt2-xl", "--devices", "2", "--fit", "24GB"), "leave --fit out"),
+        (("gpt2-xl", "--devices", "2", "--weights", "q8"), "leave it out"),
+    ],
+)
+def test_plans_that_are_none(args: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *args)
+    assert code == 2
+    assert line in err

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from rank_processes import run_ranks
 from torch import Tensor
 
-from triform.cluster import ordered_sum
-from triform.cluster.ordered_sum import split_buckets
+from triform.cluster import traffic
 from triform.cluster.team import Team
+from triform.cluster.traffic import split_buckets
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 PASSES = 4
@@ -66,7 +66,7 @@ def test_all_reduce_has_other_bits(tmp_path: Path) -> None:
 
 
 def test_buckets_hold_neighbours_of_one_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_sum, "BUCKET_BYTES", 100)
+    monkeypatch.setattr(traffic, "BUCKET_BYTES", 100)
     wide, narrow = torch.float32, torch.bfloat16
     assert [*split_buckets([60, 30, 30, 300, 10, 10], [wide, wide, wide, wide, wide, narrow])] == [
         (0, 2),

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pretended_gpu
 
@@ -39,7 +40,7 @@ from triform.data.rows import DocumentRow, ScoredPairRow  # noqa: E402
 from triform.model import Model  # noqa: E402
 from triform.precision import relative_error  # noqa: E402
 from triform.spec import replace  # noqa: E402
-from triform.tasks import get_task  # noqa: E402
+from triform.tasks import encoder_batches, get_task  # noqa: E402
 from triform.train.examples import ExamplePlace  # noqa: E402
 from triform.train.loop import train  # noqa: E402
 from triform.train.run_config import Config  # noqa: E402
@@ -173,6 +174,24 @@ ROADS["muon and a moving average"] = trained_task("classify", LABELLED, optimize
 ROADS["lora"] = trained_task("classify", LABELLED, lora=("*.qkv",))
 ROADS["recomputed blocks"] = trained_task("tag", TAGGED, recompute=True)
 ROADS["dropout in passes"] = trained_task("complete", DOCUMENTS, form="decoder", dropout=0.2, accumulate=2)
+
+
+def shared_out(name: str, rows: list) -> Callable[[], None]:
+    """An evaluation, whose results of other processes come over the CPU."""
+
+    def go() -> None:
+        def share(compute: Callable, batches: list) -> list:
+            return [[each.cpu() for each in found] for found in map(compute, batches)]
+
+        with mock.patch.object(encoder_batches, "map_batches", share):
+            task = get_task(name)
+            task.evaluate(rows[:4], model=on_gpu(begun(task, rows)))
+
+    return go
+
+
+for task_name, task_rows in {"classify": LABELLED, "tag": TAGGED, "embed": SCORED, "fill": DOCUMENTS}.items():
+    ROADS[f"shared {task_name}"] = shared_out(task_name, task_rows)
 
 
 @road

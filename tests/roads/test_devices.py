@@ -17,7 +17,7 @@ ROADS = (
     ("prompt_lookup", 1), ("logprobs", 1), ("a_draft_model", 1), ("tag", 1), ("embed", 1), ("rerank", 1),
     ("complete", 1), ("translate", 1), ("fill", 1), ("score", 1), ("zero_shot_and_decide", 1), ("muon", 1), ("lora", 1),
     ("recomputed", 1), ("dropout", 1), ("checkpoints", 1), ("gradients", 1), ("activations", 1), ("sweep", 1),
-    ("look", 1), ("halves", 2),
+    ("look", 1), ("halves", 2), ("shared", 4),
 )  # fmt: skip
 
 

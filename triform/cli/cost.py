@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from triform.costs.fit_memory import Fit
     from triform.costs.measure import MeasuredCost
     from triform.costs.overview import CostOverview
+    from triform.costs.scale_plan import ScalePlan
     from triform.costs.time_growth import TimeGrowths
 
-Answer: TypeAlias = "CostOverview | Fit | TimeGrowths | MeasuredCost | Machine"
+Answer: TypeAlias = "CostOverview | Fit | TimeGrowths | MeasuredCost | Machine | ScalePlan"
 WIDE = 110  # columns of the tables where there is no terminal
 
 
@@ -41,6 +42,11 @@ WIDE = 110  # columns of the tables where there is no terminal
 @click.option("--fit", help="What fits into so much memory: 24GB, 16GiB.")
 @click.option("--measure", is_flag=True, help="This machine's limits, kept; with MODEL: run it, by module path.")
 @click.option("--growth", is_flag=True, help="How time grows with length, with and without the cache, measured.")
+@click.option("--processes", type=int, help="A plan: train on this many processes; default: one per device.")
+@click.option("--devices", type=int, help="A plan: on this many devices, each as --peak and --bandwidth say.")
+@click.option("--interconnect", metavar="SPEED", help="Between two processes: 50GB/s, 100Gbit/s.")
+@click.option("--latency", type=float, metavar="SECONDS", help="Until a message arrives.")
+@click.option("--requests-per-second", "rate", type=float, metavar="RATE", help="A plan: replicas for this rate.")
 @click.option(
     "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also write the picture to this SVG file."
 )
@@ -66,6 +72,8 @@ def cost(
       triform cost llama-3-8b --phase step --weights q4
       triform cost llama-3-8b --fit 24GB
       triform cost gpt2-small --plot cost.svg
+      triform cost gpt2-xl --devices 8 --interconnect 50GB/s --peak 312e12 --bandwidth 2e12 --batch 8
+      triform cost gpt2-xl --requests-per-second 10000 --batch 64 --peak 312e12 --bandwidth 2e12
       triform cost --measure
       triform cost gpt2-small --measure --phase prefill --context 256
       triform cost --growth --plot growth.svg
@@ -105,7 +113,13 @@ def answer(
     growth: bool,
     **sizes: Any,
 ) -> Answer:
-    """Prints the one table that the options choose."""
+    """The one table that the options choose."""
+    scale = {name: sizes.pop(name) for name in ("processes", "devices", "interconnect", "latency", "rate")}
+    if any(value is not None for value in scale.values()):
+        others = {"--phase": phase, "--fit": fit, "--measure": measure, "--growth": growth}
+        if asked := [flag for flag, value in others.items() if value]:
+            raise InputError(f"a plan for many devices is a table of its own; leave {', '.join(asked)} out")
+        return plan(model, machine, **scale, **sizes)
     if growth:
         return measure_growth(model, machine)
     if model is None:
@@ -122,6 +136,30 @@ def answer(
     from triform.costs.overview import make_overview
 
     return make_overview(read_spec(model), model=model, phase=phase, machine=machine, **sizes)
+
+
+def plan(
+    model: str | None,
+    machine: Machine | None,
+    *,
+    interconnect: str | None,
+    latency: float | None,
+    weights: WeightKind,
+    **sizes: Any,
+) -> "ScalePlan":
+    """Many devices: what each process of a training needs, and how many replicas a request rate needs."""
+    from triform.costs.scale_plan import Connection, make_plan, parse_rate
+
+    if model is None:
+        raise InputError(f"there is no model to plan for: give a name (`{Hint.FAMILIES}`) or a folder")
+    if weights != "float32":
+        raise InputError(f"--weights {weights}: a plan is about weights in --dtype; leave it out")
+    if latency is not None and interconnect is None:
+        raise InputError("--latency is of a connection; give its --interconnect too, for example 1GB/s")
+    connection = None
+    if interconnect is not None:
+        connection = Connection(bandwidth=parse_rate(interconnect), latency=latency or 0.0)
+    return make_plan(read_spec(model), model=model, machine=machine, connection=connection, **sizes)
 
 
 def choose_machine(peak: float | None, bandwidth: float | None) -> Machine | None:

@@ -12,7 +12,7 @@ from triform.cli import progress
 from triform.cli.device_options import chosen_device, chosen_dtype
 from triform.cli.layout_options import layout_options
 from triform.cluster.launch import check_processes, run_processes
-from triform.cluster.rank import find_rank
+from triform.cluster.rank import find_rank, was_restarted
 from triform.data.rows import ROW_TYPES
 from triform.errors import TriformError
 from triform.tasks import TASKS
@@ -89,8 +89,11 @@ def train(
 
     from triform.cluster.join_team import join_team
     from triform.pipeline import run_training
+    from triform.train.run_store import CONFIG_FILE
     from triform.train.signals import exit_code
 
+    if was_restarted() and (given["out"] / CONFIG_FILE).is_file():
+        given["resume"] = True
     request = run_training.TrainingRequest(
         **given,
         length={"steps": steps, "epochs": epochs, "minutes": minutes},

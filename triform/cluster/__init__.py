@@ -3,4 +3,4 @@
 Refuses to know what is trained or evaluated.
 """
 
-__all__ = ["join_team", "launch", "ordered_sum", "rank", "shared_evaluation", "team"]
+__all__ = ["join_team", "launch", "ordered_sum", "rank", "shared_evaluation", "team", "traffic"]

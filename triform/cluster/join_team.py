@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from triform.cluster.failures import Failure, report_failure
 from triform.cluster.peer_watch import EXIT_CODE, PeerWatch
-from triform.cluster.rank import Rank
+from triform.cluster.rank import RESTARTS, Rank
 from triform.cluster.team import ProcessTeam, Team
 from triform.errors import TriformError
 
@@ -30,6 +30,7 @@ JOIN_SECONDS = 45.0
 FOR_EVER = timedelta(days=30)  # of a collective: the watch notices what goes wrong
 SIOCGIFADDR = 0x8915  # from linux/sockios.h: the address of an interface
 STOPPED = 130  # exit code after Ctrl-C
+IN_USE = "EADDRINUSE"  # in torch's error
 
 
 @contextmanager
@@ -77,6 +78,10 @@ def meet(rank: Rank, *, silence: float) -> PeerWatch:
             secret, host, port = store.get("watch").decode().split()
             connection = socket.create_connection((host, int(port)), timeout=JOIN_SECONDS)
     except (RuntimeError, OSError) as error:  # torch's errors of a store are RuntimeErrors
+        if IN_USE in str(error):
+            raise TriformError(
+                f"port {os.environ.get('MASTER_PORT')} is in use on this machine; choose another --master-port"
+            ) from None
         raise TriformError(
             f"rank {rank.number} cannot reach rank 0 within {JOIN_SECONDS:g} s: {first_line(error)}"
         ) from None
@@ -95,6 +100,8 @@ def open_store(rank: Rank) -> Store:
         store: Store = FileStore(str(rank.folder / "store"), rank.size)
     else:
         store, _, _ = next(rendezvous("env://"))
+        # torchrun's store outlives the processes: after a restart it still says where the lost ones listened.
+        store = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
     store.set_timeout(timedelta(seconds=JOIN_SECONDS))
     return store
 

@@ -5,14 +5,14 @@ process adds up one slice of each tensor: it gets that slice of all passes (all-
 one process does, and all get all slices (all-gather). What travels is bytes, so every dtype will do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-BUCKET_BYTES = 32 << 20  # of one pass, exchanged at a time
+from triform.cluster.traffic import split_buckets
 
 
 @torch.no_grad()
@@ -24,18 +24,6 @@ def sum_in_order(passes: Sequence[Sequence[Tensor]], *, counts: Sequence[int], i
         ends = list(accumulate(tensor.numel() for tensor in into[first:last]))
         for tensor, end in zip(into[first:last], ends, strict=True):
             tensor.copy_(total[end - tensor.numel() : end].view_as(tensor))
-
-
-def split_buckets(sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> Iterator[tuple[int, int]]:
-    """Neighbouring tensors of one dtype, up to `BUCKET_BYTES` together or a larger one alone."""
-    first, size = 0, 0
-    for at, bytes_of_tensor in enumerate(sizes):
-        if at > first and (size + bytes_of_tensor > BUCKET_BYTES or dtypes[at] != dtypes[first]):
-            yield first, at
-            first, size = at, 0
-        size += bytes_of_tensor
-    if sizes:
-        yield first, len(sizes)
 
 
 def exchange(own: Sequence[Tensor], *, counts: Sequence[int], like: Sequence[Tensor]) -> Tensor:

@@ -13,6 +13,7 @@ from triform.errors import TriformError
 FOLDER = "TRIFORM_RANKS"  # the private folder in which processes of one machine find each other
 PARENT = "TRIFORM_PARENT"  # the process that started them and that they end with
 TORCHRUN = "TORCHELASTIC_RUN_ID"
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # how often torchrun has started this process again, after one was lost
 MAX_PROCESSES = 1024
 
 
@@ -47,6 +48,11 @@ def find_rank(environment: Mapping[str, str] = os.environ) -> Rank:
         return ALONE
     folder = Path(environment[FOLDER]) if FOLDER in environment else None
     return Rank(number, size, local, local_size, folder, int(environment.get(PARENT, 0)))
+
+
+def was_restarted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun has started the processes again (`--max-restarts`)."""
+    return TORCHRUN in environment and environment.get(RESTARTS, "0") != "0"
 
 
 def read_number(environment: Mapping[str, str], name: str, *, least: int = 0) -> int:

@@ -9,6 +9,7 @@ __all__ = [
     "overview",
     "predict",
     "roofline",
+    "scale_plan",
     "stack_rows",
     "time_growth",
     "workload",

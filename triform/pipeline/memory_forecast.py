@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from triform.cluster.ordered_sum import BUCKET_BYTES
+from triform.cluster.traffic import BUCKET_BYTES
 from triform.costs import machine
 from triform.costs.predict import Cost, cost
 from triform.errors import TriformError

@@ -194,7 +194,7 @@ class EmbedTask(Task[ScoredPairRow, str, EmbeddingVector]):
 def find_prompt(model: Model, *, role: Role = "text", name: str | None = None) -> str:
     """The prompt of this name; else what the folder puts before texts of this role."""
     if role not in ROLES:
-        raise UnknownName("role", str(role), ROLES)
+        raise UnknownName("role", str(role), ROLES, field="role")
     known = dict(get_pooling(model).prompts)
     if name is None:
         return get_pooling(model).prompt(role)
@@ -203,7 +203,7 @@ def find_prompt(model: Model, *, role: Role = "text", name: str | None = None) -
     if name not in known:
         if not known:
             raise InputError(f"unknown prompt {name[:80]!r}: this model's folder has no prompts", field="prompt")
-        raise UnknownName("prompt", name, known)
+        raise UnknownName("prompt", name, known, field="prompt")
     return known[name]
 
 

@@ -65,7 +65,7 @@ def run_batches(
     batches = list(split_by_tokens([len(row) for row in rows], most=MAX_PASS_TOKENS))
     for some, each in zip(batches, map_batches(read_batch, batches), strict=True):
         for i, value in zip(some, each, strict=True):
-            found[i] = value
+            found[i] = value.to(device)  # what another process has computed comes without its device
     return [value for value in found if value is not None]
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from triform.cluster.team import Team
+from triform.cluster.traffic import count_room
 from triform.train.optimizers import Optimizer
-
-FACT_BYTES, PASS_BYTES, NAME_BYTES = 256, 64, 8  # of JSON, at most: for all, per pass, per absent gradient
 
 
 class PassLoss(NamedTuple):
@@ -66,8 +65,7 @@ def exchange_passes(
         signal=signal,
         elapsed=elapsed,
     )
-    room = FACT_BYTES + max_passes * (PASS_BYTES + NAME_BYTES * len(paths))
-    told = team.gather(own, type=OwnPasses, room=room)
+    told = team.gather(own, type=OwnPasses, room=count_room(max_passes, len(paths)))
     passes = tuple(
         PassLoss(float.fromhex(loss), targets)
         for each in told
@@ -86,7 +84,7 @@ def add_gradients(
     if not missing:
         return
     nowhere = set.intersection(*missing)
-    parameters = {path: p for at, (path, p) in enumerate(optimizer.named.items()) if at not in nowhere}
+    parameters = dict(sorted((path, p) for at, (path, p) in enumerate(optimizer.named.items()) if at not in nowhere))
     passes = [
         [each[path] if path in each else torch.full_like(p, -0.0) for path, p in parameters.items()] for each in own
     ]
