@@ -36,7 +36,7 @@ def test_the_core_asks_nobody_its_kind(path: Path) -> None:
 
 
 def test_the_core_reads_in_one_sitting() -> None:
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in CORE) <= 2650
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in CORE) <= 2750
     for path in CORE:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef):

@@ -53,9 +53,10 @@ def find_closest(name: str, known: Iterable[str]) -> str | None:
 
 
 class UnknownName(TriformError):
-    """A name from a user that is unknown; the message lists the known names."""
+    """A name from a user that is unknown; the message lists the known names. `field` names the argument it was in."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], *, field: str | None = None) -> None:
+        self.field = field
         names = sorted(known)
         near = find_closest(name, names)
         hint = "." if near is None else f"; did you mean {near!r}?"

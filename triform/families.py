@@ -457,6 +457,19 @@ def bloom(**sizes: Unpack[SizesHead]) -> ModelSpec:
     return replace(base, position=Alibi(), embedding=embedding, dropout=0.0)
 
 
+def mpt(**sizes: Unpack[SizesHead]) -> ModelSpec:
+    """GPT-2 with ALiBi and without any bias (MosaicML 2023)."""
+    own = SizesHead(vocab=50_432, width=4096, layers=32, heads=32, context=2048)
+    base = replace(gpt2(**(own | sizes), act="gelu"), position=Alibi(), dropout=0.0)
+    stack = base.stacks["decoder"]
+    return _replace_decoder(
+        base,
+        attention=replace(stack.attention, bias=False, out_bias=False),
+        feedforward=replace(stack.feedforward, bias=False),
+        norm=replace(stack.norm, bias=False),
+    )
+
+
 def olmo2(**sizes: Unpack[LlamaSizes]) -> ModelSpec:
     """Llama with norms on what is added alone, and on q and k of all heads together (Walsh 2024)."""
     own = LlamaSizes(vocab=100_352, ff_width=11_008, base=500_000.0, eps=1e-6)
@@ -610,7 +623,7 @@ FAMILIES: dict[str, Callable[..., ModelSpec]] = {
     for family in (
         vaswani, bert, distilbert, roberta, xlm_roberta, camembert, electra, electra_small, mpnet, albert, gte,
         roformer, nomic_bert, eurobert, modernbert, embedding_gemma, gpt2, gpt_neo, opt, llama, mistral, qwen2, qwen3,
-        smollm3, gemma3, phi3, starcoder2, gpt_neox, bloom, olmo2, granite,
+        smollm3, gemma3, phi3, starcoder2, gpt_neox, bloom, mpt, olmo2, granite,
         t5, flan_t5, bart, marian, mbart, pegasus, m2m_100,
     )
 }  # fmt: skip
@@ -697,6 +710,8 @@ RELEASED: dict[str, ModelSpec] = {
     "bloom-560m": bloom(),
     "bloom-1.1b": bloom(width=1536),
     "bloom-7.1b": bloom(width=4096, layers=30, heads=32),
+    "mpt-7b": mpt(),
+    "mpt-30b": mpt(width=7168, layers=48, heads=64, context=8192),
     "olmo-2-1b": olmo2(width=2048, layers=16, heads=16, ff_width=8192),
     "olmo-2-7b": olmo2(),
     "granite-3.1-2b": granite(),

@@ -286,6 +286,14 @@ class LayerKind(Spec, frozen=True):
             _check_sizes("layer kind", window=self.window)
 
 
+SPARE_POSITIONS = 160  # beside its window that a layer's cache holds, so that old ones are dropped rarely
+
+
+def held_positions(window: int | None, positions: int) -> int:
+    """Of how many positions of a text the cache of a layer has keys and values."""
+    return positions if window is None else min(positions, window + SPARE_POSITIONS)
+
+
 def shortest_pattern(kinds: Sequence[LayerKind]) -> tuple[LayerKind, ...]:
     """The shortest pattern that, repeated, gives these kinds; () where all are alike and as the model says."""
     period = next(p for p in range(1, len(kinds) + 1) if all(kinds[i] == kinds[i % p] for i in range(len(kinds))))

@@ -24,7 +24,7 @@ from triform.costs.predict import Cost, cost
 from triform.costs.stack_rows import StackPass
 from triform.errors import InputError, TriformError, UnknownName
 from triform.parameters import count_parameters
-from triform.spec import ModelSpec
+from triform.spec import ModelSpec, held_positions
 
 SIZED = {f"tiny {name}": families.sized(name, "tiny", vocab=101) for name in families.FAMILIES}
 SPECS = SIZED | RELATIVES
@@ -219,6 +219,18 @@ def test_useful_flops_are_those_a_mask_lets_through() -> None:
     assert written.useful * sum(range(4, 10)) == written.flops * sum(min(i, window) for i in range(4, 10))
     encoder = cost(EVERY["bert"], phase="reading", length=n)
     assert encoder.total.useful == encoder.total.flops
+
+
+def test_a_step_reads_what_layers_with_a_window_hold() -> None:
+    spec = families.gemma3(vocab=29, width=16, layers=7, heads=4, kv_heads=2, head_width=6, window=4, context=1000)
+    windows = [kind.window for kind in spec.layer_kinds("decoder")]
+    for length in (100, 164, 165, 999):
+        keys = sum(held_positions(window, length) for window in windows)
+        row = cost(spec, phase="step", length=length).row("scores", stack="decoder")
+        assert row.forward == 2 * 4 * 6 * keys
+        assert row.useful == 2 * 4 * 6 * sum(min(length, window or length) for window in windows)
+    written = cost(spec, phase="generation", length=150, new=31).row("scores", stack="decoder, step by step")
+    assert written.forward == sum(2 * 4 * 6 * held_positions(window, n) for window in windows for n in range(151, 181))
 
 
 @pytest.mark.parametrize("name", SIZED)

@@ -77,6 +77,7 @@ GRANITE = LLAMA | {
 GRANITE_4 = GRANITE | {
     "num_local_experts": 0, "layer_types": ["full_attention"] * 2, "shared_intermediate_size": 40, "mamba_n_heads": 4,
 }  # fmt: skip
+MPT = {"vocab_size": VOCAB, "d_model": 24, "n_layers": 2, "n_heads": 4, "max_seq_len": 160, "pad_token_id": PAD}
 BLOOM = {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 4.0],
@@ -104,7 +105,7 @@ CONFIGS = {
     for name in (
         "Bert", "DistilBert", "Roberta", "XLMRoberta", "Camembert", "Electra", "MPNet", "Albert", "Gte", "RoFormer",
         "NomicBert", "EuroBert", "ModernBert", "GPT2", "GPTNeoX", "GPTNeo", "SmolLM3", "Gemma3", "OPT", "Llama",
-        "Mistral", "Qwen2", "Qwen3", "Phi3", "Starcoder2", "Bloom", "Olmo2", "GraniteMoeHybrid", "Granite",
+        "Mistral", "Qwen2", "Qwen3", "Phi3", "Starcoder2", "Bloom", "Mpt", "Olmo2", "GraniteMoeHybrid", "Granite",
         "T5", "MT5", "Bart", "Marian", "MBart", "Pegasus", "M2M100",
     )
 }  # fmt: skip
@@ -128,6 +129,7 @@ CASTS = {
     "Starcoder2": "the rotary table, and the softmax of its eager attention",
     "GPTNeoX": "the rotary table, and the softmax of its eager attention",
     "Bloom": "the softmax of its attention, and the slopes",
+    "Mpt": "the softmax of its attention, and the slopes",
     "Olmo2": "RMSNorm, the rotary table, and the softmax of its eager attention",
     "Granite": "RMSNorm, the rotary table, and the softmax of its eager attention",
     "GraniteMoeHybrid": "RMSNorm, the rotary table, and the softmax of its eager attention",
@@ -141,6 +143,7 @@ CASTS = {
 CASES: dict[str, Case] = {
     "bert": Case("BertModel", BERT),
     "bert-masked": Case("BertForMaskedLM", BERT | {"hidden_act": "gelu_new"}),
+    "bert-next-sentence": Case("BertForNextSentencePrediction", BERT),
     "bert-pretraining": Case("BertForPreTraining", BERT),
     "bert-classify": Case("BertForSequenceClassification", BERT | {"num_labels": 3}),
     "bert-tag": Case("BertForTokenClassification", BERT | {"num_labels": 5}),
@@ -262,6 +265,9 @@ CASES: dict[str, Case] = {
         "LlamaForCausalLM", LLAMA | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}
     ),
     "bloom": Case("BloomForCausalLM", BLOOM),
+    "mpt": Case("MptForCausalLM", MPT),
+    "mpt-bare": Case("MptModel", MPT | {"n_heads": 6, "tie_word_embeddings": False}),
+    "mpt-classify": Case("MptForSequenceClassification", MPT | {"num_labels": 3}),
     "bloom-bare": Case("BloomModel", BLOOM | {"n_head": 8}),
     "olmo2": Case("Olmo2ForCausalLM", PHI3),
     "olmo2-biased": Case("Olmo2ForCausalLM", PHI3 | {"attention_bias": True, "tie_word_embeddings": True}),
@@ -281,6 +287,7 @@ CASES: dict[str, Case] = {
     "bart": Case("BartForConditionalGeneration", BART),
     "bart-bare": Case("BartModel", BART | {"scale_embedding": True}),
     "marian": Case("MarianMTModel", BART | {"activation_function": "swish", "scale_embedding": True}),
+    "marian-bare": Case("MarianModel", BART | {"activation_function": "relu", "scale_embedding": True}),
     "mbart": Case("MBartForConditionalGeneration", BART | {"scale_embedding": True}),
     "pegasus": Case("PegasusForConditionalGeneration", BART | {"activation_function": "relu", "scale_embedding": True}),
     "pegasus-bare": Case("PegasusModel", BART),
@@ -294,7 +301,7 @@ COMPUTED_TABLES = ("Marian", "Pegasus")  # their sinusoids, which no file needs 
 
 # Heads of the reference that read column 0, padding or not: they are asked with the padding on the right.
 FIRST = (
-    "bert", "bert-classify", "distilbert-classify", "roberta", "roberta-classify", "xlm-roberta",
+    "bert", "bert-classify", "bert-next-sentence", "distilbert-classify", "roberta", "roberta-classify", "xlm-roberta",
     "xlm-roberta-classify", "electra-classify", "roformer-classify", "nomic-bert-classify",
     "modernbert-classify", "mpnet", "mpnet-classify", "albert", "albert-classify", "gte-classify",
 )  # fmt: skip

@@ -65,6 +65,7 @@ FAMILIES: dict[str, ModelSpec] = {
     "marian": families.marian(**SIZES),
     "starcoder2": families.starcoder2(**SIZES, **NARROW, window=5),
     "gpt_neox": families.gpt_neox(**SIZES | {"width": 32}),
+    "mpt": families.mpt(**SIZES),
     "olmo2": families.olmo2(**SIZES, **NARROW),
     "granite": families.granite(**SIZES, **NARROW),
     "mbart": families.mbart(**SIZES),

@@ -15,6 +15,7 @@ import triform
 from triform import families
 from triform.errors import InputError, UnknownName
 from triform.model import Model
+from triform.serve.http.http_errors import to_request_error
 from triform.tasks.task import CannotDo
 from triform.tasks.translate import TranslateTask
 from triform.train.examples import ExamplePlace
@@ -110,8 +111,9 @@ def test_what_is_asked_of_a_user(translator: tuple[str, Any, Model]) -> None:
     assert error.value.field == "to_lang"
     with pytest.raises(InputError, match="must be told from_lang"):
         model.translate("w1", to_lang=german)
-    with pytest.raises(UnknownName, match=f"unknown language '{german}n'; did you mean '{german}'"):
+    with pytest.raises(UnknownName, match=f"unknown language '{german}n'; did you mean '{german}'") as unknown:
         model.translate("w1", from_lang=english, to_lang=f"{german}n")
+    assert to_request_error(unknown.value).param == "to_lang"
 
 
 def test_a_long_text_keeps_its_language(translator: tuple[str, Any, Model]) -> None:

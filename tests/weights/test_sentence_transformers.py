@@ -245,11 +245,11 @@ def test_http_has_openais_dimensions_and_prompts_by_name(prompted: triform.Model
             for more, param in (
                 ({"dimensions": 17}, "dimensions"),
                 ({"dimensions": 0}, "dimensions"),
-                ({"prompt_name": "qeury"}, None),
+                ({"prompt_name": "qeury"}, "prompt_name"),
                 ({"prompt_name": "query", "input": list(ids)}, "prompt_name"),
             ):
                 refused = await client.post("/v1/embeddings", json=body | more)
                 assert refused.status_code == 400, refused.text
-                assert param is None or refused.json()["error"]["param"] == param
+                assert refused.json()["error"]["param"] == param
 
     run(ask())

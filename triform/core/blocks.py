@@ -145,7 +145,7 @@ class EmbeddingLayer(nn.Module):
         return self.project(self.drop(self.norm(self.position(self.kinds(x * self.scale, kinds), positions))))
 
 
-Pattern = Callable[[Text, tuple[int, ...]], AnyView]
+Pattern = Callable[[Text, AnyCache], AnyView]
 
 
 class BothSides:
@@ -154,7 +154,7 @@ class BothSides:
     def __init__(self, window: int | None) -> None:
         self.window = window
 
-    def __call__(self, text: Text, past: tuple[int, ...]) -> AnyView:
+    def __call__(self, text: Text, cache: AnyCache) -> AnyView:
         return text.both_sides(self.window)
 
 
@@ -164,8 +164,8 @@ class PastOnly:
     def __init__(self, window: int | None) -> None:
         self.window = window
 
-    def __call__(self, text: Text, past: tuple[int, ...]) -> AnyView:
-        return text.past_only(past, self.window)
+    def __call__(self, text: Text, cache: AnyCache) -> AnyView:
+        return text.past_only(cache.count_held(self.window), self.window)
 
 
 class SharedBlocks(nn.ModuleList):
@@ -210,12 +210,13 @@ class Stack(nn.Module):
 
     def forward(self, x: BTE, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
         positions, dtype = text.positions(cache.lengths), x.dtype
+        opened = cache.open(x.shape[1])  # first: where a window's slots are full, positions move
         flow = PassContext(
             angles=self.angles(positions, dtype),
-            sights=tuple(pattern(text, cache.lengths).through(self.score_bias, dtype) for pattern in self.patterns),
+            sights=tuple(pattern(text, cache).through(self.score_bias, dtype) for pattern in self.patterns),
             memory=memory,
             source_sight=memory.source.seen_by(text).through(QueryKeyView.sight, dtype),
-            cache=cache.open(x.shape[1]),
+            cache=opened,
         )
         x = self.entry(self.widen(x), text.segment_ids, positions)
         for block in self.blocks:

@@ -86,8 +86,10 @@ def make_cache(
     capacity: int = 64,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
+    of_source: bool = False,
 ) -> Cache:
-    """An empty cache of the right shape for a model with a decoder."""
+    """An empty cache of the right shape for a model with a decoder; `of_source`: of sources, which every layer sees
+    whole."""
     if spec.decoder is None:
         raise SpecError("an encoder has no KV cache; a cache is for models with a decoder")
     a = spec.decoder.attention
@@ -97,6 +99,8 @@ def make_cache(
         head_width=a.head_width,
         rows=rows,
         capacity=capacity,
+        windows=() if of_source else [kind.window for kind in spec.layer_kinds("decoder")],
+        spare=s.SPARE_POSITIONS,
         dtype=dtype,
         device=device,
     )

@@ -4,6 +4,7 @@ As `core` computes them: one fused QKV matrix, keys and values of the source pro
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 import msgspec
 
@@ -66,7 +67,8 @@ def count_attention(walk: StackPass, names: tuple[str, str], part: str, *, writt
     (`written_out`) scores and weights are written to memory and read again.
     """
     a, layers = walk.stack.attention, walk.stack.layers
-    queries, keys = walk.rows * a.heads * a.head_width, walk.keys * a.kv_heads * a.head_width
+    read = walk.read if part == "attention" else Fraction(1)
+    queries, keys = walk.rows * a.heads * a.head_width, int(walk.keys * read) * a.kv_heads * a.head_width
     bias = a.heads * walk.scores if part == "attention" and walk.spec.added_to_scores is not None else 0
     rectangle = 3 * int(walk.size("b")) * a.heads * walk.scores if written_out else 0
     activations = (queries + keys + bias + rectangle, keys + queries + rectangle)
@@ -74,7 +76,7 @@ def count_attention(walk: StackPass, names: tuple[str, str], part: str, *, writt
     path = f"{walk.side}.blocks.*.{part}.f.attend"
     for name, moved, products in zip(names, activations, backward, strict=True):
         row = walk.row(name, path, formula="2 b h N S k L", activations=layers * moved, backward=products)
-        yield msgspec.structs.replace(row, useful=int(row.flops * walk.useful))
+        yield msgspec.structs.replace(row, forward=int(row.forward * read), useful=int(row.flops * walk.useful))
 
 
 def count_linear(walk: StackPass, name: str, part: str, formula: str, widths: int) -> Operation:

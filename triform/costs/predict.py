@@ -14,7 +14,7 @@ from triform.costs import activation_memory, operations
 from triform.costs.stack_rows import Operation, StackPass, count_numbers, count_weight_bytes
 from triform.costs.workload import Phase, Workload, make_load, make_passes
 from triform.errors import UnknownName
-from triform.spec import ModelSpec
+from triform.spec import ModelSpec, held_positions
 from triform.weight_kinds import WeightKind
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class MemoryCost(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: int
     kept: int  # activations saved for the backward pass
     passing: int  # peak of temporary activations, an estimate
-    cache: int  # keys and values of the text: 2·L·b·g·n·k numbers
+    cache: int  # keys and values of the text: 2·L·b·g·n·k numbers, less in layers with a window
     cross: int  # keys and values of the source: 2·L·b·g·m·k numbers
 
     @property
@@ -150,26 +150,34 @@ def count_optimizer(spec: ModelSpec, load: Workload) -> Operation:
     return Operation(stack=OPTIMIZER, name="AdamW", path="*", moved=moved)
 
 
-def cache_bytes_per_position(spec: ModelSpec, *, bytes_per_number: int = 4) -> int:
-    """Keys and values of one position in every decoder layer: 2·L·g·k numbers; 0 for an encoder."""
+def cache_bytes(spec: ModelSpec, positions: int, *, bytes_per_number: int = 4) -> int:
+    """Keys and values of a text in every decoder layer, 2·g·k numbers per position: those of a layer with a window are
+    of its last positions; 0 for an encoder."""
     if spec.decoder is None:
         return 0
     a = spec.decoder.attention
-    return 2 * spec.decoder.layers * a.kv_heads * a.head_width * bytes_per_number
+    held = sum(held_positions(kind.window, positions) for kind in spec.layer_kinds("decoder"))
+    return 2 * a.kv_heads * a.head_width * bytes_per_number * held
+
+
+def source_bytes(spec: ModelSpec, positions: int, *, bytes_per_number: int = 4) -> int:
+    """Keys and values of a source in every decoder layer: 2·L·g·k numbers per position; 0 without one."""
+    if spec.decoder is None or spec.encoder is None:
+        return 0
+    a = spec.decoder.attention
+    return 2 * spec.decoder.layers * a.kv_heads * a.head_width * bytes_per_number * positions
 
 
 def count_memory(spec: ModelSpec, load: Workload, rows: tuple[Operation, ...]) -> MemoryCost:
     """Bytes of weights, gradients, optimizer state, activations and caches."""
     trained = count_parameters(spec) * load.bytes_per_number if load.training else 0
-    per_position = (
-        0 if load.training else load.batch * cache_bytes_per_position(spec, bytes_per_number=load.bytes_per_number)
-    )
+    number, kept = load.bytes_per_number, 0 if load.training else load.batch
     return MemoryCost(
         weights=count_weight_bytes(spec, "*", kind=load.weights, bytes_per_number=load.bytes_per_number),
         gradients=trained,
         optimizer=MOMENTS * trained,
         kept=sum(row.kept for row in rows),
         passing=max(activation_memory.count_temporary(walk) for walk in make_passes(spec, load)),
-        cache=per_position * load.positions if load.cached else 0,
-        cross=per_position * load.source,
+        cache=kept * cache_bytes(spec, load.positions, bytes_per_number=number) if load.cached else 0,
+        cross=kept * source_bytes(spec, load.source, bytes_per_number=number),
     )

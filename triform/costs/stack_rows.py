@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from triform.parameters import bytes_of_tensor, kinds_of_matrices, list_tensors
-from triform.spec import Buckets, LayerKind, ModelSpec, Rotary, StackSpec
+from triform.spec import SPARE_POSITIONS, Buckets, LayerKind, ModelSpec, Rotary, StackSpec
 from triform.weight_kinds import WeightKind
 
 Sizes: TypeAlias = Mapping[str, int | Fraction]
@@ -129,6 +129,15 @@ class StackPass(NamedTuple):
     def useful(self) -> Fraction:
         """The share of the scores that are not masked."""
         pairs = sum(self.count_visible(kind.window) for kind in self.kinds)
+        return Fraction(pairs, len(self.kinds) * self.scores)
+
+    @property
+    def read(self) -> Fraction:
+        """The share of the keys that steps with a cache read: layers with a window hold the last positions only."""
+        if self.allowed is None or self.new == self.seen:
+            return Fraction(1)
+        windows = (kind.window and kind.window + SPARE_POSITIONS for kind in self.kinds)
+        pairs = sum(count_visible_pairs(*self.allowed, window=window) for window in windows)
         return Fraction(pairs, len(self.kinds) * self.scores)
 
     @property

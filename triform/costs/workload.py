@@ -80,9 +80,9 @@ def make_load(
 ) -> Workload:
     """A checked workload; missing sizes get defaults."""
     if phase not in get_args(Phase):
-        raise UnknownName("phase", phase, get_args(Phase))
+        raise UnknownName("phase", phase, get_args(Phase), field="phase")
     if dtype not in BYTES_PER_NUMBER:
-        raise UnknownName("precision", dtype, BYTES_PER_NUMBER)
+        raise UnknownName("precision", dtype, BYTES_PER_NUMBER, field="dtype")
     usual = min(spec.context, DEFAULT_LENGTH)
     pair, writes = spec.form == "encoder-decoder", phase == "generation"
     if length is None:

@@ -261,9 +261,11 @@ class Engine:
         if group.logits is not None:  # prefilled before, but there were not enough rows for all samples
             donor = next((at for at, (owner, _) in enumerate(self.running) if owner is group), None)
             if donor is not None:
-                self.runner.copy_row(donor, row)
-                self.runner.drop_last_tokens(row, self.runner.cache.lengths[row] - len(group.prompt))
-                return 0
+                written = self.runner.cache.lengths[donor] - len(group.prompt)
+                if self.runner.cache.can_remove(donor, written):
+                    self.runner.copy_row(donor, row)
+                    self.runner.drop_last_tokens(row, written)
+                    return 0
             group.reset()
         self._reserve(group)
         if group.source:

@@ -56,7 +56,7 @@ class ModelRunner:
         padded = -(-rows // self.row_multiple) * self.row_multiple
         self.cache = self._make_cache(padded)
         sources = padded if beams == 1 else rows // beams
-        self.sources = self._make_cache(sources) if isinstance(network, EncoderDecoder) else None
+        self.sources = self._make_cache(sources, of_source=True) if isinstance(network, EncoderDecoder) else None
         self.biases = DistanceBiases(self.cache.capacity)
         self._known_memory = NO_MEMORY
         self._memory_key: tuple[int, int, tuple[int, ...], int] = (0, 0, (), 0)
@@ -70,10 +70,11 @@ class ModelRunner:
     def _doublings(self) -> int:
         return max(0, (self.positions // MIN_CAPACITY).bit_length() - 1)
 
-    def _make_cache(self, rows: int) -> Cache:
+    def _make_cache(self, rows: int, *, of_source: bool = False) -> Cache:
         return make_cache(
             self.spec,
             rows=rows,
+            of_source=of_source,
             capacity=-(-self.positions // 2**self._doublings),
             dtype=self.network.dtype,
             device=self.device,
@@ -88,7 +89,7 @@ class ModelRunner:
     def max_bytes(self) -> int:
         """The same with every cache grown to `positions` (rounded up by doubling)."""
         most = -(-self.positions // 2**self._doublings) * 2**self._doublings
-        return sum(cache.bytes // cache.capacity * most for cache in (self.cache, self.sources) if cache is not None)
+        return sum(cache.bytes_at(most) for cache in (self.cache, self.sources) if cache is not None)
 
     def reserve(self, positions: int, *, source: int = 0) -> None:
         for cache, needed in ((self.cache, positions), (self.sources, source)):
@@ -121,7 +122,7 @@ class ModelRunner:
         if self.sources is not None and isinstance(self.network, EncoderDecoder):
             source = self._pack_texts(sources)
             memory = self.network.encode(source)
-            rows = FreshRows(self.sources, first, source.lengths)
+            rows = FreshRows(self.sources, first, source.lengths).open(source.ids.shape[1])
             for layer, (k, v) in enumerate(memory.layers):
                 rows.put(layer, k, v)
             rows.advance(source.ids.shape[1])
@@ -215,8 +216,11 @@ class ModelRunner:
                 cache.roll_back([length if first <= row < last else 0 for row, length in enumerate(cache.lengths)])
 
     def copy_prefix(self, row: int, first: int, last: int) -> Tensor:
-        """A copy of a row's keys and values at some positions, [L, 2, G, positions, K]."""
-        return torch.stack([kv[:, row, :, first:last] for kv in self.cache.open(0).store])
+        """A copy of a row's keys and values at some positions, [L, 2, G, positions, K]: those of the last pass, which
+        layers with a window hold too."""
+        starts = (first - self.cache.count_dropped(layer, row) for layer in range(len(self.cache.store)))
+        layers = zip(self.cache.store, starts, strict=True)
+        return torch.stack([kv[:, row, :, start : start + last - first] for kv, start in layers])
 
     def restore_prefix(self, row: int, cached: Tensor) -> None:
         """Appends cached keys and values to a row, as if their tokens had been prefilled."""
@@ -235,4 +239,4 @@ def append_to_row(cache: Cache, row: int, layers: Sequence[KeysValues]) -> None:
 
 def keys_values(cache: Cache) -> list[KeysValues]:
     """Views of the keys and values per layer, [rows, G, capacity, K] each."""
-    return [(kv[0], kv[1]) for kv in cache.open(0).store]
+    return [(kv[0], kv[1]) for kv in cache.store]

@@ -152,8 +152,12 @@ class FreshRows(NoCache):
     first: int
     counts: tuple[int, ...]
 
+    def open(self, count: int) -> "FreshRows":
+        self.cache.reserve_rows(self.first, self.first + len(self.counts), max(self.counts))
+        return self
+
     def put(self, layer: int, k: BGTK, v: BGTK) -> KeysValues:
-        keys, values = self.cache.open(0).store[layer]
+        keys, values = self.cache.store[layer]
         for row, (own_k, own_v) in enumerate(zip(self._split(k), self._split(v), strict=True), self.first):
             keys[row, :, : own_k.shape[1]] = own_k
             values[row, :, : own_v.shape[1]] = own_v

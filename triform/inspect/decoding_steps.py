@@ -61,12 +61,15 @@ class GreedyContinuation:
         return msgspec.json.encode(self.to_builtins()).decode()
 
 
-def split_positions(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions computed, and positions read from the cache: keys that at least one query attends to."""
+def split_positions(
+    q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, start: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions computed, from `start` on, and positions read from the cache: keys that at least one query attends to.
+    The cache holds the last positions before the start."""
     new, keys = q.shape[2], k.shape[2]
     attended = sight.matrix(new, keys)[0].isfinite().any(dim=0).any(dim=0).tolist()
     cached = keys - new
-    return tuple(range(cached, keys)), tuple(at for at in range(cached) if attended[at])
+    return tuple(range(start, start + new)), tuple(start - cached + at for at in range(cached) if attended[at])
 
 
 @torch.no_grad()
@@ -82,7 +85,11 @@ def decode_greedily(view: "View", *, count: int, k: int, ends: Collection[int]) 
     steps: list[DecodingStep] = []
     passes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     new = ids
-    with tap_outputs(network, KERNEL, lambda path, inputs, output: passes.append(split_positions(*inputs))):
+
+    def keep(path: str, inputs: tuple[Any, ...], output: Any) -> None:
+        passes.append(split_positions(*inputs, start=passes[-1][0][-1] + 1 if passes else 0))
+
+    with tap_outputs(network, KERNEL, keep):
         while len(steps) < count and not (steps and steps[-1].id in ends):
             logits = network.head(decode(make_text(network, new))[:, -1:])[0, 0]
             chosen = int(logits.argmax())

@@ -92,7 +92,8 @@ class NativeStack(nn.Module):
 
     def forward(self, x: BTD, text: Text, memory: SourceMemory = NO_MEMORY, cache: AnyCache = NO_CACHE) -> BTD:
         cached = self.causal and cache is not NO_CACHE
-        spans = find_spans_in_cache(text, cache) if cached else find_spans_of_texts(text)
+        pasts = self._find_pasts(cache, x.shape[1]) if cached else ()
+        spans = find_spans_in_cache(text, cache, window=self.window) if cached else find_spans_of_texts(text)
         places = place_rows(spans, causal=self.causal, window=self.window)
         tables = self._extend_tables(max((span.start + span.tokens for span in spans), default=0))
         rows = self._embed(x, text, cache, places, tables)
@@ -103,7 +104,7 @@ class NativeStack(nn.Module):
             places=places,
             pieces=split_chunks(spans) if cached else split_into_pieces(spans),
             source_places=source_places,
-            pasts=self._find_pasts(cache, x.shape[1]) if cached else (),
+            pasts=pasts,
             sources=[make_past_fields(layer) for layer in memory.layers],
             tables=tables,
         )
@@ -126,13 +127,15 @@ class NativeStack(nn.Module):
     def _find_pasts(self, cache: AnyCache, count: int) -> list[PastFields]:
         """Keys and values of every layer where the cache holds them now; it grows here if it must."""
         owner = cache if isinstance(cache, Cache) else cast(CacheRows, cache).cache
-        if isinstance(cache, Cache | CacheRows):
-            owner.reserve(max(cache.lengths) + count)
-        store = owner.open_rows(0, 1, 0).store
-        known, address, fields = self._pasts
-        if known is None or known() is not owner or address != store[0].data_ptr():
-            fields = [make_past_fields((keys, values)) for keys, values in store]
-            self._pasts = (ref(owner), store[0].data_ptr(), fields)
+        if isinstance(cache, CacheRows | Cache):
+            first = cache.first if isinstance(cache, CacheRows) else 0
+            owner.reserve_rows(first, first + len(cache.lengths), count)
+        else:
+            cache.open(count)
+        known, allocations, fields = self._pasts
+        if known is None or known() is not owner or allocations != owner.allocations:
+            fields = [make_past_fields((keys, values)) for keys, values in owner.store]
+            self._pasts = (ref(owner), owner.allocations, fields)
         return fields
 
     def _extend_tables(self, positions: int) -> PassTables:

@@ -28,12 +28,12 @@ class TokenSpan(NamedTuple):
     origin: int = 0
 
 
-def find_spans_in_cache(text: Text, cache: Any) -> list[TokenSpan]:
+def find_spans_in_cache(text: Text, cache: Any, *, window: int | None) -> list[TokenSpan]:
     """The cache rows that the tokens of a text are appended to, in the order of its tokens."""
     if isinstance(cache, CacheRows | Cache):
         first = cache.first if isinstance(cache, CacheRows) else 0
-        count = text.ids.shape[1]
-        return [TokenSpan(row, length, count) for row, length in enumerate(cache.lengths, first)]
+        count, pairs = text.ids.shape[1], zip(cache.lengths, cache.count_held(window), strict=True)
+        return [TokenSpan(row, length, count, held - length) for row, (length, held) in enumerate(pairs, first)]
     # Whole prompts packed into one row of tokens, each for an empty cache row of its own.
     return [TokenSpan(row, 0, count) for row, count in enumerate(cache.counts, cache.first)]
 

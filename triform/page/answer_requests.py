@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from triform.costs.predict import cache_bytes_per_position, cost
+from triform.costs.predict import cache_bytes, cost
 from triform.costs.roofline import crossovers
 from triform.inspect import module_paths
 from triform.inspect.model_answers import find_kind
@@ -49,7 +49,7 @@ def answer_start(session: InspectionSession, request: requests.StartRequest) -> 
             name: {"tokens": list(tokens.labels), "ids": list(tokens.ids)} for name, tokens in view.texts.items()
         },
         "position_asked": find_first_position(session, view),
-        "cache_bytes": cache_bytes_per_position(model.spec, bytes_per_number=model.network.dtype.itemsize),
+        "cache_bytes": cache_bytes(model.spec, 1, bytes_per_number=model.network.dtype.itemsize),
     }
 
 

@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from triform.costs.predict import cost as cost_of
+from triform.errors import TriformError
 from triform.generate.api import GeneratedText, join_events, resolve_beam_settings, resolve_settings
 from triform.generate.events import Event
 from triform.serve.http.http_errors import RequestError, generation_error
@@ -111,7 +112,10 @@ async def _to_embed(
         inputs = [TaskInput(embed_ids, ids, short, ("ids", asked.dimensions), len(ids)) for ids in given]
         return inputs, [len(ids) for ids in given]
     check_parts(given)
-    find_prompt(served.model, name=asked.prompt_name)
+    try:
+        find_prompt(served.model, name=asked.prompt_name)
+    except TriformError as error:
+        raise RequestError(str(error), param="prompt_name") from None
     task = get_task("embed")
     options = task.options_in(asked)
     key = ("embed", asked.prompt_name, asked.dimensions)

@@ -44,6 +44,11 @@ class EmbeddingVector(Reply, frozen=True, kw_only=True):
 
     vector: tuple[float, ...]
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The vector."""
+        return self.vector
+
     def __str__(self) -> str:
         return " ".join(f"{x:.6g}" for x in self.vector)
 
@@ -194,7 +199,7 @@ class EmbedTask(Task[ScoredPairRow, str, EmbeddingVector]):
 def find_prompt(model: Model, *, role: Role = "text", name: str | None = None) -> str:
     """The prompt of this name; else what the folder puts before texts of this role."""
     if role not in ROLES:
-        raise UnknownName("role", str(role), ROLES)
+        raise UnknownName("role", str(role), ROLES, field="role")
     known = dict(get_pooling(model).prompts)
     if name is None:
         return get_pooling(model).prompt(role)
@@ -203,7 +208,7 @@ def find_prompt(model: Model, *, role: Role = "text", name: str | None = None) -
     if name not in known:
         if not known:
             raise InputError(f"unknown prompt {name[:80]!r}: this model's folder has no prompts", field="prompt")
-        raise UnknownName("prompt", name, known)
+        raise UnknownName("prompt", name, known, field="prompt")
     return known[name]
 
 

@@ -29,7 +29,7 @@ def find_languages(texts: Sequence[str], *, model: Model, source: str | None, ta
         if code is not None and not known.tokens:
             raise InputError(f"this model has no language tokens; leave {field}={code!r} out", field=field)
         if code is not None and code not in known.tokens:
-            raise UnknownName("language", code, known.tokens)
+            raise UnknownName("language", code, known.tokens, field=field)
     if known.custom == "before":
         return find_target(texts, known=known, source=source, target=target)
     return find_both(model, source=source, target=target)

@@ -50,9 +50,11 @@ def find_pair(texts: Sequence[str], *, model: Model, pair: str | None) -> str:
     if pair is not None:
         asked = pair.removeprefix(TRANSLATION).replace("_to_", "-")
         if not pairs:
-            raise InputError(f"this model's folder names no language pairs, so {pair!r} cannot be chosen; leave it out")
+            raise InputError(
+                f"this model's folder names no language pairs, so {pair!r} cannot be chosen; leave it out", field="pair"
+            )
         if asked not in pairs:
-            raise UnknownName("language pair", pair, pairs)
+            raise UnknownName("language pair", pair, pairs, field="pair")
         return pairs[asked]
     if len(tasks) <= 1:
         return next(iter(tasks), "")

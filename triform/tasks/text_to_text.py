@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from triform.cluster.shared_evaluation import map_values
-from triform.costs.predict import cache_bytes_per_position
+from triform.costs.predict import cache_bytes, source_bytes
 from triform.data.chunks import split_chunks
 from triform.data.rows import PairRow
 from triform.errors import InputError
@@ -306,11 +306,9 @@ def max_parallel_answers(spec: ModelSpec, *, prompt_tokens: int, new_tokens: int
     tokens and of the prompt; beams share a source."""
     context = spec.context
     two = spec.form == "encoder-decoder"
-    if two:
-        positions = beams * min(new_tokens, context) + prompt_tokens
-    else:
-        positions = beams * min(new_tokens + prompt_tokens, context)
-    return max(1, min(MAX_PARALLEL_ANSWERS, MAX_CACHE_BYTES // max(1, cache_bytes_per_position(spec) * positions)))
+    target = min(new_tokens if two else new_tokens + prompt_tokens, context)
+    each = beams * cache_bytes(spec, target) + source_bytes(spec, prompt_tokens)
+    return max(1, min(MAX_PARALLEL_ANSWERS, MAX_CACHE_BYTES // max(1, each)))
 
 
 def encode_prompt(text: str, model: Model, *, reserved_tokens: int) -> Prompt:

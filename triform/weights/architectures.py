@@ -27,6 +27,7 @@ from triform.weights.tables.marian import MARIAN
 from triform.weights.tables.mbart import M2M_100, MBART, PEGASUS
 from triform.weights.tables.modernbert import MODERNBERT
 from triform.weights.tables.mpnet import MPNET
+from triform.weights.tables.mpt import MPT
 from triform.weights.tables.nomic_bert import NOMIC_BERT
 from triform.weights.tables.olmo2 import OLMO2
 from triform.weights.tables.opt import OPT
@@ -44,7 +45,7 @@ AnyFamily: TypeAlias = Family | OwnFamily
 FAMILIES: tuple[AnyFamily, ...] = (
     BERT, DISTILBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, MPNET, ALBERT, GTE, ROFORMER, NOMIC_BERT, EUROBERT,
     MODERNBERT, EMBEDDING_GEMMA, GPT2, GPT_NEO, OPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, STARCODER2,
-    GPT_NEOX, BLOOM, OLMO2, GRANITE, GRANITE_4, *T5_FAMILIES,
+    GPT_NEOX, BLOOM, MPT, OLMO2, GRANITE, GRANITE_4, *T5_FAMILIES,
     BART, MARIAN, MBART, PEGASUS, M2M_100, OWN,
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import msgspec
 
 from triform.core.packed_linear import MIN_PACKED_PARAMETERS, PLAIN_ROW_MULTIPLE
 from triform.costs.machine import usable_memory
-from triform.costs.predict import cache_bytes_per_position, cost
+from triform.costs.predict import cache_bytes, cost, source_bytes
 from triform.devices import check_weight_kind, find_device
 from triform.errors import TriformError, UnknownName
 from triform.families import NAMED
@@ -322,10 +322,11 @@ def plan_model(
 
 
 def count_cache_bytes(spec: ModelSpec, *, rows: int, number: int = 4) -> int:
-    """2 · L · rows · G · K · positions · bytes per number, for the past and, in an encoder-decoder, for the source."""
-    per_position = rows * cache_bytes_per_position(spec, bytes_per_number=number)
+    """2 · rows · G · K · positions · bytes per number in each layer, for the past and, in an encoder-decoder, for the
+    source."""
     steps = 2 ** max(0, (spec.context // MIN_CAPACITY).bit_length() - 1)  # a cache grows by doubling
-    return per_position * -(-spec.context // steps) * steps * (2 if spec.form == "encoder-decoder" else 1)
+    most = -(-spec.context // steps) * steps
+    return rows * sum(count(spec, most, bytes_per_number=number) for count in (cache_bytes, source_bytes))
 
 
 def estimate_activations(spec: ModelSpec, *, limits: Limits) -> int:

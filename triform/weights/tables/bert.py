@@ -14,7 +14,15 @@ from triform.weights.config_fields import (
     set_head_width,
     size,
 )
-from triform.weights.family_table import QUESTION_ANSWERING, TAGGER, Family, HasTensor, HeadRow, choose_classify
+from triform.weights.family_table import (
+    QUESTION_ANSWERING,
+    TAGGER,
+    Family,
+    HasTensor,
+    HeadRow,
+    choose_always,
+    choose_classify,
+)
 from triform.weights.name_rules import Rule, add_prefix, ignore, same, stack, twin
 
 BODY: tuple[Rule, ...] = (
@@ -101,6 +109,10 @@ BERT = Family(
         ),
         "BertForTokenClassification": TAGGER,
         "BertForQuestionAnswering": QUESTION_ANSWERING,
+        "BertForNextSentencePrediction": HeadRow(
+            choose_always(Classify(labels=2, pick="first", act="tanh")),
+            (same("readout.dense", "bert.pooler.dense"), same("readout.out", "cls.seq_relationship")),
+        ),
     },
     derive=derive,
 )

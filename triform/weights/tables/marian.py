@@ -4,6 +4,7 @@ from triform import families
 from triform.files.errors import FileError, show_value
 from triform.spec import ModelSpec
 from triform.weights.config_fields import Config, Tree
+from triform.weights.family_table import NO_HEAD
 from triform.weights.name_rules import ignore
 from triform.weights.tables import bart
 
@@ -29,7 +30,7 @@ MARIAN = bart.BART._replace(
     fixed=bart.FIXED
     | {"normalize_embedding": False, "static_position_embeddings": True, "share_encoder_decoder_embeddings": True},
     names=(*bart.BART.names, ignore("model.{encoder,decoder}.embed_positions.weight")),
-    heads={"MarianMTModel": bart.LANGUAGE_HEAD},
+    heads={"MarianMTModel": bart.LANGUAGE_HEAD, "MarianModel": NO_HEAD},
     derive=derive,
     more=more,
 )
