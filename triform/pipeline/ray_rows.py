@@ -11,6 +11,7 @@ and listens on ports of every interface: it belongs into a network that is trust
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -66,8 +67,7 @@ def answer_dataset(
     `model` is a folder or a name that every machine finds; `options` are the task's.
     """
     try:
-        import ray
-        from ray.data import ActorPoolStrategy
+        ray, ray_data = import_module("ray"), import_module("ray.data")
     except ImportError:
         raise TriformError("Ray is not installed: pip install '.[ray]'") from None
     chosen = get_task(task)
@@ -87,7 +87,7 @@ def answer_dataset(
     return dataset.map_batches(
         TaskActor,
         fn_constructor_args=(task, model, column, options),
-        compute=ActorPoolStrategy(size=processes),
+        compute=ray_data.ActorPoolStrategy(size=processes),
         batch_size=batch_rows,
         batch_format="numpy",
         num_cpus=threads,
