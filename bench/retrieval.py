@@ -2,8 +2,8 @@
 
     python -m bench.retrieval --data DATA/cranfield --model minilm [--train models/reranker]
 
-With --train, every other question trains a cross-encoder with `triform train rerank` (its relevant abstracts, and six
-of the first thirty found that are not); the other questions test it.
+With --train, every other question trains a reranker with `triform train rerank` (its relevant abstracts, and six of the
+first thirty found that are not); the other questions test it.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from triform.tasks.vector_index import Index, build_index
 Relevant = dict[str, dict[str, float]]
 FOUND = 60  # passages per question: an abstract may have several
 NEGATIVES, NEGATIVES_FROM = 6, 30
-SETTINGS = ("--set", "eval_every=1000")  # no evaluation on the way
 LONGEST = 3000  # characters: an abstract is one passage
 
 
@@ -57,8 +56,14 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--train", type=Path, help="the folder of the reranker; one that is there is used")
-    parser.add_argument("--epochs", default="1")
+    parser.add_argument(
+        "--train",
+        type=Path,
+        nargs="?",
+        const=Path("models/reranker"),
+        help="the folder of the reranker; one that is there is used",
+    )
+    parser.add_argument("--epochs", default="2")
     return parser.parse_args()
 
 
@@ -103,9 +108,7 @@ def train(index: Index, model: Any, questions: Sequence[Any], relevant: Relevant
             rows.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
             print(f"{len(pairs)} pairs of {len(questions)} questions", flush=True)
             command = ["train", "rerank", str(rows), "--from", options.model, "--out", str(options.train)]
-            subprocess.run(
-                [sys.executable, "-m", "triform", *command, "--epochs", options.epochs, *SETTINGS], check=True
-            )
+            subprocess.run([sys.executable, "-m", "triform", *command, "--epochs", options.epochs], check=True)
     return triform.load(options.train)
 
 

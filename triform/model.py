@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from triform.inspect.view import View
     from triform.page.notebook import PageFrame
     from triform.tasks.answer import ExtractedAnswer
+    from triform.tasks.answer_list import AnswerList
     from triform.tasks.chat import ChatReply
     from triform.tasks.classify import Classification
     from triform.tasks.decide import Decision
@@ -216,7 +217,7 @@ class Model:
         start: int | None = None,
         pack: bool | None = None,
         **generation: Unpack[GenerationSettings],
-    ) -> list[GeneratedText]: ...
+    ) -> AnswerList[GeneratedText]: ...
     def complete(
         self,
         prompts: str | Sequence[Prompt],
@@ -235,11 +236,17 @@ class Model:
         start: int | None = None,
         pack: bool | None = None,
         **generation: Unpack[GenerationSettings],
-    ) -> GeneratedText | list[GeneratedText]:
-        """`model.complete("Once upon a time").text`, or a list of answers to a list of prompts; `beams=4` searches, and
-        `n=3` gives three for each prompt of a list."""
+    ) -> GeneratedText | AnswerList[GeneratedText]:
+        """`model.complete("Once upon a time").text`, or a list of answers to a list of prompts.
+
+        `max_tokens` bounds what is written, `stop` are texts it ends before. `temperature`, `top_p` and `top_k` say how
+        tokens are drawn, by `seed`; without them as the model's folder says. `beams` searches instead. `n` answers are
+        given to each prompt of a list. `logprobs` tells so many likeliest tokens; `lookup` drafts from the text itself.
+        Further settings are those of `triform.generate.settings.Settings`.
+        """
         from triform.generate import api
         from triform.tasks import get_task
+        from triform.tasks.answer_list import AnswerList
 
         if isinstance(prompts, str) and n != 1:
             raise InputError(
@@ -249,13 +256,15 @@ class Model:
             max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=_texts(stop), seed=seed, n=n,
             beams=beams, logprobs=logprobs, lookup=lookup, **generation,
         )  # fmt: skip
-        found = api.complete(
-            self,
-            [prompts] if isinstance(prompts, str) else prompts,
-            start=start,
-            pack=pack,
-            rows=rows or api.PARALLEL_SEQUENCES,
-            **options.settings(),
+        found = AnswerList(
+            api.complete(
+                self,
+                [prompts] if isinstance(prompts, str) else prompts,
+                start=start,
+                pack=pack,
+                rows=rows or api.PARALLEL_SEQUENCES,
+                **options.settings(),
+            )
         )
         return found[0] if isinstance(prompts, str) else found
 
@@ -271,7 +280,11 @@ class Model:
         seed: int | None = None,
         **generation: Unpack[GenerationSettings],
     ) -> ChatReply:
-        """The assistant's next message: `model.chat("Hello").message.content`, or to a list of {role, content}."""
+        """The assistant's next message: `model.chat("Hello").message.content`, or to a list of {role, content}.
+
+        `max_tokens` bounds it, `stop` are texts it ends before; `temperature`, `top_p` and `top_k` say how tokens are
+        drawn, by `seed`. Further settings are those of `triform.generate.settings.Settings`.
+        """
         from triform.tasks.chat import ChatTask, make_conversation
 
         task = ChatTask()
@@ -306,7 +319,7 @@ class Model:
         from_lang: str | None = None,
         to_lang: str | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> list[Translation]: ...
+    ) -> AnswerList[Translation]: ...
     def translate(
         self,
         texts: str | Texts,
@@ -318,9 +331,16 @@ class Model:
         from_lang: str | None = None,
         to_lang: str | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> Translation | list[Translation]:
-        """`model.translate("A lion.", beams=4).text`; `alignment=True` shows where each word came from."""
-        found: Translation | list[Translation] = self._answer(
+    ) -> Translation | AnswerList[Translation]:
+        """Translates a text, or each of several: `model.translate("A lion.", beams=4).text`.
+
+        `max_tokens` bounds each translation; default: as long as the model can write. `beams` searches so many
+        candidates at once (1: the likeliest token each time); default: as the model's folder says. `alignment` adds for
+        each word where it came from. `from_lang` and `to_lang` are codes of a model of many languages, or `pair` both:
+        "en-de". With `temperature`, `top_p` or `top_k` tokens are drawn, by `seed`; `stop` are texts it ends before.
+        Further settings are those of `triform.generate.settings.Settings`.
+        """
+        found: Translation | AnswerList[Translation] = self._answer(
             "translate", texts, max_tokens=max_tokens, beams=beams, alignment=alignment, pair=pair,
             from_lang=from_lang, to_lang=to_lang, **generation,
         )  # fmt: skip
@@ -343,7 +363,7 @@ class Model:
         max_tokens: int | None = None,
         beams: int | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> list[Summary]: ...
+    ) -> AnswerList[Summary]: ...
     def summarize(
         self,
         texts: str | Texts,
@@ -351,9 +371,13 @@ class Model:
         max_tokens: int | None = None,
         beams: int | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> Summary | list[Summary]:
-        """`model.summarize(article).text`"""
-        found: Summary | list[Summary] = self._answer(
+    ) -> Summary | AnswerList[Summary]:
+        """Summarizes a text, or each of several: `model.summarize(article).text`.
+
+        `max_tokens` bounds each summary; `beams` searches so many candidates at once. Defaults are those of the model's
+        folder; further settings are those of `triform.generate.settings.Settings`.
+        """
+        found: Summary | AnswerList[Summary] = self._answer(
             "summarize", texts, max_tokens=max_tokens, beams=beams, **generation
         )
         return found
@@ -377,7 +401,7 @@ class Model:
         max_tokens: int | None = None,
         beams: int | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> list[ExtractedAnswer]: ...
+    ) -> AnswerList[ExtractedAnswer]: ...
     def answer(
         self,
         questions: str | Texts,
@@ -386,9 +410,13 @@ class Model:
         max_tokens: int | None = None,
         beams: int | None = None,
         **generation: Unpack[SamplingSettings],
-    ) -> ExtractedAnswer | list[ExtractedAnswer]:
-        """`model.answer("Who went?", context="Jack went to Rome.").text`"""
-        found: ExtractedAnswer | list[ExtractedAnswer] = self._answer(
+    ) -> ExtractedAnswer | AnswerList[ExtractedAnswer]:
+        """Answers a question about `context`, or several: `model.answer("Who went?", context="Jack left.").text`.
+
+        A model with a span head cites the context; one that writes has `max_tokens` and `beams`, and the further
+        settings of `triform.generate.settings.Settings`.
+        """
+        found: ExtractedAnswer | AnswerList[ExtractedAnswer] = self._answer(
             "answer", questions, about=[context], max_tokens=max_tokens, beams=beams, **generation
         )
         return found
@@ -414,7 +442,7 @@ class Model:
         labels: Texts = (),
         hypothesis: str | None = None,
         several: bool = False,
-    ) -> list[Classification]: ...
+    ) -> AnswerList[Classification]: ...
     @check_options
     def classify(
         self,
@@ -425,39 +453,41 @@ class Model:
         labels: Texts = (),
         hypothesis: str | None = None,
         several: bool = False,
-    ) -> Classification | list[Classification]:
-        """`model.classify("A stirring film.").labels`
+    ) -> Classification | AnswerList[Classification]:
+        """The labels of a text, or of each of several, with probabilities: `model.classify("A stirring film.").labels`.
 
-        `text_pair` is read together with the text, by models that compare two. `labels` are your own, for a model for
-        natural-language inference or a decoder: "This is about {}." is the `hypothesis`, `several` may hold together.
+        `top` is how many labels are told. `text_pair` is read together with the text, by models that compare two.
+        `labels` are your own, for a model for natural-language inference or a decoder: "This is about {}." is the
+        `hypothesis`, `several` may hold together.
         """
+        from triform.tasks.answer_list import AnswerList
         from triform.tasks.classify import ClassifyTask
         from triform.tasks.text_pairs import match_pairs
 
         task = ClassifyTask()
         questions = match_pairs([texts] if isinstance(texts, str) else texts, text_pair)
         options = task.options(top=top, labels=tuple(labels), hypothesis=hypothesis, several=several)
-        answers = list(task.run(questions, model=self, options=options))
+        answers = AnswerList(task.run(questions, model=self, options=options))
         return answers[0] if isinstance(texts, str) else answers
 
     @overload
     def tag(self, texts: str) -> TaggedText: ...
     @overload
-    def tag(self, texts: Texts) -> list[TaggedText]: ...
+    def tag(self, texts: Texts) -> AnswerList[TaggedText]: ...
     @check_options
-    def tag(self, texts: str | Texts) -> TaggedText | list[TaggedText]:
+    def tag(self, texts: str | Texts) -> TaggedText | AnswerList[TaggedText]:
         """`model.tag("Jack went to Rome.").entities`"""
-        found: TaggedText | list[TaggedText] = self._answer("tag", texts)
+        found: TaggedText | AnswerList[TaggedText] = self._answer("tag", texts)
         return found
 
     @overload
     def fill(self, texts: str, *, k: int = 5) -> FilledText: ...
     @overload
-    def fill(self, texts: Texts, *, k: int = 5) -> list[FilledText]: ...
+    def fill(self, texts: Texts, *, k: int = 5) -> AnswerList[FilledText]: ...
     @check_options
-    def fill(self, texts: str | Texts, *, k: int = 5) -> FilledText | list[FilledText]:
-        """The k likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
-        found: FilledText | list[FilledText] = self._answer("fill", texts, k=k)
+    def fill(self, texts: str | Texts, *, k: int = 5) -> FilledText | AnswerList[FilledText]:
+        """The `k` likeliest tokens for each mask: `model.fill("the [MASK] sat").masks[0]`"""
+        found: FilledText | AnswerList[FilledText] = self._answer("fill", texts, k=k)
         return found
 
     @check_options
@@ -470,9 +500,9 @@ class Model:
         prompt: str | None = None,
         dimensions: int | None = None,
     ) -> Tensor:
-        """[D] of one text, [N, D] of several.
+        """The vector [D] of one text, [N, D] of several: `model.embed(["a lion", "a mole"])`.
 
-        Of a text that is too long, only the beginning is used; with `windows` all of it, as the mean over windows.
+        Of a text that is too long, only the beginning is used; with `windows`, all of it, as the mean over windows.
         `role` ("query", "document") chooses the folder's prompt for it, `prompt` the one of that name. `dimensions`
         shortens each vector, as Matryoshka models are made for.
         """
@@ -487,7 +517,7 @@ class Model:
     @overload
     def search(self, queries: str, **options: Unpack[SearchSettings]) -> SearchHits: ...
     @overload
-    def search(self, queries: Texts, **options: Unpack[SearchSettings]) -> list[SearchHits]: ...
+    def search(self, queries: Texts, **options: Unpack[SearchSettings]) -> AnswerList[SearchHits]: ...
     @check_options
     def search(
         self,
@@ -499,16 +529,24 @@ class Model:
         files: tuple[str, ...] = (),
         where: tuple[str, ...] = (),
         reranker: Model | None = None,
-    ) -> SearchHits | list[SearchHits]:
-        """`model.search("lions", index="docs.index").hits`, best first: by vectors and keywords, or by one of both."""
-        found: SearchHits | list[SearchHits] = self._answer(
+    ) -> SearchHits | AnswerList[SearchHits]:
+        """The `k` best passages of an index: `model.search("lions", index="docs.index").hits`, best first.
+
+        `index` is an `Index` or its folder. `mode`: by vectors and keywords together ("hybrid"), or by "vector" or
+        "keyword" alone. `files` are names or paths, * for anything; `where` are values of kept columns: "author=me". A
+        `reranker`, a model, orders the best passages again.
+        """
+        found: SearchHits | AnswerList[SearchHits] = self._answer(
             "search", queries, index=index, k=k, mode=mode, files=files, where=where, reranker=reranker
         )
         return found
 
     @check_options
     def rerank(self, query: str, passages: Texts, *, top: int | None = None) -> Reranking:
-        """`model.rerank("Who digs?", ["A cat sat.", "A mole dug."]).ranked[0].passage`, highest score first."""
+        """`model.rerank("Who digs?", ["A cat sat.", "A mole dug."]).ranked[0].passage`, highest score first.
+
+        `top` keeps so many of the best.
+        """
         found: Reranking = self._answer("rerank", query, about=passages, top=top)
         return found
 
@@ -531,7 +569,7 @@ class Model:
         choices: Texts = (),
         levels: Texts = (),
         uncalibrated: bool = False,
-    ) -> list[Decision]: ...
+    ) -> AnswerList[Decision]: ...
     @check_options
     def decide(
         self,
@@ -541,12 +579,13 @@ class Model:
         choices: Texts = (),
         levels: Texts = (),
         uncalibrated: bool = False,
-    ) -> Decision | list[Decision]:
+    ) -> Decision | AnswerList[Decision]:
         """`model.decide("What is the capital of France?", choices=["Paris", "Rome"]).choice`, without writing text.
 
-        `question` is asked about each text; `levels` are a scale; without choices and levels the answer is yes or no.
+        `question` is asked about each text; `choices` are the answers, or `levels`, which are a scale; without them the
+        answer is yes or no. `uncalibrated` does not divide out how likely each answer is anyway.
         """
-        found: Decision | list[Decision] = self._answer(
+        found: Decision | AnswerList[Decision] = self._answer(
             "decide", texts, question=question, choices=tuple(choices), levels=tuple(levels), uncalibrated=uncalibrated
         )
         return found
@@ -554,43 +593,47 @@ class Model:
     @overload
     def score(self, texts: str, *, source: str | None = None, totals: bool = False) -> TextScore: ...
     @overload
-    def score(self, texts: Texts, *, source: str | Texts | None = None, totals: bool = False) -> list[TextScore]: ...
+    def score(
+        self, texts: Texts, *, source: str | Texts | None = None, totals: bool = False
+    ) -> AnswerList[TextScore]: ...
     @check_options
     def score(
         self, texts: str | Texts, *, source: str | Texts | None = None, totals: bool = False
-    ) -> TextScore | list[TextScore]:
+    ) -> TextScore | AnswerList[TextScore]:
         """`model.score("A lion sleeps.").perplexity`; with `source`, what stands before a text or what it translates.
 
         Several texts have one source, or each its own. `totals` leaves the log-probabilities of single tokens out.
         """
+        from triform.tasks.answer_list import AnswerList
         from triform.tasks.score import ScoreTask, match_sources
 
         task = ScoreTask()
         questions = match_sources([texts] if isinstance(texts, str) else texts, source)
-        answers = list(task.run(questions, model=self, options=task.options(totals=totals)))
+        answers = AnswerList(task.run(questions, model=self, options=task.options(totals=totals)))
         return answers[0] if isinstance(texts, str) else answers
 
     @overload
     def run(self, texts: str, **options: Any) -> Reply: ...
     @overload
-    def run(self, texts: Texts, **options: Any) -> list[Reply]: ...
-    def run(self, texts: str | Texts, **options: Any) -> Reply | list[Reply]:
+    def run(self, texts: Texts, **options: Any) -> AnswerList[Reply]: ...
+    def run(self, texts: str | Texts, **options: Any) -> Reply | AnswerList[Reply]:
         """The task this model was trained for, else what its head supports."""
         from triform.tasks.task_of_model import own_task
 
         task = own_task(self)
         task.check_takes_texts()
-        found: Reply | list[Reply] = self._answer(task.name, texts, **options)
+        found: Reply | AnswerList[Reply] = self._answer(task.name, texts, **options)
         return found
 
     def _answer(self, name: str, texts: str | Texts, *, about: Sequence[str] | None = None, **options: Any) -> Any:
         """One answer to a text, a list of answers to several; `about` are other texts that they are about."""
         from triform.tasks import get_task
+        from triform.tasks.answer_list import AnswerList
 
         task = get_task(name)
         several = [texts] if isinstance(texts, str) else list(texts)
         questions = [task.question_of(text) if about is None else task.question_about(text, about) for text in several]
-        answers = list(task.run(questions, model=self, options=task.options(**options)))
+        answers = AnswerList(task.run(questions, model=self, options=task.options(**options)))
         return answers[0] if isinstance(texts, str) else answers
 
     def with_weights(self, kind: str) -> Model:

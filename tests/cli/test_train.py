@@ -68,6 +68,20 @@ def test_a_run_is_told_from_beginning_to_end(
     assert re.search(r"cache +2 reused, in", shown)
 
 
+def test_a_new_model_is_cross_validated(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no score before the first step of a model with random weights."""
+    monkeypatch.setenv("COLUMNS", "120")
+    out = tmp_path / "model"
+    code, _, shown = train(capsys, rows, out, "--folds", "2", "--steps", "4", "--set", "eval_every=2")
+    assert code == 0, shown
+    assert "cross-validated in 2 folds" in shown
+    assert "by cross-validation: accuracy" in shown
+    assert json.loads((out / "cross-validation.json").read_text())["curve"].keys() <= {"2", "4"}
+    assert "2-fold cross-validation" in (out / "README.md").read_text()
+
+
 BAD = {
     "unknown task 'clasify'; did you mean 'classify'?": ("train", "clasify", "rows.csv", "--out", "new"),
     "there is no file": ("train", "classify", "row.csv", "--out", "new"),
@@ -75,6 +89,9 @@ BAD = {
     "no labels": ("train", "classify", "texts.csv", "--out", "new"),
     "did you mean 'learning_rate'?": ("train", "classify", "rows.csv", "--out", "new", "--set", "learning_rat=1"),
     "'fast' has no value; write key=value": ("train", "classify", "rows.csv", "--out", "new", "--set", "fast"),
+    "folds=2: there are validation rows already": (
+        *("train", "classify", "rows.csv", "--out", "new", "--valid", "rows.csv", "--folds", "2"),
+    ),
     "steps=0 is out of range": ("train", "classify", "rows.csv", "--out", "new", "--steps", "0"),
     "unknown family 'brt'; did you mean 'bert'?": ("train", "classify", "rows.csv", "--out", "new", "--family", "brt"),
     "unknown size 'huge'": ("train", "classify", "rows.csv", "--out", "new", "--size", "huge"),

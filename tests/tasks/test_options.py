@@ -161,11 +161,26 @@ reveal_type(model.complete(["Once", [5, 6]], n=2)[0].logprob)
 reveal_type(model.chat("Hello.", temperature=0.5).message.content)
 reveal_type(model.search("lion", index="docs.index").hits[0].score)
 reveal_type(model.rerank("lion", ["a", "b"], top=1).ranked[0].index)
+
+rows = [{"text": "a fine day", "label": "good"}, {"text": "rain", "label": "bad"}]
+reveal_type(triform.lint(rows).problems[0].count)
+training = triform.train("classify", rows, base="minilm", out="models/x", settings={"seed": 1}, wait=False)
+for event in training:
+    reveal_type(event.step)
+reveal_type(training.model.classify(["a", "b"]).to_dict()[0])
+reveal_type(training.report.scores.values["accuracy"])
+report = triform.evaluate(training.model, "test.csv", baseline=True, train=rows)
+reveal_type(report.baselines["majority class"].values)
+notes = triform.index(["notes", "more.md"], model="minilm", out="notes.index")
+reveal_type(notes.search("lion", k=3, where={"author": "me"}).hits[0].text)
+reveal_type(notes.add("new.md").remove(["more.md"]).files)
 """
 TYPES = [
-    "triform.tasks.translate.Translation", "list[triform.tasks.translate.Translation]",
-    "list[triform.tasks.summarize.Summary]", "tuple[str, ...]", "float", "str",
+    "triform.tasks.translate.Translation",
+    "triform.tasks.answer_list.AnswerList[triform.tasks.translate.Translation]",
+    "triform.tasks.answer_list.AnswerList[triform.tasks.summarize.Summary]", "tuple[str, ...]", "float", "str",
     "tuple[tuple[triform.tasks.fill.Candidate, ...], ...]", "str", "str", "float", "str", "float", "int",
+    "int", "int", "dict[str, Any]", "float", "dict[str, float]", "str", "tuple[str, ...]",
 ]  # fmt: skip
 MISTAKES = """
 import triform
@@ -176,6 +191,10 @@ model.translate("A lion.", beams="four")
 model.translate("A lion.").labels
 model.summarize(["A lion."]).text
 model.chat("Hello.", tempature=0.5)
+triform.train("classify", "rows.csv", bse="minilm", out="models/x")
+triform.train("classify", 7, out="models/x")
+triform.evaluate(model, "test.csv").scores.accuracy
+triform.index("notes", model=model, out="notes.index").search("lion", mode="fast")
 """
 
 
@@ -191,8 +210,19 @@ def test_a_users_type_checker_sees_the_answers_and_finds_mistakes(tmp_path: Path
     seen = [line.split('Revealed type is "')[1].rstrip('"') for line in lines if "Revealed type" in line]
     assert [one.replace("builtins.", "") for one in seen] == TYPES, done.stdout
     wrong = sorted({int(line.split(":")[1]) for line in lines if ": error:" in line})
-    assert wrong == [5, 6, 7, 8, 9], done.stdout
+    assert wrong == [*range(5, 14)], done.stdout
     assert "program.py" not in "".join(line for line in lines if ": error:" in line)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_help_of_a_method_is_a_reference(name: str) -> None:
+    """Every keyword that is no setting of all generation is explained."""
+    method = getattr(Model, name)
+    told = inspect.getdoc(method) or ""
+    shared = {*GenerationSettings.__annotations__, *SamplingSettings.__annotations__, *ENGINE}
+    keywords = {one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    assert {word for word in keywords - shared if f"`{word}" not in told and f" {word}=" not in told} == set()
+    assert f"model.{name}(" in told
 
 
 def test_options_are_checked_by_type() -> None:

@@ -12,19 +12,22 @@ from torch.nn import functional as F
 
 from triform.cli import main
 from triform.data.readers import read
-from triform.data.rows import BadRow, ScoredPairRow
+from triform.data.rows import BadRow, RelevanceRow
 from triform.errors import InputError, TriformError
 from triform.model import Model
+from triform.pipeline.splits import split_rows
 from triform.pooling import Pooling
 from triform.tasks import get_task, tasks_of
 from triform.tasks.rerank import RerankTask
 from triform.tasks.task import CannotDo
+from triform.train.examples import ExamplePlace, texts_of
+from triform.train.pair_objectives import RankedPassages
 from triform.weights import model_folder
 
 QUERY = "Where did Jack go?"
 PASSAGES = ["Rose went to Paris.", "Jack went to Rome.", "Florence loves London.", "Jack went to New York."]
 ROWS = [
-    ScoredPairRow(f"What does {name} hate?", f"{name} {verb} {place}.", float(verb == "hates"))
+    RelevanceRow(f"What does {name} hate?", f"{name} {verb} {place}.", float(verb == "hates"))
     for name in ("Jack", "Rose", "Florence")
     for verb in ("hates", "went to", "loves")
     for place in ("London", "Paris", "Rome")
@@ -86,6 +89,41 @@ def test_training_improves_mrr_and_is_kept_by_the_folder(cross: Model, tmp_path:
     assert {*task.baselines(ROWS, train=[])["BM25"].values} == {"ndcg@10", "mrr"}
 
 
+def test_a_sentence_encoder_learns_from_its_cosines(embedder: Model) -> None:
+    """It stays an embedding model, begins where it is, and orders better afterwards."""
+    task = RerankTask()
+    base = begun(get_task("embed"), ROWS).replace(pooling=Pooling("mean", normalise=True))
+    config = task.recipe("encoder", fresh=False)
+    with_head = base.replace(spec=task.spec(base.spec, labels=["relevance"]))
+    model = task.prepare_head(with_head, base=base, seed=0).replace(memo={"task": "rerank"})
+    assert model.spec == base.spec
+    assert isinstance(task.objective(model=model, config=config), RankedPassages)
+    before = task.evaluate(ROWS, model=model).values
+    after = learned(task, ROWS, model=model, steps=30)
+    assert task.evaluate(ROWS, model=after).values["mrr"] > max(90, before["mrr"])
+
+
+def test_examples_have_other_passages_of_the_same_query() -> None:
+    rows = [RelevanceRow("a cat", text, score) for text, score in (("x", 1.0), ("y", 0.0), ("z", 1.0), ("w w", 0.0))]
+    model = begun(get_task("embed"), ROWS).replace(pooling=Pooling("mean", normalise=True))
+    found = RerankTask().examples(rows, model=model)
+    first = found.at(ExamplePlace(0, 0, 0))
+    assert len(found.lengths) == 2
+    assert list(found.lengths) == [sum(map(len, texts_of(found.at(ExamplePlace(0, 0, at))))) for at in range(2)]
+    tokenizer = model.require_tokenizer()
+    assert [list(map(int, text)) for text in texts_of(first)] == [
+        list(tokenizer.encode(text).ids) for text in ("a cat", "x", "y", "w w")
+    ]
+    alone = RerankTask().examples([RelevanceRow("a cat", "x", 1.0)], model=model).at(ExamplePlace(0, 0, 0))
+    assert len(texts_of(alone)) == 2
+
+
+def test_the_queries_of_a_split_are_on_one_side() -> None:
+    train, valid = split_rows(ROWS, share=0.34)
+    assert {row.first for row in train}.isdisjoint(row.first for row in valid)
+    assert len(valid) == 9
+
+
 def test_rows_are_query_passage_and_label(tmp_path: Path) -> None:
     for name, text in {
         "rows.csv": "query,passage,label\nWho?,A cat.,1\nWho?,A mat.,0\n",
@@ -98,19 +136,19 @@ def test_rows_are_query_passage_and_label(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         rows = list(read(tmp_path / name, kind=RerankTask.kind))
         assert not any(isinstance(row, BadRow) for row in rows)
-        assert rows == [ScoredPairRow("Who?", "A cat.", 1.0), ScoredPairRow("Who?", "A mat.", 0.0)]
+        assert rows == [RelevanceRow("Who?", "A cat.", 1.0), RelevanceRow("Who?", "A mat.", 0.0)]
 
 
 def test_scores_by_hand() -> None:
     """Of two queries the relevant passage is second of three, and first: MRR is 75."""
     task = RerankTask()
     rows = [
-        ScoredPairRow("a", "x", 0.0),
-        ScoredPairRow("a", "y", 1.0),
-        ScoredPairRow("a", "z", 0.0),
-        ScoredPairRow("b", "x", 1.0),
+        RelevanceRow("a", "x", 0.0),
+        RelevanceRow("a", "y", 1.0),
+        RelevanceRow("a", "z", 0.0),
+        RelevanceRow("b", "x", 1.0),
     ]
-    rows.append(ScoredPairRow("c", "x", 0.0))  # nothing relevant: does not count
+    rows.append(RelevanceRow("c", "x", 0.0))  # nothing relevant: does not count
     answers = [task.answer_type(ranked=ranked) for ranked in ranked_by_hand()]
     scores = task.score(answers, rows)
     assert scores.values["mrr"] == pytest.approx(75)

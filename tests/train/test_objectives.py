@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tiny_runs import VOCAB, digest, ids, largest, loss_of, network, texts
 
 from triform.core.texts import PackedText, Text
@@ -14,6 +15,7 @@ from triform.train.examples import (
     ExampleList,
     ExamplePlace,
     LabelExample,
+    RankedTexts,
     SourceTarget,
     TagExample,
     TokenExample,
@@ -22,7 +24,7 @@ from triform.train.examples import (
 from triform.train.label_objectives import AnswerSpan, OneLabel, Regression, SeveralLabels, TokenLabels
 from triform.train.loop import train
 from triform.train.objectives import batch_texts
-from triform.train.pair_objectives import CosineScores, InBatchNegatives
+from triform.train.pair_objectives import CosineScores, InBatchNegatives, RankedPassages
 from triform.train.run_config import Config
 from triform.train.token_objectives import MaskedToken, NextToken, RestoreSpans, SequenceToSequence
 
@@ -206,3 +208,31 @@ def test_spans_are_put_back() -> None:
         back = [t for token in list(item.source)[:-1] for t in (spans.pop(token) if token < 100 else [token])]
         assert back == text.tolist()
         assert not spans
+
+
+def test_ranked_passages_are_the_formula_text_by_text() -> None:
+    """The slow twin reads each text alone; a passage that is relevant to a query too is no wrong answer to it."""
+    net, query, other = network("no head"), ids(5, seed=1), ids(6, seed=2)
+    texts = [ids(4 + at, seed=10 + at) for at in range(6)]
+    examples = [
+        RankedTexts(query, texts[0], np.concatenate([texts[1], texts[2]]), [len(texts[1]), len(texts[2])]),
+        RankedTexts(query, texts[3]),
+        RankedTexts(other, texts[4], texts[0], [len(texts[0])]),
+    ]
+
+    def vector(text: np.ndarray) -> torch.Tensor:
+        hidden = net.hidden(batch_texts([text], device="cpu")).detach()
+        return torch.nn.functional.normalize(hidden.reshape(-1, hidden.shape[-1]).mean(0), dim=-1)
+
+    passages = [texts[0], texts[3], texts[4], texts[1], texts[2], texts[0]]
+    right = {0: {0}, 1: {1}, 2: {2}}
+    hidden = {0: {1, 5}, 1: {0, 5}, 2: set()}
+    total = 0.0
+    for row, asked in enumerate((query, query, other)):
+        scores = [20.0 * float(vector(asked) @ vector(text)) for text in passages]
+        kept = [score for at, score in enumerate(scores) if at not in hidden[row]]
+        (own,) = right[row]
+        total -= scores[own] - float(torch.tensor(kept, dtype=torch.float64).logsumexp(0))
+    loss, targets, _ = loss_of(RankedPassages(), net, examples)
+    assert targets == 3
+    assert loss == pytest.approx(total, abs=1e-9)

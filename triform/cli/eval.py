@@ -1,7 +1,7 @@
 """`triform eval`"""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,13 +12,11 @@ from rich.text import Text
 from triform.cli import progress, task_io
 from triform.cli.layout_options import layout_options
 from triform.cli.models import add_adapter_option, open_model
-from triform.data.chunks import split_chunks
 from triform.data.columns import Layout
 from triform.data.rows import ROW_TYPES
 
 if TYPE_CHECKING:
-    from triform.model import Model
-    from triform.tasks.task import Scores, Task
+    from triform.tasks.task import Scores
 
 
 @click.command("eval")
@@ -53,68 +51,38 @@ def evaluate(
       triform eval models/sst2 data/test.tsv --baseline --train data/train.tsv
       triform eval models/stories book.txt --task complete --json
     """
-    from triform.pipeline.evaluation_rows import read_rows, read_training_rows
-    from triform.tasks.task_of_model import choose_task
+    from triform.pipeline.evaluation import evaluate as evaluate_model
 
     loaded = open_model(model)
-    found = choose_task(loaded, task)
-    rows, skipped = read_rows(data, kind=found.kind, limit=limit, layout=layout)
-    beside: dict[str, Scores] = {}
-    if baseline:
-        beside = baselines(found, rows, loaded, train=read_training_rows(found, data=data, train=train, layout=layout))
-    tally = task_io.Tally()
-    options = found.options(**({} if beams is None else {"beams": beams}))
-    columns = {model: evaluate_rows(found, rows, loaded, tally, options), **beside}
+    with progress.counting("rows") as counted:
+        report = evaluate_model(
+            loaded,
+            data,
+            task=task,
+            baseline=baseline,
+            train=train,
+            limit=limit,
+            beams=beams,
+            columns=layout.columns,
+            format=layout.format,
+            progress=lambda done, total: counted.update(done, total=total),
+        )
+    columns = {model: report.scores, **report.baselines}
+    for note in report.notes:
+        click.echo(note, err=True)
     if as_json:
-        told = {"task": found.name, "data": data, "skipped": skipped, "cut": tally.cut_tokens, "unknown": tally.unknown}
-        click.echo(msgspec.json.encode(told | {"scores": columns}))
+        told = {"task": report.task, "data": data, "skipped": report.skipped, "cut": report.cut}
+        click.echo(msgspec.json.encode(told | {"unknown": report.unknown, "scores": columns}))
         return
     screen = Console()
-    screen.print(Text(f"{found.name}: {len(rows):,} rows of {data}, {skipped:,} skipped"))
+    screen.print(Text(f"{report.task}: {report.scores.rows:,} rows of {data}, {report.skipped:,} skipped"))
     screen.print(make_score_table(columns))
-    if columns[model].main == "accuracy" and (counts := columns[model].counts):
-        screen.print(make_confusion_table(counts))
-    if signature := columns[model].signature:
-        screen.print(Text(f"{columns[model].main}: {signature}"))
-    task_io.warn(tally)
-
-
-def baselines(
-    task: "Task[Any, Any, Any]", rows: Sequence[Any], model: "Model", *, train: Sequence[Any]
-) -> "dict[str, Scores]":
-    """Simpler means, the frozen model it began with among them, where that is still here."""
-    from triform.errors import TriformError
-    from triform.pipeline.evaluation_rows import score_frozen_baseline
-
-    found = dict(task.baselines(rows, train=train))
-    try:
-        return found | dict(score_frozen_baseline(task, rows, train=train, model=model))
-    except TriformError as error:
-        click.echo(f"without a linear fit on frozen vectors: {error}", err=True)
-        return found
-
-
-def evaluate_rows(
-    task: "Task[Any, Any, Any]",
-    rows: Sequence[Any],
-    model: "Model",
-    tally: task_io.Tally,
-    options: Any,
-) -> "Scores":
-    """With a bar where answers come one by one."""
-    from triform.tasks.task import Task
-
-    if type(task).evaluate is not Task.evaluate:
-        with progress.status(f"evaluating {len(rows):,} rows"):
-            return task.evaluate(rows, model=model, options=options)
-    answers = []
-    with progress.counting("rows", total=lambda: len(rows)) as counted:
-        for some in split_chunks(map(task.question, rows), first=task_io.FIRST_CHUNK):
-            for answer in task.run(some, model=model, options=options):
-                answers.append(answer)
-                tally.add_answer(answer)
-                counted.advance(1)
-    return task.judge_answers(answers, rows, model=model)
+    if report.scores.main == "accuracy" and report.scores.counts:
+        screen.print(make_confusion_table(report.scores.counts))
+    if signature := report.scores.signature:
+        screen.print(Text(f"{report.scores.main}: {signature}"))
+    task_io.warn_of_cut(report.cut_texts, report.cut, report.scores.rows)
+    task_io.warn_of_unknown(report.unknown)
 
 
 def make_score_table(columns: "Mapping[str, Scores]") -> Table:

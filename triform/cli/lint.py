@@ -13,14 +13,14 @@ from triform.data.rows import ROW_TYPES
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--task", required=True, help="The task of the rows: classify, translate, tag …")
+@click.option("--task", help="The task of the rows: classify, translate, tag …; default: one that the fields fit.")
 @click.option(
     "--valid", type=click.Path(path_type=Path), help="Validation data: rows that are also in DATA are counted."
 )
 @click.option("--strict", is_flag=True, help="Exit code 2 if there is any problem.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: counts, first places and classes.")
 @layout_options(*ROW_TYPES)
-def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool, layout: Layout) -> None:
+def lint(data: Path, task: str | None, valid: Path | None, strict: bool, as_json: bool, layout: Layout) -> None:
     """Find problems in the rows of DATA, a file or a folder, before training.
 
     Exit code 2 if no row is left that can be used.
@@ -32,12 +32,10 @@ def lint(data: Path, task: str, valid: Path | None, strict: bool, as_json: bool,
       triform lint train.en-de --task translate --valid val.en-de --strict
       triform lint rows.jsonl --task chat --json | jq .problems
     """
-    from triform.pipeline.splits import find_validation_files, lint_data
-    from triform.tasks import get_task
+    from triform.pipeline.lint_rows import lint as lint_rows
 
-    kind = get_task(task).kind
     with progress.status(f"reading {data}"):
-        report = lint_data(kind, data, valid=valid or find_validation_files(data, kind, layout), layout=layout)
+        report = lint_rows(data, task=task, valid=valid, columns=layout.columns, format=layout.format)
     if as_json:
         click.echo(report.to_json())
     else:

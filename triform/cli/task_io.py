@@ -339,10 +339,15 @@ def warn(tally: Tally) -> None:
             f"the first: {tally.first}",
             err=True,
         )
-    if tally.cut:
-        texts = "the text was" if tally.answered == 1 else f"{tally.cut:,} of {tally.answered:,} texts were"
-        click.echo(f"{texts} too long for the model: {tally.cut_tokens:,} tokens were cut off and not read", err=True)
+    warn_of_cut(tally.cut, tally.cut_tokens, tally.answered)
     warn_of_unknown(tally.unknown)
+
+
+def warn_of_cut(texts: int, tokens: int, answered: int) -> None:
+    """How many of the texts were not read whole."""
+    if texts:
+        told = "the text was" if answered == 1 else f"{texts:,} of {answered:,} texts were"
+        click.echo(f"{told} too long for the model: {tokens:,} tokens were cut off and not read", err=True)
 
 
 def warn_of_unknown(tokens: int) -> None:

@@ -44,6 +44,12 @@ PATH = click.Path(path_type=Path)
 @click.option("--steps", type=int, help="Stop after this many steps,")
 @click.option("--epochs", type=int, help="this many epochs,")
 @click.option("--minutes", type=float, help="or this many minutes, whichever comes first.")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    help="Cross-validate in so many folds; the model then learns from all rows. Default: 3 for a known classifier with "
+    "few rows.",
+)
 @click.option("--resume", is_flag=True, help="Continue the run in --out, with bit-identical results.")
 @click.option("--fit", is_flag=True, help="Use gradient accumulation when memory is short.")
 @click.option("--processes", type=int, help="Share each step out to this many processes; the same bits as one.")
@@ -79,6 +85,7 @@ def train(
       triform train classify tickets.csv --out queues --text-column subject --label-column queue
       triform train translate train.en-de --valid val.en-de --out en-de --size small --minutes 60
       triform train tag train.conll --from minilm --out tagger --set learning_rate=1e-4
+      triform train tag few.conll --from minilm --out tagger --folds 5
       triform train complete shakespeare.txt --out poet --set tokenizer=characters --steps 2000
       triform train complete shakespeare.txt --out poet --resume
       triform train complete shakespeare.txt --out poet --processes 2 --set accumulate=2
@@ -158,6 +165,7 @@ def run(prepared: "PreparedRun", screen: Console) -> "Outcome":
 def describe_run(prepared: "PreparedRun", ready: "TrainingRun[Any, Any]", measured: "Measured | None") -> Table:
     """What is about to run, and the time and memory it will need."""
     from triform.parameters import count_parameters
+    from triform.pipeline.explain_choices import explain_choices
     from triform.pipeline.memory_forecast import format_gb
 
     spec, config, found = prepared.model.spec, prepared.config, prepared.material
@@ -169,10 +177,13 @@ def describe_run(prepared: "PreparedRun", ready: "TrainingRun[Any, Any]", measur
     judged = f"{len(found.valid):,} validation rows{held}"
     if validated := prepared.validated:
         judged = f"cross-validated in {validated.folds} folds"
-        best, start = validated.scores.format_value(validated.scores.main), validated.curve[0]
-        chosen = f"{validated.scores.main} {best}, before the first step {start:.2f}"
+        best, start = validated.scores.format_value(validated.scores.main), validated.curve.get(0)
+        before = "" if start is None else f", before the first step {start:.2f}"
+        chosen = f"{validated.scores.main} {best}{before}"
         table.add_row("best number of steps", f"{validated.steps:,} by cross-validation: {chosen}")
     table.add_row("rows", f"{len(found.train):,} training rows, {judged}")
+    for name, told in explain_choices(prepared)._asdict().items():
+        table.add_row(name, Text(told))
     wrong = ", ".join(f"{problem.count:,} {problem.kind}" for problem in found.report.problems)
     table.add_row("lint", f"{wrong}; {found.report.skipped:,} rows are skipped" if wrong else "no problems")
     passes = f" in {config.accumulate} passes" if config.accumulate > 1 else ""

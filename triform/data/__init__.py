@@ -10,6 +10,7 @@ __all__ = [
     "document_text",
     "folds",
     "formats",
+    "frames",
     "input_paths",
     "line_reader",
     "lint",

@@ -11,13 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import numpy as np
 
 from triform.data.columns import Layout
 from triform.data.duplicate_rows import DuplicateFinder, Places
+from triform.data.frames import make_frame
 from triform.data.input_paths import Paths, find_inputs, name_paths
 from triform.data.line_reader import UTF8_BOM, DataError, FaultKind, Unit, name_place, open_file
 from triform.data.readers import DEFAULT_LAYOUT, PlacedRow, scan
@@ -67,8 +68,30 @@ class LintReport(msgspec.Struct, frozen=True):
             problems = (f"{problem.count:,} {problem.kind} ({problem.examples[0]})" for problem in self.problems)
             raise DataError(f"the data is refused: {', '.join(problems)}")
 
+    def rename_place(self, old: str, new: str) -> "LintReport":
+        """The same report with the file `old` named `new`."""
+        problems = (
+            msgspec.structs.replace(problem, examples=tuple(place.replace(old, new) for place in problem.examples))
+            for problem in self.problems
+        )
+        without_rows = tuple(name.replace(old, new) for name in self.without_rows)
+        return msgspec.structs.replace(self, problems=tuple(problems), without_rows=without_rows)
+
+    def __repr__(self) -> str:
+        problems = ", ".join(f"{problem.count:,} {problem.kind}" for problem in self.problems)
+        return f"LintReport({self.rows:,} good rows, {self.skipped:,} skipped: {problems or 'no problems'})"
+
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per problem."""
+        return make_frame([msgspec.to_builtins(problem) for problem in self.problems])
 
     def __rich__(self) -> "RenderableType":
         from rich.table import Table

@@ -271,6 +271,16 @@ class ScoredPairRow(DataRow, frozen=True):
         return (self.first, self.second)
 
 
+class RelevanceRow(ScoredPairRow, frozen=True):
+    """A query, a passage, and how relevant it is: 0 is not. The rows of one query belong together."""
+
+    title = "relevance"
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return (self.first,)
+
+
 ROW_TYPES: tuple[type[DataRow], ...] = (
     TextRow,
     DocumentRow,
@@ -281,4 +291,5 @@ ROW_TYPES: tuple[type[DataRow], ...] = (
     QuestionRow,
     AnsweredQuestionRow,
     ScoredPairRow,
+    RelevanceRow,
 )

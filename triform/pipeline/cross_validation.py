@@ -1,8 +1,9 @@
 """Cross-validation, which chooses the number of steps if rows are few; and baselines on the same rows.
 
-Each fold trains a new model on the other folds: the first as long as it improves, the others until one evaluation after
-its best. At every evaluation, also before the first step, the answers of all folds are scored together. The finished
-model is trained on all rows, for the best number of steps.
+Each fold trains a new model on the others: the first as long as it improves, the others until one evaluation after
+its best; where the learning rate falls over the run, all to the first one's end. At every evaluation, of a known
+model also before the first step, the answers of all folds are scored together; where a task scores no single answers,
+the scores of the folds are averaged. The finished model is trained on all rows, for the best number of steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,6 @@ from triform.train.validation_loss import Score
 VALIDATION_FILE = "cross-validation.json"  # in the folder of the run, for when it is resumed
 MAX_BASELINE_ROWS = 5000  # to train baselines on after a run
 
-FoldAnswers: TypeAlias = dict[int, list[Any]]  # step → one answer per validation row
-
 
 class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
     """`scores` are of the answers to all rows, each by a model that was not trained on it."""
@@ -45,6 +44,16 @@ class CrossValidated(msgspec.Struct, frozen=True, kw_only=True):
     curve: dict[int, float]  # steps of a fold → main score of all folds
     last_fit: dict[str, Any]
     samples: tuple[Sample, ...]
+
+
+class Judged(NamedTuple):
+    """An evaluation of a fold: the answers, where the task scores answers; and the scores."""
+
+    answers: list[Any]
+    scores: Scores
+
+
+FoldResults: TypeAlias = dict[int, Judged]  # step → how the fold's validation rows were answered
 
 
 class Fold(NamedTuple):
@@ -70,31 +79,43 @@ def cross_validate(
     progress: Callable[[str], None],
 ) -> CrossValidated:
     """`start` makes the model to train on some rows, as it is before the first step."""
-    parts: list[FoldAnswers] = []
+    parts: list[FoldResults] = []
     model = start([])
     length: dict[str, object] = {}
     for number, fold in enumerate(folds, start=1):
         progress(f"cross-validating: fold {number} of {len(folds)}")
         parts.append(_train_fold(task, fold, model=start(fold.train), config=config.replace(**length)))
         if number == 1:
-            best = _find_best(
-                {step: task.judge_answers(some, fold.valid, model=model) for step, some in parts[0].items()}
-            )
-            last = min((step for step in parts[0] if step > best), default=best)
+            best = _find_best({step: each.scores for step, each in parts[0].items()})
+            after = min((step for step in parts[0] if step > best), default=best)
+            last = after if config.schedule == "constant" else max(parts[0])
             length = {"steps": last, "epochs": None, "minutes": None, "patience": 0}
     rows = [row for fold in folds for row in fold.valid]
-    together = {step: [answer for part in parts for answer in part[step]] for step in sorted(parts[-1])}
-    scores = {step: task.judge_answers(some, rows, model=model) for step, some in together.items()}
+    together = {step: [part[step] for part in parts] for step in sorted(set.intersection(*map(set, parts)))}
+    scores = {step: _score_together(task, some, rows, model=model) for step, some in together.items()}
     best = _find_best(scores)
+    answers = [answer for each in together[best] for answer in each.answers]
     share = sum(len(fold.train) for fold in folds) / len(folds) / len(rows)
     return CrossValidated(
         folds=len(folds),
         steps=round(best / share),
         scores=scores[best],
         curve={step: each.values[each.main] for step, each in scores.items()},
-        last_fit=task.fit_last(together[best], rows, model=model),
-        samples=tuple(map(partial(_make_sample, task), rows[:MAX_SAMPLES], together[best])),
+        last_fit=task.fit_last(answers, rows, model=model) if answers else {},
+        samples=tuple(map(partial(_make_sample, task), rows[:MAX_SAMPLES], answers)),
     )
+
+
+def _score_together(task: Task[Any, Any, Any], parts: Sequence[Judged], rows: Sequence[Any], *, model: Model) -> Scores:
+    """Of the answers of all folds; without answers the mean over the rows of the folds."""
+    if answers := [answer for part in parts for answer in part.answers]:
+        return task.judge_answers(answers, rows, model=model)
+    total, first = sum(part.scores.rows for part in parts), parts[0].scores
+    means = {
+        name: sum(part.scores.values.get(name, 0.0) * part.scores.rows for part in parts) / max(1, total)
+        for name in first.values
+    }
+    return msgspec.structs.replace(first, values=means, rows=total, counts={})
 
 
 def _make_sample(task: Task[Any, Any, Any], row: Any, answer: msgspec.Struct) -> Sample:
@@ -106,16 +127,20 @@ def _find_best(scores: Mapping[int, Scores]) -> int:
     return max(scores, key=lambda step: scores[step].values[scores[step].main] * (1 if scores[step].higher else -1))
 
 
-def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: Config) -> FoldAnswers:
-    """The answers to the validation rows before the first step and at every evaluation."""
-    answers: list[list[Any]] = []
+def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: Config) -> FoldResults:
+    """How the validation rows are answered before the first step of a known model and at every evaluation."""
+    found: list[Judged] = []
     steps: list[int] = []
-    questions = [task.question(row) for row in fold.valid]
+    questions = [task.question(row) for row in fold.valid] if task.scores_answers else []
 
     def evaluate(network: Network) -> Score:
         current = model.replace(network=network)
-        answers.append(list(task.run(questions, model=current, options=task.whole_answers(model))))
-        scores = task.judge_answers(answers[-1], fold.valid, model=current)
+        if task.scores_answers:
+            answers = list(task.run(questions, model=current, options=task.whole_answers(model)))
+            scores = task.judge_answers(answers, fold.valid, model=current)
+        else:
+            answers, scores = [], task.evaluate(fold.valid, model=current)
+        found.append(Judged(answers, scores))
         return Score(scores.main, scores.values[scores.main], higher=scores.higher)
 
     def watch(event: AnyEvent) -> None:
@@ -130,7 +155,7 @@ def _train_fold(task: Task[Any, Any, Any], fold: Fold, *, model: Model, config: 
         evaluate=evaluate,
         watch=watch,
     )
-    return dict(zip(steps, answers, strict=True))
+    return dict(zip(steps, found, strict=True))
 
 
 # --- stored ---------------------------------------------------------------------------------------------------------

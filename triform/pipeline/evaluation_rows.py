@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from triform.data.columns import Layout
-from triform.data.input_paths import Paths, find_splits
+from triform.data.input_paths import Paths, find_splits, name_paths
 from triform.data.line_reader import DataError
 from triform.data.readers import DEFAULT_LAYOUT, read
 from triform.data.rows import BadRow, R
@@ -16,11 +16,11 @@ from triform.weights import model_folder, model_store
 
 
 def read_rows(
-    data: str, *, kind: type[R], limit: int | None = None, layout: Layout = DEFAULT_LAYOUT
+    data: Paths, *, kind: type[R], limit: int | None = None, layout: Layout = DEFAULT_LAYOUT
 ) -> tuple[list[R], int]:
     """Good rows and the number of others. From a folder: its test file, else its validation file."""
     paths: Paths = data
-    if Path(data).is_dir():
+    if isinstance(data, str | Path) and Path(data).is_dir():
         files = find_splits(data, kind=kind, format=layout.format)
         paths = files.test or files.valid
         if not paths:
@@ -30,7 +30,7 @@ def read_rows(
     rows = list(islice(read(paths, kind=kind, layout=layout), limit))
     good = [row for row in rows if not isinstance(row, BadRow)]
     if not good:
-        raise DataError(f"none of the first {len(rows)} rows of {data} can be read: {rows[0]}")
+        raise DataError(f"none of the first {len(rows)} rows of {name_paths(data)} can be read: {rows[0]}")
     return good, len(rows) - len(good)
 
 
@@ -45,11 +45,11 @@ def score_frozen_baseline(
 
 
 def read_training_rows(
-    task: Task[R, Any, Any], *, data: str, train: str | None, layout: Layout = DEFAULT_LAYOUT
+    task: Task[R, Any, Any], *, data: Paths, train: Paths | None, layout: Layout = DEFAULT_LAYOUT
 ) -> list[R]:
     """Rows to train baselines on; empty if there are none and none are needed."""
     paths: Paths | None = train
-    if train is None and Path(data).is_dir():
+    if train is None and isinstance(data, str | Path) and Path(data).is_dir():
         paths = find_splits(data, kind=task.kind, format=layout.format).train
     if paths:
         return [row for row in read(paths, kind=task.kind, layout=layout) if not isinstance(row, BadRow)]

@@ -84,12 +84,13 @@ def largest_pass_cost(spec: ModelSpec, examples: Examples[Any], *, config: Confi
     longest = int(lengths.max())
     rows = max(1, min(config.batch_tokens // config.accumulate // longest, len(lengths)))
     which = np.argsort(lengths, kind="stable")[-LONGEST_EXAMPLES:]
-    sides = np.array([[len(text) for text in texts_of(examples.at(ExamplePlace(0, 0, int(row))))] for row in which])
-    first, last = (max(1, min(round(side), spec.context)) for side in (sides[:, 0].mean(), sides[:, -1].mean()))
+    sides = [[len(text) for text in texts_of(examples.at(ExamplePlace(0, 0, int(row))))] for row in which]
+    means = (np.mean([side[at] for side in sides]) for at in (0, -1))
+    first, last = (max(1, min(round(float(mean)), spec.context)) for mean in means)
     if spec.form == "encoder-decoder":
         return cost(spec, phase="training", batch=rows, source=first, length=last)
-    # The two texts of a pair are two rows.
-    return cost(spec, phase="training", batch=rows * sides.shape[1], length=max(first, last))
+    # The texts of an example are rows of their own.
+    return cost(spec, phase="training", batch=rows * max(map(len, sides)), length=max(first, last))
 
 
 def forecast_growth(spec: ModelSpec, a_pass: Cost, *, config: Config, processes: int = 1) -> int:

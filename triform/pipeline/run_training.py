@@ -7,8 +7,8 @@ Nothing is written before the request is completely checked.
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from triform.cooperative import call_at_pauses
 from triform.core.forms import Form as Network
 from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
+from triform.data.input_paths import Paths
 from triform.data.row_cache import digest, hash_code
 from triform.data.row_sample import sample_rows
 from triform.devices import find_device
@@ -71,14 +72,16 @@ class TrainingRequest(NamedTuple):
     fields override the task's recipe, or the run's own config if it is resumed."""
 
     task: str
-    data: str | Path
+    data: Paths
     out: str | Path
-    valid: str | Path | None = None
+    valid: Paths | None = None
     family: str | None = None
     size: str | None = None
     base: str | None = None
     config: str | Path | None = None
     settings: tuple[str, ...] = ()
+    values: dict[str, object] = {}  # noqa: RUF012  # the same as values: {"learning_rate": 1e-4}
+    folds: int | None = None  # to cross-validate in, whatever the number of rows
     length: dict[str, float | None] = {}  # noqa: RUF012  # steps, epochs, minutes: one given replaces all
     resume: bool = False
     fit: bool = False
@@ -167,6 +170,20 @@ def prepare(
         return prepared._replace(lock=lock.pop_all())
 
 
+def release_until_begun(prepared: PreparedRun) -> PreparedRun:
+    """Gives the folder free, and takes it again when the run begins: by then in the thread that trains."""
+    with prepared.lock:
+        pass
+    return prepared._replace(lock=_lock_again(prepared.out, resume=prepared.resume))
+
+
+@contextmanager
+def _lock_again(out: Path, *, resume: bool) -> Iterator[None]:
+    with lock_inside(out):
+        _check_folder(out, resume=resume)
+        yield
+
+
 def _prepare(
     request: TrainingRequest,
     task: Task[Any, Any, Any],
@@ -182,6 +199,8 @@ def _prepare(
     layout = Layout(config.columns, config.format)
     collected = collect_rows(task, request.data, valid=request.valid, cache=cache, strict=request.strict, layout=layout)
     config = resolve_config(request, task, rows=len(collected.rows))
+    if collected.given is not None and request.folds:
+        raise TriformError(f"folds={request.folds}: there are validation rows already; leave one of both out")
     if collected.given is not None:
         config = config.replace(folds=0)
     material = hold_out(collected, share=0 if config.folds else config.held_out)
@@ -291,6 +310,8 @@ def resolve_config(request: TrainingRequest, task: Task[Any, Any, Any], *, rows:
     config = _override(recipe, request).replace(task=task.name)
     if config.steps == 0:
         raise TriformError("steps=0 is out of range; use 1 or more")
+    if config.folds == 1:
+        raise TriformError("folds=1 leaves nothing to be trained on; use 2 or more, or 0 for none")
     return config if config.base is not None else config.replace(family=config.family or FORM_FAMILY[form])
 
 
@@ -298,6 +319,8 @@ def _override(config: Config, request: TrainingRequest) -> Config:
     config = config if request.config is None else config.with_toml(read_toml(request.config))
     fields = {"family": request.family, "size": request.size, "base": request.base, "device": request.device}
     changes: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+    if request.folds is not None:
+        changes["folds"] = request.folds
     if request.layout.columns:
         changes["columns"] = config.columns | request.layout.columns
     if request.layout.format is not None:
@@ -310,7 +333,7 @@ def _override(config: Config, request: TrainingRequest) -> Config:
         )
     if request.precision is not None:
         changes["precision"] = request.precision
-    config = config.with_settings(request.settings).replace(**changes)
+    config = config.with_settings(request.settings).replace(**{**request.values, **changes})
     return config.replace(device=find_device(AUTO).type) if config.device == AUTO else config
 
 

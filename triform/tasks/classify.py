@@ -80,6 +80,11 @@ class Classification(Reply, frozen=True, kw_only=True):
     chances: tuple[LabelProbability, ...]
     number: float | None = None
 
+    @property
+    def numbers(self) -> list[float]:
+        """The probabilities of `chances`; of a head with one output its number."""
+        return [each.probability for each in self.chances] if self.number is None else [self.number]
+
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.number:.4f}"
@@ -211,7 +216,8 @@ class ClassifyTask(Task[LabelledRow, ClassifyQuestion, Classification]):
         return replace(base, head=Head(labels=len(labels), pick="first", act="tanh"))
 
     def memo(self, rows: Sequence[LabelledRow]) -> dict[str, Any]:
-        return {"several": any(len(row.labels) != 1 for row in rows)}
+        counts = Counter(label for row in rows for label in row.labels)
+        return {"several": any(len(row.labels) != 1 for row in rows), "class_rows": dict(sorted(counts.items()))}
 
     # --- training ----------------------------------------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ class ClassifyTask(Task[LabelledRow, ClassifyQuestion, Classification]):
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
         if is_multi_label(model):
             return SeveralLabels(labels=len(model.labels))
-        return OneLabel(smoothing=config.label_smoothing)
+        return OneLabel(smoothing=config.label_smoothing, weights=weigh_classes(model, balance=config.balance))
 
     def finish_model(self, rows: Sequence[LabelledRow], *, model: Model) -> Model:
         answers = list(self.run([row.text for row in rows], model=model, options=self.whole_answers(model)))
@@ -352,6 +358,16 @@ class ClassifyTask(Task[LabelledRow, ClassifyQuestion, Classification]):
     ) -> Mapping[str, Scores]:
         found = initial_head.answer_frozen([row.text for row in rows], train=train, base=base)
         return {self.start_is: self.score(_unsure(found), rows)}
+
+
+def weigh_classes(model: Model, *, balance: float) -> list[float] | None:
+    """(rows of all classes / rows of the class) to the power of `balance`, with a mean over rows of 1."""
+    if not balance:
+        return None
+    counts = np.array([max(1, model.memo["class_rows"].get(name, 0)) for name in model.labels], dtype=np.float64)
+    weights = counts**-balance
+    found: list[float] = (weights * counts.sum() / (weights * counts).sum()).tolist()
+    return found
 
 
 # --- labels of a text -----------------------------------------------------------------------------------------------

@@ -58,6 +58,11 @@ class Decision(Reply, frozen=True, kw_only=True, omit_defaults=True):
     score: float | None = None
     noul: float | None = None
 
+    @property
+    def numbers(self) -> list[float]:
+        """The probabilities, in the order of the answers."""
+        return list(self.probabilities.values())
+
     def __str__(self) -> str:
         if self.choice is not None:
             return f"{self.choice} {self.probabilities[self.choice]:.1%}"

@@ -44,6 +44,11 @@ class EmbeddingVector(Reply, frozen=True, kw_only=True):
 
     vector: tuple[float, ...]
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The vector."""
+        return self.vector
+
     def __str__(self) -> str:
         return " ".join(f"{x:.6g}" for x in self.vector)
 

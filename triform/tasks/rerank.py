@@ -2,10 +2,15 @@
 
 A cross-encoder (an encoder with one output) reads query and passage together, as two segments, and its output is the
 score, through the sigmoid where its folder says so. Every embedding model works too: the score is the cosine of query
-and passage, with the folder's prompts. Trained as a cross-encoder, with binary cross-entropy.
+and passage, with the folder's prompts.
+
+A sentence encoder stays one when it is trained: it begins with its cosines, and learns that a relevant passage is
+nearer than the others. Every other base becomes a cross-encoder, which reads the mean over tokens and learns with
+binary cross-entropy.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -14,31 +19,34 @@ import torch
 from msgspec import Meta
 
 from triform.data.chunks import split_chunks
-from triform.data.rows import ScoredPairRow
+from triform.data.rows import RelevanceRow
 from triform.errors import InputError
 from triform.hints import Hint
 from triform.metrics import ndcg
 from triform.model import Model
-from triform.pooling import compare_vectors
+from triform.pooling import Role, compare_vectors
 from triform.spec import Classify as Head
 from triform.spec import Form, ModelSpec, replace
+from triform.tasks import initial_head
 from triform.tasks.answer_spans import ContextQuestion, encode_questions
 from triform.tasks.bm25 import BM25
-from triform.tasks.embed import EmbedTask
-from triform.tasks.encoder_batches import check_texts, run_batches
+from triform.tasks.embed import EmbedTask, add_prompt, find_prompt
+from triform.tasks.encoder_batches import check_texts, cut_texts, run_batches
 from triform.tasks.options import Line, TaskOptions
 from triform.tasks.task import Reply, Scores, Task, Usage
 from triform.tasks.text_vectors import get_pooling
 from triform.text.tokenizer import Encoding
-from triform.train.examples import ExampleList, Examples, LabelExample
+from triform.train.examples import ExampleList, Examples, LabelExample, RankedTexts, texts_of
 from triform.train.label_objectives import SeveralLabels
 from triform.train.objectives import Objective
+from triform.train.pair_objectives import RankedPassages
 from triform.train.run_config import Config
 from triform.weights.label_scores import compute_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+NEGATIVES = 2  # passages that are not relevant, beside each that is
 SIGMOID = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}  # in config.json
 
 
@@ -61,6 +69,11 @@ class Reranking(Reply, frozen=True, kw_only=True):
     """The passages, highest score first."""
 
     ranked: tuple[RankedPassage, ...]
+
+    @property
+    def numbers(self) -> list[float]:
+        """The scores, in the order of the passages as they were given."""
+        return [one.score for one in sorted(self.ranked, key=lambda one: one.index)]
 
     def __str__(self) -> str:
         return "  ".join(f"{one.index + 1}: {one.score:.3f}" for one in self.ranked)
@@ -106,7 +119,7 @@ Top: TypeAlias = Annotated[
 ]
 
 
-class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
+class RerankTask(Task[RelevanceRow, RerankQuestion, Reranking]):
     """Order passages by how well they answer QUERY: with a cross-encoder, or with the cosine of an embedding model.
 
     The passages are the texts behind QUERY, or the lines (or rows) of --file.
@@ -120,7 +133,7 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
 
     name = "rerank"
     forms = ("encoder",)
-    kind = ScoredPairRow  # first is the query, second the passage, score how relevant it is: 0 is not
+    kind = RelevanceRow  # first is the query, second the passage, score how relevant it is: 0 is not
     needs = "pooled vectors or one output"
     answer_type = Reranking
     input = RerankInput
@@ -176,13 +189,20 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
         return replace(base, head=Head(labels=1, pick="first", act="tanh"))
 
     def recipe(self, form: Form, *, fresh: bool) -> Config:
-        shared = Config(batch_tokens=2048, schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1)
+        shared = Config(schedule="linear", warmup=0.1, weight_decay=0.01, beta2=0.999, dropout=0.1, held_out=0.1)
         if fresh:
-            return shared.replace(epochs=8, learning_rate=1e-3, eval_every=100, patience=8)
-        return shared.replace(epochs=3, learning_rate=5e-5, eval_every=100)
+            return shared.replace(batch_tokens=2048, epochs=8, learning_rate=1e-3, eval_every=100, patience=8)
+        return shared.replace(batch_tokens=8192, epochs=2, learning_rate=5e-5, eval_every=50)
 
-    def examples(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Examples[LabelExample]:
+    def prepare_head(self, model: Model, *, base: Model, seed: int) -> Model:
+        if makes_mean_vectors(base):
+            return model.replace(spec=base.spec, network=base.network, labels=())
+        return initial_head.prepare_head(model, base=base, seed=seed)
+
+    def examples(self, rows: Sequence[RelevanceRow], *, model: Model) -> Examples[Any]:
         """A passage whose score is above 0 is relevant."""
+        if not isinstance(model.spec.head, Head):
+            return make_ranked_examples(rows, model=model)
         found: list[LabelExample] = []
         for some in split_chunks(rows):
             pairs, _, _ = encode_pairs([(row.first, row.second) for row in some], model=model)
@@ -192,15 +212,17 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
         return ExampleList(found, lengths=[len(each.ids) for each in found])
 
     def objective(self, *, model: Model, config: Config) -> Objective[Any, Any]:
-        return SeveralLabels(labels=1)
+        return SeveralLabels(labels=1) if isinstance(model.spec.head, Head) else RankedPassages()
 
-    def finish_model(self, rows: Sequence[ScoredPairRow], *, model: Model) -> Model:
+    def finish_model(self, rows: Sequence[RelevanceRow], *, model: Model) -> Model:
         """The folder says that a sigmoid belongs behind the head, where every other program looks for it."""
+        if not isinstance(model.spec.head, Head):
+            return model
         return model.replace(config=dict(model.config) | SIGMOID)
 
     # --- running and scoring ----------------------------------------------------------------------------------------
 
-    def question(self, row: ScoredPairRow) -> RerankQuestion:
+    def question(self, row: RelevanceRow) -> RerankQuestion:
         return RerankQuestion(row.first, (row.second,))
 
     def run(
@@ -217,12 +239,12 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
             ranked = tuple(RankedPassage(at, scores[at], question.documents[at]) for at in order)
             yield Reranking(ranked=ranked, cut=cut, unknown=unknown)
 
-    def evaluate(self, rows: Sequence[ScoredPairRow], *, model: Model, options: Any = None) -> Scores:
+    def evaluate(self, rows: Sequence[RelevanceRow], *, model: Model, options: Any = None) -> Scores:
         """The rows of one query are one question."""
         questions = [RerankQuestion(query, tuple(known)) for query, known in group_rows(rows).items()]
         return self.score(list(self.run(questions, model=model)), rows)
 
-    def score(self, answers: Sequence[Reranking], rows: Sequence[ScoredPairRow]) -> Scores:
+    def score(self, answers: Sequence[Reranking], rows: Sequence[RelevanceRow]) -> Scores:
         """One answer per query, in the order of their first rows; queries without a relevant passage do not count."""
         found = []
         for answer, known in zip(answers, group_rows(rows).values(), strict=True):
@@ -236,7 +258,7 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
             main="ndcg@10", values={"ndcg@10": means[0], "mrr": means[1]}, rows=len(rows), signature=signature
         )
 
-    def baselines(self, rows: Sequence[ScoredPairRow], *, train: Sequence[ScoredPairRow]) -> Mapping[str, Scores]:
+    def baselines(self, rows: Sequence[RelevanceRow], *, train: Sequence[RelevanceRow]) -> Mapping[str, Scores]:
         answers = []
         for query, known in group_rows(rows).items():
             scores = BM25(list(known)).scores(query)
@@ -246,7 +268,35 @@ class RerankTask(Task[ScoredPairRow, RerankQuestion, Reranking]):
         return {"BM25": self.score(answers, rows)}
 
 
-def group_rows(rows: Sequence[ScoredPairRow]) -> dict[str, dict[str, float]]:
+def makes_mean_vectors(model: Model) -> bool:
+    """A sentence encoder of the kind that training makes vectors as: by the mean over tokens."""
+    pooling = model.pooling
+    return pooling is not None and pooling.kind == "mean" and not pooling.further_kinds and not pooling.layers
+
+
+def make_ranked_examples(rows: Sequence[RelevanceRow], *, model: Model) -> Examples[RankedTexts]:
+    """One per relevant passage, beside some of the same query that are not: each of them in its turn."""
+    ids: dict[tuple[Role, str], list[int]] = {}
+    sides: dict[Role, list[str]] = {"query": [row.first for row in rows], "document": [row.second for row in rows]}
+    for role, texts in sides.items():
+        known = list(dict.fromkeys(texts))
+        for some in split_chunks(known):
+            read = cut_texts(add_prompt(some, find_prompt(model, role=role)), model=model)
+            ids |= {(role, text): list(one.ids[0]) for text, one in zip(some, read, strict=True)}
+    found: list[RankedTexts] = []
+    groups = group_rows(rows)
+    wrong = {query: [text for text, score in known.items() if score <= 0] for query, known in groups.items()}
+    turns = {query: cycle(texts) for query, texts in wrong.items()}
+    for row in rows:
+        if row.score > 0:
+            count = min(NEGATIVES, len(wrong[row.first]))
+            others = [ids["document", text] for text in islice(turns[row.first], count)]
+            joined, lengths = [token for one in others for token in one], [len(one) for one in others]
+            found.append(RankedTexts(ids["query", row.first], ids["document", row.second], joined, lengths))
+    return ExampleList(found, lengths=[sum(map(len, texts_of(each))) for each in found])
+
+
+def group_rows(rows: Sequence[RelevanceRow]) -> dict[str, dict[str, float]]:
     """query → passage → score, the highest where a passage comes twice."""
     groups: dict[str, dict[str, float]] = {}
     for row in rows:

@@ -76,6 +76,13 @@ class TextScore(Reply, frozen=True, kw_only=True):
     count: int | None = None
     tokens: tuple[TokenScore, ...] | None = None
 
+    @property
+    def numbers(self) -> list[float]:
+        """The log-probabilities of the tokens, NaN where there is none; without tokens the score."""
+        if self.tokens is None:
+            return [self.score]
+        return [math.nan if one.logprob is None else one.logprob for one in self.tokens]
+
     def __str__(self) -> str:
         if self.logprob is None:
             return f"{self.score:.4f}"

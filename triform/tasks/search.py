@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from triform.data.chunks import split_chunks
+from triform.data.frames import make_frame
 from triform.data.line_reader import Unit, name_place
 from triform.data.rows import PairRow
 from triform.errors import InputError
@@ -75,6 +76,15 @@ class SearchHits(Reply, frozen=True):
     """Nearest first."""
 
     hits: tuple[Hit, ...]
+
+    @property
+    def numbers(self) -> list[float]:
+        """The scores."""
+        return [hit.score for hit in self.hits]
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per hit."""
+        return make_frame([msgspec.to_builtins(hit) for hit in self.hits])
 
     def __str__(self) -> str:
         return "\n".join(f"{hit.score:.3f}  {hit.place}  {' '.join(hit.text.split())}" for hit in self.hits)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import msgspec
+import numpy as np
 
 from triform.data.array_store import FolderCache
 from triform.data.columns import Layout
@@ -71,6 +72,19 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cut: int = 0  # tokens of the question that did not fit and were not read
     unknown: int = 0  # tokens of the question that the vocabulary cannot spell
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    @property
+    def numbers(self) -> Sequence[float]:
+        """What `numpy.asarray` makes of the answer, where it is numbers."""
+        raise TypeError(f"a {type(self).__name__} is not an array of numbers; see to_dict()")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.numbers, dtype=dtype)
 
     def columns(self) -> dict[str, object]:
         """The answer as cells of a table, by the names of their columns."""
@@ -331,6 +345,11 @@ class Task(ABC, Generic[R, Q, A]):
         """The scores of the answers to the rows' questions."""
         answers = list(self.run([self.question(row) for row in rows], model=model, options=options))
         return self.judge_answers(answers, rows, model=model)
+
+    @property
+    def scores_answers(self) -> bool:
+        """Whether it scores an answer per row, and not the model on all rows together."""
+        return type(self).evaluate is Task.evaluate
 
     def judge_answers(self, answers: Sequence[A], rows: Sequence[R], *, model: Model) -> Scores:
         """The score, with labels that this model does not have counted."""

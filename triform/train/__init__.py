@@ -1,4 +1,12 @@
-"""Training: objectives, one loop for all of them, optimizers, checkpoints that resume bit-identically."""
+"""Training: objectives, one loop for all of them, optimizers, checkpoints that resume bit-identically.
+
+The room may be called: `triform.train("classify", rows, base="minilm", out="models/t")` is the function of
+`triform.pipeline.training`, whose reference `help(triform.train.__wrapped__)` prints.
+"""
+
+import sys
+
+from triform import CallableRoom
 
 __all__ = [
     "examples",
@@ -21,3 +29,5 @@ __all__ = [
     "token_objectives",
     "validation_loss",
 ]
+
+sys.modules[__name__].__class__ = CallableRoom

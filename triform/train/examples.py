@@ -81,13 +81,29 @@ class TwoTexts(NamedTuple):
     score: float = 1.0
 
 
+class RankedTexts(NamedTuple):
+    """A query, a relevant passage, and others that are not: one behind another in `others`, `lengths` of each."""
+
+    query: Ids
+    passage: Ids
+    others: Ids = ()
+    lengths: Sequence[int] = ()
+
+    def split_others(self) -> list[Ids]:
+        """The passages that are not relevant, each by itself."""
+        return list(np.split(np.asarray(self.others, np.int32), np.cumsum(self.lengths)[:-1])) if self.lengths else []
+
+
 EXAMPLE_TYPES: dict[str, Any] = {
-    kind.__name__: kind for kind in (TokenExample, SourceTarget, LabelExample, TagExample, AnswerExample, TwoTexts)
+    kind.__name__: kind
+    for kind in (TokenExample, SourceTarget, LabelExample, TagExample, AnswerExample, TwoTexts, RankedTexts)
 }
 
 
 def texts_of(example: Any) -> tuple[Ids, ...]:
     """The token lists that a model reads or predicts."""
+    if isinstance(example, RankedTexts):
+        return (example.query, example.passage, *example.split_others())
     return tuple(example[:2]) if isinstance(example, SourceTarget | TwoTexts) else (example.ids,)
 
 

@@ -34,10 +34,10 @@ def _batch_texts(examples: Sequence[L], device: Device) -> tuple[Text, list[L]]:
 
 
 class OneLabel:
-    """−log p(label)"""
+    """−log p(label), times the weight of the label where there are weights"""
 
-    def __init__(self, *, smoothing: float = 0.0) -> None:
-        self.smoothing = smoothing
+    def __init__(self, *, smoothing: float = 0.0, weights: Sequence[float] | None = None) -> None:
+        self.smoothing, self.weights = smoothing, weights
 
     def batch(self, examples: Sequence[LabelExample], *, places: Sequence[ExamplePlace], device: Device) -> LabelBatch:
         text, ordered = _batch_texts(examples, device)
@@ -45,7 +45,8 @@ class OneLabel:
 
     def loss(self, network: Form, batch: LabelBatch) -> Loss:
         scores = at_least_float32(network(batch.text))
-        total = F.cross_entropy(scores, batch.labels, reduction="sum", label_smoothing=self.smoothing)
+        weights = None if self.weights is None else torch.tensor(self.weights, dtype=scores.dtype, device=scores.device)
+        total = F.cross_entropy(scores, batch.labels, weights, reduction="sum", label_smoothing=self.smoothing)
         return Loss(total, len(batch.labels))
 
 

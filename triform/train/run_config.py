@@ -60,6 +60,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Model during training
     dropout: float | None = None  # None: the model's own
     label_smoothing: float = 0.0
+    balance: float = 0.0  # of classes: 0.5 weighs a row by 1 / √(rows of its class), 1 makes all classes equal
     freeze: tuple[str, ...] = ()  # globs of weight paths
     lora: tuple[str, ...] = ()  # globs of linear layer paths
     lora_rank: int = 8
@@ -127,6 +128,7 @@ RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("learning_rate", "weight_decay"), (0, 100)),
     **dict.fromkeys(("beta1", "beta2", "ema"), (0, 0.999999)),
     **dict.fromkeys(("dropout", "label_smoothing"), (0, 0.99)),
+    "balance": (0, 1),
     "vocab": (1, 1 << 30),
     "held_out": (0, 0.9),
     "folds": (0, 100),
