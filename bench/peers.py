@@ -16,6 +16,7 @@ import json
 import operator
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -223,8 +224,15 @@ GROWTH = "growth"
 
 
 def run(sizes: Sizes, parts: Sequence[str]) -> tuple[list[Row], list[Claim], Limits]:
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for part in parts if part != GROWTH for row in PARTS[part](Path(folder), sizes)]
+        for part in parts:
+            if part != GROWTH:
+                print(f"{time.strftime('%H:%M:%S')} {part} …", file=sys.stderr, flush=True)
+                found = PARTS[part](Path(folder), sizes)
+                rows += found
+                for row in found:
+                    print(f"  {row.what}: {row.ratio:.2f}× {row.peer.name}", file=sys.stderr, flush=True)
     return rows, [growth(sizes)] if GROWTH in parts else [], limits()
 
 

@@ -4,6 +4,9 @@ float16 ends at 65,504, which the square of 256 exceeds; bfloat16 has 8 bits of 
 terms loses the small ones. float32 and float64 are not changed by a bit.
 """
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -26,6 +29,14 @@ def check_scores(scores: Tensor) -> None:
     lowest, highest = scores.aminmax(dim=-1)
     check_finite(lowest, highest)
     if scores.shape[-1] > 1 and bool((lowest == highest).any()):
+        raise InvalidScores(ALL_EQUAL)
+
+
+def check_extremes(rows: Sequence[tuple[float, float]], *, vocab: int) -> None:
+    """The same where the smallest and the largest score of each row are known."""
+    if not all(math.isfinite(low) and math.isfinite(high) for low, high in rows):
+        raise InvalidScores
+    if vocab > 1 and any(low == high for low, high in rows):
         raise InvalidScores(ALL_EQUAL)
 
 

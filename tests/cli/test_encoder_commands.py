@@ -200,3 +200,23 @@ def test_a_text_gives_an_answer_and_a_list_a_list(models: Path, tmp_path: Path) 
     hits = opened["embed"].search("Rome", index=tmp_path / "index")
     assert hits.hits[0].text == "Jack loves Rome."
     assert isinstance(opened["embed"], Model)
+
+
+def test_a_store_that_cannot_be_reached_is_one_line(
+    capsys: pytest.CaptureFixture[str], models: Path, lines: Path
+) -> None:
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    pytest.importorskip("pgvector", reason="the extra postgres is not installed")
+    store = ("--store", "postgresql://me:secret@127.0.0.1:1/db")
+    for given in (
+        ("search", "docs", "Rome", *store),
+        ("index", lines, "--model", models / "embed", "--out", "docs", *store),
+        ("ask", "docs", "Who?", "--model", models / "answer", *store),
+        ("serve", models / "embed", "--index", "docs=docs", *store, "--check"),
+    ):
+        code, _, err = run(capsys, *given)
+        assert code == 2
+        last = err.strip().splitlines()[-1]
+        assert "the store postgresql://me:…@127.0.0.1:1/db cannot be reached: " in last
+        assert "secret" not in err
+        assert "Traceback" not in err

@@ -151,6 +151,7 @@ def test_every_row_of_the_table_can_be_written(name: str, ours: Any) -> None:
 
 
 @pytest.mark.slow
+@torch.no_grad()
 def test_every_row_of_the_table_is_transformer_lens_own_tensor(name: str, model: Model, folders: Any) -> None:
     lens = pytest.importorskip("transformer_lens.model_bridge", reason="TransformerLens is not installed")
     bridge = lens.TransformerBridge.boot_transformers(

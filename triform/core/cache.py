@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triform.core.texts import DecoderSource, NoSource
 from triform.errors import InputError
+from triform.kernels.move_rows import move_rows
 from triform.shapes import BGTK
 
 KeysValues = tuple[Tensor, Tensor]
@@ -228,10 +229,10 @@ class Cache:
             raise InputError(f"reorder needs one row number from 0 to {self.rows - 1} per row, got {list(sources)}")
         moved = [row for row, source in enumerate(sources) if row != source]
         origins = [sources[row] for row in moved]
-        for kv, window in zip(self._store, self.windows, strict=True) if moved else ():
+        for window in self._dropped if moved else ():
             held = self.count_held(window)
-            used = max(held[origin] for origin in origins)
-            kv[:, moved, :, :used] = kv[:, origins, :, :used]
+            stores = [kv for kv, its in zip(self._store, self.windows, strict=True) if its == window]
+            move_rows(stores, moved, origins, used=max(held[origin] for origin in origins))
         self._lengths = [self._lengths[source] for source in sources]
         self._dropped = {window: [gone[source] for source in sources] for window, gone in self._dropped.items()}
 

@@ -22,7 +22,7 @@ from triform.generate.sampling import History, PlainHistory
 from triform.generate.settings import BeamSettings, Request, Settings
 from triform.generate.validate import PromptTokens, check_settings, split_prompt
 from triform.kernels.row_summary import find_top, summarize_rows
-from triform.precision import check_scores
+from triform.precision import check_extremes
 from triform.spec import ModelSpec
 
 CHUNK_TOKENS = 128  # tokens of a long prompt prefilled per pass: more is no faster and needs more memory
@@ -141,12 +141,13 @@ def _search_batch(
 
 def _rank_continuations(logits: Tensor, searches: Sequence[PromptBeams]) -> list[list[Continuation]]:
     """The `keep` most likely continuations per search."""
-    check_scores(logits)
+    summaries = summarize_rows(logits)
+    check_extremes([(low, top) for top, _, low, _ in summaries], vocab=logits.shape[-1])
     beams = [beam for one in searches for beam in one.beams]
     keep = min(max(one.keep for one in searches), logits.shape[-1])
     if all(one.settings.keeps_logits for one in searches):
         scores, tokens = find_top(logits, keep)
-        sums = [log_sum for *_, log_sum in summarize_rows(logits)]
+        sums = [log_sum for *_, log_sum in summaries]
         values = scores - torch.tensor(sums, dtype=torch.float64, device=logits.device)[:, None]
     else:
         rows = zip(beams, logits.log_softmax(-1), strict=True)

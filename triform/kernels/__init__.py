@@ -1,3 +1,3 @@
 """Products with packed matrices, and programs of native operations: fast in C++, and the same slowly in torch."""
 
-__all__ = ["instruction_sets", "library", "operations", "packed_matrix", "quantize", "row_summary"]
+__all__ = ["instruction_sets", "library", "move_rows", "operations", "packed_matrix", "quantize", "row_summary"]

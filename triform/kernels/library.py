@@ -42,6 +42,8 @@ class KernelLibrary:
         self.find_top.argtypes, self.find_top.restype = [pointer, long, long, long, pointer, pointer], None
         self.look_up = functions.triform_look_up
         self.look_up.argtypes, self.look_up.restype = [ctypes.c_int, pointer, long, pointer, long, pointer], None
+        self.move_rows = functions.triform_move_rows
+        self.move_rows.argtypes, self.move_rows.restype = [pointer, *[long] * 6, pointer, pointer, long], None
         self.quantize = functions.triform_quantize
         self.quantize.argtypes, self.quantize.restype = [pointer, long, long, pointer, pointer, pointer], None
         self.activate = functions.triform_activate

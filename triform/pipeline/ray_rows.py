@@ -11,6 +11,7 @@ and listens on ports of every interface: it belongs into a network that is trust
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -66,7 +67,7 @@ def answer_dataset(
     `model` is a folder or a name that every machine finds; `options` are the task's.
     """
     try:
-        from ray.data import ActorPoolStrategy
+        ray, ray_data = import_module("ray"), import_module("ray.data")
     except ImportError:
         raise TriformError("Ray is not installed: pip install '.[ray]'") from None
     chosen = get_task(task)
@@ -74,13 +75,19 @@ def answer_dataset(
     chosen.options(**options)  # a wrong one is refused before any process is started
     if processes < 1:
         raise TriformError(f"processes={processes} is out of range; use 1 or more")
+    free = int(ray.cluster_resources().get("CPU", 0)) - 1  # Ray reads and writes with the last one, or waits forever
+    if processes * threads > free:
+        raise TriformError(
+            f"{processes} processes with {threads} threads each do not fit: the cluster has {free + 1} CPUs, and Ray "
+            f"needs one of them to read and write; use at most {free // threads} processes"
+        )
     if dataset.schema() is not None and column not in dataset.schema().names:
         raise TriformError(f"the dataset has no column {column!r}; it has {', '.join(dataset.schema().names)}")
     dataset.context.execution_options.preserve_order = True
     return dataset.map_batches(
         TaskActor,
         fn_constructor_args=(task, model, column, options),
-        compute=ActorPoolStrategy(size=processes),
+        compute=ray_data.ActorPoolStrategy(size=processes),
         batch_size=batch_rows,
         batch_format="numpy",
         num_cpus=threads,

@@ -10,8 +10,9 @@ import pytest
 from served_callers import Caller, standing, until
 from served_models import decoder, encoder, run, serving
 
+from triform.errors import StoreUnavailable
 from triform.serve.http.app import drop_tracebacks
-from triform.serve.http.http_errors import RequestError
+from triform.serve.http.http_errors import RequestError, to_request_error
 from triform.serve.http.request_context import RequestContext
 from triform.serve.worker.bounded_queues import run_in_daemon_thread
 
@@ -91,3 +92,9 @@ def test_work_that_fails_in_a_thread_is_freed() -> None:
         await until(lambda: ref[0]() is None)
 
     run(ask())
+
+
+def test_a_store_that_is_away_is_503_and_is_not_named() -> None:
+    fault = to_request_error(StoreUnavailable("the store postgresql://db.internal/search cannot be reached"))
+    assert (fault.status, fault.headers["retry-after"]) == (503, "5")
+    assert "db.internal" not in str(fault)

@@ -222,17 +222,16 @@ constexpr int find_shift(const Int4Block*) { return 0; }
 inline const Half* find_minimums(const Int8Block&) { return nullptr; }
 inline const Half* find_minimums(const Int4Block& block) { return block.minimums; }
 
-constexpr int kFetchAhead = 2048;  // bytes
-
 // totals[row][output] += Σ over groups of scale · (scale of the activations) · (exact sum) [+ minimum · Σ activations]
 template <int R, int P, class Block>
-NOT_INLINED void add_tile(const Block* blocks, int64_t apart, const Rows& rows, int64_t first, int64_t count, float* totals, int64_t totals_stride) {
+NOT_INLINED void add_tile(const Block* blocks, int64_t apart, const Rows& rows, int64_t first, int64_t count, float* totals, int64_t totals_stride, bool once) {
     Floats total[R][P * kParts];
     UNROLL for (int r = 0; r < R; r++)
         UNROLL for (int p = 0; p < P * kParts; p++) total[r][p] = load(totals + r * totals_stride + p * kLanes);
     for (int64_t g = first / kGroup; g * kGroup < first + count; g++) {
-        if (R == 1)
-            UNROLL for (int at = 0; at < (int)sizeof(Block); at += 64) prefetch((const char*)&blocks[g] + at + kFetchAhead);
+        if (once)
+            UNROLL for (int p = 0; p < P; p++)
+                UNROLL for (int at = 0; at < (int)sizeof(Block); at += 64) prefetch((const char*)&blocks[g + p * apart] + at + kFetchAhead);
         Ints sums[P][R][kParts];
         UNROLL for (int r = 0; r < R; r++)
             UNROLL for (int p = 0; p < P * kParts; p++)

@@ -111,6 +111,20 @@ void triform_look_up(int kind, const void* matrix, int64_t inputs, const int64_t
     for (int64_t at = 0; at < count; at++) look_up((WeightKind)kind, matrix, inputs, ids[at], to + at * inputs);
 }
 
+// In every store [outer, rows, inner blocks of `block` bytes], the first `used` bytes of each block: row targets[i] becomes
+// what row origins[i] was.
+void triform_move_rows(char* const* stores, int64_t store_count, int64_t outer, int64_t rows, int64_t inner, int64_t block,
+                       int64_t used, const int64_t* targets, const int64_t* origins, int64_t moved) {
+    std::vector<char> kept((size_t)(moved * inner * used));
+    for (int64_t at = 0; at < store_count * outer; at++) {
+        char* base = stores[at / outer] + at % outer * rows * inner * block;
+        for (int64_t i = 0; i < moved * inner; i++)
+            memcpy(kept.data() + i * used, base + (origins[i / inner] * inner + i % inner) * block, used);
+        for (int64_t i = 0; i < moved * inner; i++)
+            memcpy(base + (targets[i / inner] * inner + i % inner) * block, kept.data() + i * used, used);
+    }
+}
+
 // 8-bit codes of rows [rows, inputs], inputs a multiple of 32: for tests.
 void triform_quantize(const float* x, int64_t rows, int64_t inputs, int8_t* codes, float* scales, int32_t* sums) {
     for (int64_t r = 0; r < rows; r++)

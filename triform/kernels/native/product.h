@@ -127,28 +127,29 @@ inline void finish(const Operation& op, const Buffer& target, int64_t row, int64
 // --- the product ----------------------------------------------------------------------------------------------------
 
 template <int R, int P, class Block>
-inline void add_tiles(const Block* matrix, int64_t apart, int blocks, const Rows& rows, int64_t first, int64_t count, float* sums, int64_t stride) {
+inline void add_tiles(const Block* matrix, int64_t apart, int blocks, const Rows& rows, int64_t first, int64_t count, float* sums, int64_t stride, bool once) {
     int b = 0;
-    for (; b + P <= blocks; b += P) add_tile<R, P>(matrix + b * apart, apart, rows, first, count, sums + b * kWidth, stride);
+    for (; b + P <= blocks; b += P) add_tile<R, P>(matrix + b * apart, apart, rows, first, count, sums + b * kWidth, stride, once);
     if constexpr (P > 1)
-        for (; b < blocks; b++) add_tile<R, 1>(matrix + b * apart, apart, rows, first, count, sums + b * kWidth, stride);
+        for (; b < blocks; b++) add_tile<R, 1>(matrix + b * apart, apart, rows, first, count, sums + b * kWidth, stride, once);
 }
 
-// sums[row][output] for up to kItemBlocks blocks and kSlab rows, over inputs first … first + count
+// sums[row][output] for up to kItemBlocks blocks and kSlab rows, over inputs first … first + count; `once`: the weights come
+// from memory, and are not read again
 template <class Block>
-inline void add_inputs(const Block* matrix, int64_t apart, int blocks, const Rows& rows, int64_t row_count, int64_t first, int64_t count, float* sums, int64_t stride) {
+inline void add_inputs(const Block* matrix, int64_t apart, int blocks, const Rows& rows, int64_t row_count, int64_t first, int64_t count, float* sums, int64_t stride, bool once = false) {
     using Shape = TileShape<Block>;
     constexpr int R = Shape::rows, P = Shape::blocks;
     int64_t row = 0;
-    for (; row + R <= row_count; row += R) add_tiles<R, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride);
+    for (; row + R <= row_count; row += R) add_tiles<R, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride, once);
     if constexpr (R > 8)
-        for (; row + 8 <= row_count; row += 8) add_tiles<8, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride);
+        for (; row + 8 <= row_count; row += 8) add_tiles<8, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride, once);
     if constexpr (R > 4)
-        for (; row + 4 <= row_count; row += 4) add_tiles<4, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride);
+        for (; row + 4 <= row_count; row += 4) add_tiles<4, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride, once);
     if constexpr (R > 2)
-        for (; row + 2 <= row_count; row += 2) add_tiles<2, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride);
+        for (; row + 2 <= row_count; row += 2) add_tiles<2, P>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride, once);
     for (; row < row_count; row++)
-        add_tiles<1, Shape::blocks_of_one_row>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride);
+        add_tiles<1, Shape::blocks_of_one_row>(matrix, apart, blocks, rows.from(row), first, count, sums + row * stride, stride, once);
 }
 
 // Some blocks of outputs for all rows. Chains of inputs begin at the same places, however many rows there are.
@@ -164,7 +165,7 @@ inline void multiply_blocks(const Operation& op, const Buffer& target, const Row
         memset(sums, 0, in_slab * stride * sizeof(float));
         for (int64_t first = 0; first < inputs; first += step) {
             int64_t count = inputs - first < step ? inputs - first : step;
-            add_inputs(matrix, apart, blocks, rows.from(slab), in_slab, first, count, sums, stride);
+            add_inputs(matrix, apart, blocks, rows.from(slab), in_slab, first, count, sums, stride, row_count < kManyRows);
         }
         for (int64_t r = 0; r < in_slab; r++)
             for (int b = 0; b < blocks; b++) finish(op, target, slab + r, block + b, sums + r * stride + b * kWidth);

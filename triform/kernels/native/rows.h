@@ -5,6 +5,8 @@
 
 namespace {
 
+constexpr int kFetchAhead = 2048;  // bytes: of weights that come from memory
+
 inline int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 // The rows that a product reads: numbers, or 8-bit codes with a scale for each group.
