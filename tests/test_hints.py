@@ -256,8 +256,8 @@ def options() -> set[str]:
     } | {"--help"}
 
 
-# Of other programs: pip's, which `pull` starts.
-OTHERS = {"--no-deps", "--disable-pip-version-check", "--only-binary", "--dest"}
+# Of other programs: pip's, which `pull` starts, and torchrun's.
+OTHERS = {"--no-deps", "--disable-pip-version-check", "--only-binary", "--dest", "--master-port"}
 
 
 def test_every_option_in_a_message_is_one() -> None:

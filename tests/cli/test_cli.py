@@ -277,7 +277,7 @@ def test_the_command_line_is_frozen() -> None:
             [*asked, "--url", "--alignment", "--beams", "--from-lang", "--max-tokens", "--pair", "--to-lang", "model"]
         ),
         "train": [
-            *("--config", "--epochs", "--family", "--fit", "--from", "--minutes", "--out", "--peer-timeout"),
+            *("--config", "--epochs", "--family", "--fit", "--folds", "--from", "--minutes", "--out", "--peer-timeout"),
             *("--processes", "--resume", "--set", "--size", "--steps", "--strict", "--valid", "data", "task"),
         ],
     }

@@ -206,7 +206,7 @@ def test_loading_judging_running_and_indexing_say_it(
     out = ("run", model, "--file", rows, "--out", tmp_path / "out.txt")
     for args, says in (
         (out, "0 of 10 rows"),
-        (("eval", model, rows), "0 of 10 rows"),
+        (("eval", model, rows), "0 rows"),  # how many there are is known when they have been read
         (("index", rows, "--model", embeds, "--out", tmp_path / "index"), "0 files"),
     ):
         impatient.clear()

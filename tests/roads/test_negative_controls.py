@@ -246,7 +246,8 @@ def kernel_triangle_with_a_cache(monkeypatch, model):
 def cache_not_cut_to_its_length(monkeypatch, model):
     def put(self, layer, k, v):
         keys, values = self.store[layer]
-        keys[self.rows, :, self.slots], values[self.rows, :, self.slots] = k, v
+        slots = self.plans[layer].slots
+        keys[self.rows, :, slots], values[self.rows, :, slots] = k, v
         return keys[self.rows], values[self.rows]
 
     monkeypatch.setattr(CacheWriter, "put", put)
