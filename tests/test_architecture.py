@@ -83,8 +83,9 @@ CROSSING = {
     "metrics/test_reference_metrics", "metrics/test_rouge", "serve/test_closed_by_default", "serve/test_schema",
     "serve/test_other_clients", "serve/test_serve_docs",
     "serve/worker/test_awake_clock",
-    "tasks/test_16_bit_weights", "tasks/test_encoder_tasks", "test_architecture", "test_docs", "test_names", "test_notes",
-    "test_readme", "text/test_token_ids", "train/test_reference_losses", "triform_lectures/test_negative_controls",
+    "tasks/test_16_bit_weights", "tasks/test_encoder_tasks", "test_architecture", "test_docs", "test_names",
+    "test_notes", "test_readme", "text/test_token_ids", "train/test_reference_losses",
+    "triform_lectures/test_negative_controls",
 }  # fmt: skip
 
 
