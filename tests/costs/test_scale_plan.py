@@ -77,5 +77,7 @@ def test_what_is_no_speed_is_one_line(text: str) -> None:
 def test_what_cannot_be_planned_is_one_line() -> None:
     with pytest.raises(TriformError, match="processes=-1 is out of range"):
         make_plan(SPEC, model="m", processes=-1)
+    with pytest.raises(TriformError, match="devices=0 is out of range"):
+        make_plan(SPEC, model="m", devices=0)
     with pytest.raises(TriformError, match="give --peak and --bandwidth"):
         make_plan(SPEC, model="m", rate=10)

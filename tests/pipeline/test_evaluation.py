@@ -74,3 +74,5 @@ def test_the_kind_of_rows_follows_from_their_fields(path: Path, tmp_path: Path) 
     assert find_kind(tmp_path / "pairs.jsonl", layout) is PairRow
     with pytest.raises(DataError, match="rows: the first rows have the fields of no task; name the task"):
         triform.lint([{"a": 1}])
+    with pytest.raises(DataError, match=r"there is no file .*gone\.csv"):
+        triform.lint(tmp_path / "gone.csv")

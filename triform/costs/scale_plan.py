@@ -120,11 +120,11 @@ def make_plan(
     """A process per device, unless told otherwise; `batch`: sequences of a process's pass, or of a replica. Where only
     a rate is asked for, nothing is trained."""
     trains = rate is None or devices is not None or processes is not None
+    for name, count in (("processes", processes), ("devices", devices)):
+        if count is not None and not 1 <= count <= MAX_COUNT:
+            raise InputError(f"{name}={count} is out of range; use 1 to {MAX_COUNT}")
     devices = next((count for count in (devices, processes) if count is not None), 1)
     processes = devices if processes is None else processes
-    for name, count in (("processes", processes), ("devices", devices)):
-        if not 1 <= count <= MAX_COUNT:
-            raise InputError(f"{name}={count} is out of range; use 1 to {MAX_COUNT}")
     sizes: dict[str, Any] = {"batch": batch, "context": context, "source": source}
     one, state = (cost_of_context(spec, phase="training", dtype=each, **sizes) for each in (dtype, "float32"))
     return ScalePlan(

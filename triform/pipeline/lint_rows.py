@@ -46,12 +46,15 @@ def lint(
 def find_kind(data: Paths, layout: Layout) -> type[DataRow]:
     """The kind of rows of which most of the first can be read; of several, that with most fields."""
     rated: dict[type[DataRow], tuple[int, int]] = {}
+    refusals = set()
     for kind in dict.fromkeys(get_task(name).kind for name, entry in TASKS.items() if entry.is_trained):
         try:
             some = islice(scan(data, kind=kind, layout=layout), SAMPLE_ROWS)
             rated[kind] = sum(isinstance(row, PlacedRow) for row in some), len(kind.needs)
-        except DataError:
-            continue
+        except DataError as error:
+            refusals.add(str(error))
+    if not rated and len(refusals) == 1:  # no matter of the kind: there is no such file
+        raise DataError(refusals.pop())
     if not rated or not max(rated.values())[0]:
         raise DataError(f"{name_paths(data)}: the first rows have the fields of no task; name the task")
     return max(rated, key=rated.__getitem__)
